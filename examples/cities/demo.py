@@ -229,7 +229,7 @@ class Demo:
         console.print(f"   {newest.stem}: latitude is {before.latitude!r}")
         (self.migrations / newest.name).unlink()
         started = time.perf_counter()
-        self.command("migrate", "forget", "--yes")
+        self.command("migrate", "rollback", "--yes")
         seconds = time.perf_counter() - started
         with self.open() as db:
             after = db.table("cities").get(SHOWN_IDS[0])
@@ -239,7 +239,7 @@ class Demo:
 
     def show_history(self) -> None:
         title("8. The schema history: the old fingerprint is back, as a new revision")
-        self.command("catalog", "history", "--table", "cities")
+        self.command("catalog", "revisions", "--table", "cities")
 
     def verify(self) -> None:
         title("9. Verify that every record decodes and every index entry matches")

@@ -20,7 +20,7 @@ UP, STATUS, CHECK, VERIFY = (
     ("migrate", "check"),
     ("verify",),
 )
-FORGET = ("migrate", "forget", "--yes")
+FORGET = ("migrate", "rollback", "--yes")
 DATABASE_COMMANDS = [
     UP,
     STATUS,
@@ -30,7 +30,7 @@ DATABASE_COMMANDS = [
     ("convert", "status"),
     ("catalog", "list"),
     ("catalog", "show", "people"),
-    ("catalog", "history", "--table", "people"),
+    ("catalog", "revisions", "--table", "people"),
     ("settings", "set", "on_read", "write_back"),
 ]
 
@@ -79,7 +79,7 @@ def test_a_migration_edited_after_it_was_stored(current: Project, command: tuple
         "    rollback of people.age: field 'age' stored, 'years' in the file\n"
         "  hint: revert the file and write the change as a new migration "
         '(`zapdb migrate new "…"`), or roll back the stored ones from 0002_add_age on '
-        "(`zapdb migrate forget`)\n"
+        "(`zapdb migrate rollback`)\n"
     ) in message
 
 

@@ -116,7 +116,7 @@ def test_rule_06_a_database_that_refuses_schema_changes(current: Project) -> Non
     up = current.run("migrate", "up")
     assert (up.status, up.err) == (1, f"error: {message}\n")
     current.file("0005_more").unlink()
-    forget = current.run("migrate", "forget", "--yes")
+    forget = current.run("migrate", "rollback", "--yes")
     assert (forget.status, forget.err) == (1, f"error: {message}\n")
     assert rows_of(current) == before
 
@@ -131,7 +131,7 @@ TAMPERED: dict[str, Callable[[Project], None]] = {
     "a position beyond the end": lambda p: _set_tenant(p, '"position":4', '"position":9'),
     "a tenant's row that says nothing": lambda p: _set_tenant(p, '"position":4,', ""),
     "a tenant's row that is gone": lambda p: _delete(p, "tenant"),
-    "a chain that ends elsewhere": lambda p: _set(p, "chain", '"end":4', '"end":3'),
+    "a chain that ends elsewhere": lambda p: _set(p, "chain", '"stored_end":4', '"stored_end":3'),
     "the state of an index that is gone": lambda p: _delete(p, "index"),
 }
 

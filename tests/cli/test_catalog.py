@@ -41,7 +41,7 @@ def test_list(people: Project) -> None:
 def test_list_of_no_tables(project: Project) -> None:
     project.write("0001_people")
     project.run("migrate", "up")
-    project.run("migrate", "forget", "--yes")
+    project.run("migrate", "rollback", "--yes")
     assert project.run("catalog", "list").out == "no tables\n"
     found = project.run("catalog", "list", "--json").json
     assert found == {"position": 0, "migration": None, "tables": []}
@@ -202,10 +202,7 @@ def test_show_of_archived_fields(people: Project) -> None:
     )
     assert people.run("migrate", "up").status == 0
     assert people.run("catalog", "show", "people").out.endswith(
-        "\n\n"
-        "archived  type    by migration\n"
-        "--------  ------  ------------\n"
-        "fax       string  0005\n"
+        "\n\narchived  type    dropped by\n--------  ------  ----------\nfax       string  0005\n"
     )
     found = people.run("catalog", "show", "people", "--json").json
     assert found["archived"] == [
@@ -242,7 +239,7 @@ def test_fingerprint(people: Project) -> None:
     assert found == {
         "table": "people",
         "table_number": 1,
-        "gen": 4,
+        "revision": 4,
         "fingerprint": listed,
         "migration": "0004_split_name",
         "event": "change",
@@ -250,12 +247,12 @@ def test_fingerprint(people: Project) -> None:
 
 
 def test_find_a_fingerprint(people: Project) -> None:
-    entries = people.run("catalog", "history", "--table", "people", "--json").lines
+    entries = people.run("catalog", "revisions", "--table", "people", "--json").lines
     prints = [entry["fingerprint"] for entry in entries]
     result = people.run("catalog", "fingerprint", "people", "--find", prints[1])
     assert result.status == 0
     assert result.out == (
-        f"{prints[1]}  revision 2 of people; in force is revision 4 ({prints[3]})\n"
+        f"{prints[1]}  revision 2 of people; active is revision 4 ({prints[3]})\n"
         "+ field first (5): string\n"
         "+ field last (6): string\n"
         "- field name (2): string\n"
@@ -267,20 +264,20 @@ def test_find_a_fingerprint(people: Project) -> None:
         "table": "people",
         "table_number": 1,
         "fingerprint": prints[1],
-        "gens": [2],
-        "in_force": {"gen": 4, "fingerprint": prints[3]},
+        "revisions": [2],
+        "active": {"revision": 4, "fingerprint": prints[3]},
     }
     assert [d["change"] for d in differences] == ["added", "added", "removed", "added"]
 
     result = people.run("catalog", "fingerprint", "people", "--find", prints[3])
-    assert (result.status, result.out) == (0, f"{prints[3]}  revision 4 of people, in force\n")
+    assert (result.status, result.out) == (0, f"{prints[3]}  revision 4 of people, active\n")
 
     # Status 1, and still an answer: it is what was asked for.
     result = people.run("catalog", "fingerprint", "people", "--find", "0x5")
     expected = "0x0000000000000005  never stamped on people\n"
     assert (result.status, result.out, result.err) == (1, expected, "")
     result = people.run("catalog", "fingerprint", "people", "--find", "0x5", "--json")
-    assert (result.status, result.json["gens"], result.json["differences"]) == (1, [], [])
+    assert (result.status, result.json["revisions"], result.json["differences"]) == (1, [], [])
 
 
 def test_a_fingerprint_is_0x_and_digits(people: Project) -> None:
@@ -292,7 +289,7 @@ def test_a_fingerprint_is_0x_and_digits(people: Project) -> None:
 
 def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
     pinned = people.run("catalog", "fingerprint", "people").out.strip()
-    people.run("migrate", "forget", "--to", "0", "--yes")
+    people.run("migrate", "rollback", "--to", "0", "--yes")
     result = people.run("catalog", "fingerprint", "people")
     assert (result.status, result.out) == (1, "")
     assert result.err.startswith("error: the table was dropped; only its schema history remains\n")
@@ -300,5 +297,5 @@ def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
     assert result.status == 0
     assert result.out.startswith(f"{pinned}  revision 4 of people; dropped at revision ")
     found = people.run("catalog", "fingerprint", "people", "--find", pinned, "--json").json
-    assert found["in_force"] is None
+    assert found["active"] is None
     assert people.run("catalog", "fingerprint", "persons").status == 1

@@ -17,7 +17,7 @@ create_table: {table: items, key: [id], fields: [
 LISTS = "create_table: {table: lists, key: [id], fields: [{name: id, type: integer}]}"
 
 
-def test_each_change_of_the_catalog_gives_a_token(
+def test_each_change_of_the_catalog_gives_a_seq(
     workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workspace.write(1, ITEMS)
@@ -44,7 +44,7 @@ def test_each_change_of_the_catalog_gives_a_token(
 
     seqs = [seq]
     seqs.append(call("tenant", "create", "acme")["seq"])
-    seen = db.admin.wait_for_catalog(seqs[-1]).rows.list(kinds.Tenant)
+    seen = db.admin.wait_for_catalog(seqs[-1]).cache.list(kinds.Tenant)
     assert "acme" in {tenant.name for tenant in seen}
     seqs.append(db.admin.create_tenant("other"))
     seqs.append(call("tenant", "remove", "acme", "--yes")["seq"])
@@ -68,9 +68,9 @@ def test_each_change_of_the_catalog_gives_a_token(
     assert index.state == "readable"
     other.close()
     workspace.remove(3)
-    call("migrate", "forget", "--to", "2", "--yes")
+    call("migrate", "rollback", "--to", "2", "--yes")
 
     workspace.remove(2)
-    seq = call("migrate", "forget", "--to", "1", "--yes")["seq"]
+    seq = call("migrate", "rollback", "--to", "1", "--yes")["seq"]
     assert seq > seqs[-1]
     assert db.admin.wait_for_catalog(seq).position == 1

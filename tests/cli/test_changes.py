@@ -48,7 +48,7 @@ def test_list(logged: Project) -> None:
     result = logged.run("changes", "list")
     assert (result.status, result.err) == (0, "")
     header, rule, *lines = result.out.splitlines()
-    assert header.split() == ["made", "at", "by", "what", "table", "key", "change"]
+    assert header.split() == ["made", "at", "principal", "operation", "table", "key", "change"]
     assert set(rule) == {"-", " "}
     rows = [re.split(r"  +", line) for line in lines]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", row[0]) for row in rows)
@@ -122,7 +122,7 @@ def test_list_some(logged: Project) -> None:
 def test_followers(logged: Project) -> None:
     result = logged.run("changes", "followers")
     header, _, row = result.out.splitlines()
-    assert header.split() == ["follower", "advanced", "at", "behind", "for", "bookmark"]
+    assert header.split() == ["follower", "advanced", "at", "changes", "behind", "lag", "bookmark"]
     assert re.fullmatch(r"search +\d{4}\S+ [\d:]{8} +5 +\d+s +1\.2\.9223372036854775807\.0\.", row)
     shown = run_json(logged, "followers")
     (follower,) = shown["followers"]
@@ -143,7 +143,7 @@ def test_a_follower_is_removed(logged: Project) -> None:
     for stdin, status in (("", 2), ("n\n", 1)):
         result = logged.run("changes", "remove-follower", "search", stdin=stdin)
         assert result.status == status
-        assert "forget the place of search, which is 5 changes behind? [y/N]" in result.err
+        assert "remove search, which is 5 changes behind? [y/N]" in result.err
     assert logged.run("changes", "remove-follower", "search", "--json").status == 2
     assert logged.dump()["zapdb_followers"] == before
     result = logged.run("changes", "remove-follower", "search", stdin="y\n")
@@ -168,7 +168,7 @@ def test_prune(logged: Project) -> None:
     assert run_json(logged, "followers")["begins_at"] == places[1]
     result = logged.run("changes", "list", "--since", places[0])
     assert result.status == 1
-    assert "changes behind the bookmark were pruned" in result.err
+    assert "changes after the bookmark were pruned" in result.err
     assert logged.run(*prune, places[1], "--yes").out == "nothing to prune\n"
 
 

@@ -49,7 +49,7 @@ def test_status(current: Project, db: Database) -> None:
     assert (result.status, result.err) == (0, "")
     assert result.out == (
         f"level {NOW} (on_demand)\n"
-        f"layout {STORAGE_VERSION}\n"
+        f"storage version {STORAGE_VERSION}\n"
         f"1 node: 1 of {release.__version__}\n"
         "4 migrations stored; at 4: 1 tenant\n"
     )
@@ -57,8 +57,8 @@ def test_status(current: Project, db: Database) -> None:
         "level": NOW,
         "level_possible": NOW,
         "level_policy": "on_demand",
-        "layout": STORAGE_VERSION,
-        "layout_pending": [],
+        "storage_version": STORAGE_VERSION,
+        "storage_pending": [],
         "releases": {release.__version__: 1},
         "nodes": {"alive": 1, "expired": 0},
         "stored": 4,
@@ -94,7 +94,7 @@ def test_status_of_a_database_where_much_is_under_way(current: Project, storage:
     found = current.run("cluster", "status", "--json").json
     assert found["tenants"] == [{"position": 3, "tenants": 1}]
     (waiting,) = found["waiting"]
-    assert {node["id"] for node in waiting["lacking"]} == {lacks.id, other.id}
+    assert {node["id"] for node in waiting["waiting_for"]} == {lacks.id, other.id}
     assert has.id not in str(waiting)
     (lease,) = found["leases"]
     assert (lease["name"], lease["owner"], lease["epoch"]) == (CHAIN_LEASE, "someone", 3)
@@ -108,8 +108,8 @@ def test_nodes(current: Project, db: Database, storage: Storage) -> None:
     assert (result.status, result.err) == (0, "")
     header, _, first, second = result.out.splitlines()
     assert header.split() == [
-        *("node", "host", "process", "release", "level"),
-        *("files", "serves", "age", "lease"),
+        *("node", "host", "pid", "release", "level"),
+        *("files", "end", "served", "age", "lease", "left"),
     ]
     assert first.split()[:7] == [
         db._node.id,
@@ -128,11 +128,11 @@ def test_nodes(current: Project, db: Database, storage: Storage) -> None:
     assert alive == {
         "id": db._node.id,
         "host": socket.gethostname(),
-        "process": os.getpid(),
+        "pid": os.getpid(),
         "release": release.__version__,
         "level": NOW,
         "files_end": 4,
-        "serves": 4,
+        "served_position": 4,
         "alive": True,
         "datasets": alive["datasets"],
     }
@@ -153,7 +153,7 @@ def test_leases(current: Project, storage: Storage) -> None:
     result = current.run("cluster", "leases")
     assert result.status == 0
     assert result.out.splitlines()[2].startswith(CHAIN_LEASE)
-    assert result.out.splitlines()[2].endswith("free")
+    assert result.out.splitlines()[2].endswith("not held")
     leases.acquire(storage, CHAIN_LEASE, Owner("someone", "elsewhere", 7), 3600)
     found = current.run("cluster", "leases", "--json").json["leases"]
     (lease,) = [lease for lease in found if lease["name"] == CHAIN_LEASE]
@@ -164,7 +164,7 @@ def test_leases(current: Project, storage: Storage) -> None:
         "name": CHAIN_LEASE,
         "owner": "someone",
         "host": "elsewhere",
-        "process": 7,
+        "pid": 7,
         "epoch": lease["epoch"],
         "held": True,
     }
@@ -174,7 +174,7 @@ def test_rule_09_evict(current: Project, db: Database, storage: Storage) -> None
     other = registration.register(storage, 4)
     before = current.dump()
     result = current.run("cluster", "evict", db._node.id[:6], stdin="n\n")
-    assert (result.status, result.err) == (0, "put it out? [y/N] \n")
+    assert (result.status, result.err) == (0, "evict it? [y/N] \n")
     assert result.out.startswith(f"{db._node}: its lease ends in ")
     assert result.out.endswith("nothing was changed\n")
     assert current.dump() == before
@@ -201,7 +201,7 @@ def test_evict_asks_for_what_it_needs(current: Project, db: Database) -> None:
         ((), "give the ids of the nodes to evict, or --expired"),
         (("--expired", "abc"), "give the ids of the nodes to evict, or --expired"),
         (("zzz", "--yes"), "no such node"),
-        ((db._node.id,), "nobody is there to ask"),
+        ((db._node.id,), "standard input is not a terminal"),
         ((db._node.id, "--json"), "--json does not ask for confirmation"),
     ):
         result = current.run("cluster", "evict", *given, stdin="")
@@ -237,8 +237,8 @@ def test_rule_10_upgrade(
         "before": NOW,
         "after": NEXT,
         "supported": NEXT,
-        "layout": [],
-        "lacking": [],
+        "storage_versions": [],
+        "waiting_for": [],
     }
     assert (
         current.run("cluster", "upgrade", "--dry-run").out

@@ -13,13 +13,13 @@ from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
 
 
-def test_status_counts_records_by_schema_index(people: Project) -> None:
+def test_status_counts_records_by_revision(people: Project) -> None:
     result = people.run("convert", "status")
     assert result.status == 3
     assert result.out == (
-        "table   records  stale  by schema index  unbuilt indexes\n"
-        "------  -------  -----  ---------------  ---------------\n"
-        "people       20     20  1: 20            by_age\n"
+        "table   records  stale  by revision  indexes to build\n"
+        "------  -------  -----  -----------  ----------------\n"
+        "people       20     20  1: 20        by_age\n"
         "\n"
         "pending: run `zapdb convert run`\n"
     )
@@ -34,7 +34,7 @@ def test_status_counts_records_by_schema_index(people: Project) -> None:
                 "revision": 4,
                 "layout_revision": 4,
                 "by_revision": {"1": 20},
-                "unbuilt_indexes": ["by_age"],
+                "indexes_to_build": ["by_age"],
                 "unvalidated": [],
             }
         ],
@@ -68,9 +68,9 @@ def test_run_builds_and_converts_everything(people: Project) -> None:
     result = people.run("convert", "status")
     assert result.status == 0
     assert result.out == (
-        "table   records  stale  by schema index  unbuilt indexes\n"
-        "------  -------  -----  ---------------  ---------------\n"
-        "people       20      0  4: 20            -\n"
+        "table   records  stale  by revision  indexes to build\n"
+        "------  -------  -----  -----------  ----------------\n"
+        "people       20      0  4: 20        -\n"
     )
     result = people.run("convert", "run")
     assert (result.status, result.out) == (
@@ -92,7 +92,7 @@ def test_run_as_json(people: Project) -> None:
     counted = {"superseded": False, "read": 20, "written": 20, "conflicts": 0, "table": "people"}
     counted["findings"] = []
     assert jobs == [
-        {"kind": "index", "target": 2} | counted,
+        {"kind": "index", "target": 1} | counted,
         {"kind": "convert", "target": 4} | counted,
     ]
 
@@ -109,7 +109,7 @@ def test_status_shows_jobs_that_are_not_done(people: Project) -> None:
     }  # fmt: skip
     assert people.run("convert", "status").out.endswith(
         "\n"
-        "open job                         ranges done  read  written  conflicts\n"
+        "job                              ranges done  read  written  conflicts\n"
         "-------------------------------  -----------  ----  -------  ---------\n"
         "converting people to revision 4       1 of 1    20       20          0\n"
         "building index by_age of people       1 of 1    20       20          0\n"
@@ -119,7 +119,7 @@ def test_status_shows_jobs_that_are_not_done(people: Project) -> None:
 def test_an_empty_database_has_nothing_to_convert(project: Project) -> None:
     project.write("0001_people")
     project.run("migrate", "up")
-    project.run("migrate", "forget", "--yes")
+    project.run("migrate", "rollback", "--yes")
     result = project.run("convert", "status")
     assert (result.status, result.out) == (0, "no tables\n")
 

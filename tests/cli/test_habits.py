@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.program import Project
 from zapdb.cli.commands import COMMANDS, CommandGroup
-from zapdb.cli.habits import HABITS
+from zapdb.cli.habits import ALIASES, HABITS
 
 
 def find_command(words: list[str]) -> bool:
@@ -26,10 +26,22 @@ def test_habits_lead_to_commands_that_there_are() -> None:
         assert not find_command(typed.split()), typed
 
 
+def test_a_second_name_is_understood_and_not_listed(project: Project) -> None:
+    for typed, meant in ALIASES.items():
+        group, name = typed.split()
+        assert find_command([group, meant])
+        assert not find_command([group, name])
+        assert project.run(group, name, "--help").out == project.run(group, meant, "--help").out
+        assert f"│ {name} " not in project.run(group, "--help").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["migrate", "down"], "did you mean `zapdb migrate forget`? `zapdb migrate --help` says"),
+        (
+            ["migrate", "down"],
+            "did you mean `zapdb migrate rollback`? `zapdb migrate --help` lists",
+        ),
         (["upgrade"], "did you mean `zapdb migrate up`? `zapdb --help` lists the commands"),
         (["migrte", "up"], "did you mean 'migrate'?"),
         (["migrate", "stauts"], "did you mean 'status'?"),

@@ -1,4 +1,4 @@
-"""`zapdb catalog history` and `zapdb catalog prune`."""
+"""`zapdb catalog revisions` and `zapdb catalog prune`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ rollback: inferred
 @pytest.fixture
 def rolled_back(people: Project) -> Project:
     """Three changes, of which the last was forgotten, applied again and forgotten again."""
-    people.run("migrate", "forget", "--yes")
+    people.run("migrate", "rollback", "--yes")
     people.run("migrate", "up")
-    people.run("migrate", "forget", "--yes")
+    people.run("migrate", "rollback", "--yes")
     return people
 
 
 def test_history(rolled_back: Project) -> None:
-    result = rolled_back.run("catalog", "history", "--table", "people")
+    result = rolled_back.run("catalog", "revisions", "--table", "people")
     assert result.status == 0
     header, rule, *lines = result.out.splitlines()
     assert header.split() == [
-        "gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event",
+        "revision", "fingerprint", "migrated_at", "migrated_by", "migration", "event",
     ]  # fmt: skip
     assert set(rule) == {"-", " "}
     row = re.compile(
@@ -47,14 +47,14 @@ def test_history(rolled_back: Project) -> None:
     )
     rows = [re.fullmatch(row, line) for line in lines]
     found = [match.groups() for match in rows if match]
-    assert [(gen, migration, event) for gen, _, _, _, migration, event in found] == [
+    assert [(revision, migration, event) for revision, _, _, _, migration, event in found] == [
         ("1", "0001_people", "create"),
         ("2", "0002_add_age", "change"),
         ("3", "0003_index_age", "change"),
         ("4", "0004_split_name", "change"),
-        ("5", "0003_index_age", "rollback (rollback from gen 4)"),
-        ("6", "0004_split_name", "change (rollback from gen 5)"),
-        ("7", "0003_index_age", "rollback (rollback from gen 6)"),
+        ("5", "0003_index_age", "rollback (back from revision 4)"),
+        ("6", "0004_split_name", "change (back from revision 5)"),
+        ("7", "0003_index_age", "rollback (back from revision 6)"),
     ]
     prints = [fingerprint for _, fingerprint, *_ in found]
     assert prints[2] == prints[4] == prints[6]
@@ -66,19 +66,19 @@ def test_history(rolled_back: Project) -> None:
 
 def test_history_limited_and_turned_round(rolled_back: Project) -> None:
     def revisions(*options: str) -> list[int]:
-        result = rolled_back.run("catalog", "history", "--table", "people", "--json", *options)
+        result = rolled_back.run("catalog", "revisions", "--table", "people", "--json", *options)
         assert result.status == 0
-        return [entry["gen"] for entry in result.lines]
+        return [entry["revision"] for entry in result.lines]
 
     assert revisions() == [1, 2, 3, 4, 5, 6, 7]
     assert revisions("--limit", "2") == [1, 2]
     assert revisions("--desc") == [7, 6, 5, 4, 3, 2, 1]
     assert revisions("--desc", "--limit", "1") == [7]
-    assert rolled_back.run("catalog", "history", "--table", "people", "--limit", "0").status == 2
+    assert rolled_back.run("catalog", "revisions", "--table", "people", "--limit", "0").status == 2
 
 
 def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
-    entries = rolled_back.run("catalog", "history", "--table", "people", "--json").lines
+    entries = rolled_back.run("catalog", "revisions", "--table", "people", "--json").lines
     newest = entries[-1]
     assert re.fullmatch("0x[0-9a-f]{16}", newest.pop("fingerprint"))
     assert re.fullmatch(r".+@.+", newest.pop("migrated_by"))
@@ -87,7 +87,7 @@ def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
     assert newest == {
         "table": "people",
         "table_number": 1,
-        "gen": 7,
+        "revision": 7,
         "migration": "0003_index_age",
         "event": "rollback",
         "rollback_from": 6,
@@ -98,16 +98,16 @@ def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
     assert [entry["rollback_to"] for entry in entries[:-1]] == [None] * 4 + [3, 4]
 
 
-def test_history_with_snapshots(people: Project) -> None:
-    command = ("catalog", "history", "--table", "people", "--json", "--with-snapshot")
+def test_revisions_with_schemas(people: Project) -> None:
+    command = ("catalog", "revisions", "--table", "people", "--json", "--with-schema")
     entries = people.run(*command).lines
-    tables = [read_canonical_bytes(base64.b64decode(entry["snapshot"])) for entry in entries]
+    tables = [read_canonical_bytes(base64.b64decode(entry["schema"])) for entry in entries]
     assert [f"0x{fingerprint(table):016x}" for table in tables] == [
         entry["fingerprint"] for entry in entries
     ]
     code = people.run("catalog", "show", "people", "--code", "--json").json["code"]
     assert codec_for(tables[-1]).source in code
-    result = people.run("catalog", "history", "--table", "people", "--with-snapshot")
+    result = people.run("catalog", "revisions", "--table", "people", "--with-schema")
     assert result.status == 2
     assert result.err == (
         "error: a table schema is binary, so it is shown in JSON only\n  hint: add --json\n"
@@ -115,22 +115,24 @@ def test_history_with_snapshots(people: Project) -> None:
 
 
 def test_history_of_a_table_that_was_dropped(people: Project) -> None:
-    people.run("migrate", "forget", "--to", "0", "--yes")
-    result = people.run("catalog", "history", "--table", "people", "--json")
+    people.run("migrate", "rollback", "--to", "0", "--yes")
+    result = people.run("catalog", "revisions", "--table", "people", "--json")
     assert result.status == 0
     assert result.lines[-1]["event"] == "drop"
     assert result.lines[-1]["migration"] is None
-    assert people.run("catalog", "history", "--table", "people").out.endswith("-  drop\n") is False
-    last = people.run("catalog", "history", "--table", "people").out.splitlines()[-1]
+    assert (
+        people.run("catalog", "revisions", "--table", "people").out.endswith("-  drop\n") is False
+    )
+    last = people.run("catalog", "revisions", "--table", "people").out.splitlines()[-1]
     assert re.search(r" -  +drop$", last)
 
     # Made again it is another table, with a history of its own.
     people.run("migrate", "up")
-    again = people.run("catalog", "history", "--table", "people", "--json").lines
+    again = people.run("catalog", "revisions", "--table", "people", "--json").lines
     assert {entry["table_number"] for entry in again} == {2}
-    assert [entry["gen"] for entry in again] == [1, 2, 3, 4]
-    people.run("migrate", "forget", "--to", "0", "--yes")
-    newest = people.run("catalog", "history", "--table", "people", "--json").lines
+    assert [entry["revision"] for entry in again] == [1, 2, 3, 4]
+    people.run("migrate", "rollback", "--to", "0", "--yes")
+    newest = people.run("catalog", "revisions", "--table", "people", "--json").lines
     assert {entry["table_number"] for entry in newest} == {2}
 
 
@@ -138,12 +140,12 @@ def test_history_by_a_former_name(people: Project) -> None:
     people.file("0005_members").write_text(RENAME)
     people.run("migrate", "up")
     for name in ("people", "members"):
-        entries = people.run("catalog", "history", "--table", name, "--json").lines
+        entries = people.run("catalog", "revisions", "--table", name, "--json").lines
         assert [entry["table"] for entry in entries] == ["people"] * 4 + ["members"]
 
 
 def test_history_of_an_unknown_table(people: Project) -> None:
-    result = people.run("catalog", "history", "--table", "persons")
+    result = people.run("catalog", "revisions", "--table", "persons")
     assert (result.status, result.out) == (1, "")
     assert (
         result.err == "error: no table has or ever had this name\n"
@@ -152,24 +154,24 @@ def test_history_of_an_unknown_table(people: Project) -> None:
     )
 
 
-HISTORY = ("catalog", "history", "--table", "people")
+HISTORY = ("catalog", "revisions", "--table", "people")
 
 
 def test_history_by_number(people: Project) -> None:
-    people.run("migrate", "forget", "--to", "0", "--yes")
+    people.run("migrate", "rollback", "--to", "0", "--yes")
     people.run("migrate", "up")
-    by_number = people.run("catalog", "history", "--table-id", "1", "--json").lines
+    by_number = people.run("catalog", "revisions", "--table-number", "1", "--json").lines
     assert [entry["event"] for entry in by_number][-1] == "drop"
     assert {entry["table_number"] for entry in people.run(*HISTORY, "--json").lines} == {2}
-    result = people.run("catalog", "history", "--table-id", "9")
+    result = people.run("catalog", "revisions", "--table-number", "9")
     assert (result.status, result.err) == (
         1,
         "error: no table has or ever had this number\n"
         "  number: 9\n"
         "  tables: 1 (people), 2 (people)\n",
     )
-    for options in ((), ("--table", "people", "--table-id", "1")):
-        result = people.run("catalog", "history", *options)
+    for options in ((), ("--table", "people", "--table-number", "1")):
+        result = people.run("catalog", "revisions", *options)
         assert (result.status, result.out) == (2, "")
         assert result.err.startswith("error: give exactly one of the table's name and its number\n")
 
@@ -178,7 +180,7 @@ def test_history_since(rolled_back: Project) -> None:
     def since(value: str, *options: str) -> list[int]:
         result = rolled_back.run(*HISTORY, "--json", "--since", value, *options)
         assert result.status == 0, result.err
-        return [entry["gen"] for entry in result.lines]
+        return [entry["revision"] for entry in result.lines]
 
     assert since("5") == [5, 6, 7]
     assert since("8") == []  # the next one, when it is there
@@ -225,7 +227,9 @@ def test_history_of_a_tenant(people: Project) -> None:
     zapdb.open(f"sqlite:///{people.database}", migrations=people.migrations, tenant="acme").close()
     entries = people.run(*HISTORY, "--tenant", "acme", "--json").lines
     # It went to the end in one jump.
-    assert [(entry["gen"], entry["migration"]) for entry in entries] == [(1, "0004_split_name")]
+    assert [(entry["revision"], entry["migration"]) for entry in entries] == [
+        (1, "0004_split_name")
+    ]
 
 
 def test_history_that_was_lost_begins_anew(current: Project) -> None:
@@ -238,7 +242,7 @@ def test_history_that_was_lost_begins_anew(current: Project) -> None:
     assert re.fullmatch(f" *[0-9]+{rest}", new)
     first, second = current.run(*HISTORY, "--json").lines
     assert first["migrated_at"] == second["migrated_at"] == "1970-01-01T00:00:00+00:00"
-    assert second["gen"] > first["gen"] == 4
+    assert second["revision"] > first["revision"] == 4
     assert first["fingerprint"] == second["fingerprint"]
 
 
@@ -271,7 +275,9 @@ def test_the_difference_of_two_revisions(people: Project) -> None:
     result = people.run(*HISTORY, "--diff", "4", "5")
     assert result.status == 0
     first, *rest = result.out.splitlines()
-    assert re.fullmatch(r"members  gen 4 \(0x[0-9a-f]{16}\) → gen 5 \(0x[0-9a-f]{16}\)", first)
+    assert re.fullmatch(
+        r"members  revision 4 \(0x[0-9a-f]{16}\) → revision 5 \(0x[0-9a-f]{16}\)", first
+    )
     assert rest == [
         "~ table members (1): name people → members",
         "~ field fax (3): optional no → yes",
@@ -293,7 +299,7 @@ def test_the_difference_of_two_revisions(people: Project) -> None:
 
     found = people.run(*HISTORY, "--diff", "4", "5", "--json").json
     assert (found["table"], found["table_number"]) == ("members", 1)
-    assert (found["from"]["gen"], found["to"]["gen"]) == (4, 5)
+    assert (found["from"]["revision"], found["to"]["revision"]) == (4, 5)
     assert found["differences"][2] == {
         "part": "field",
         "number": 4,
@@ -322,14 +328,14 @@ def prune(project: Project, *options: str, stdin: str = "") -> Any:
 
 
 def revisions(project: Project) -> list[int]:
-    return [entry["gen"] for entry in project.run(*HISTORY, "--json").lines]
+    return [entry["revision"] for entry in project.run(*HISTORY, "--json").lines]
 
 
 def test_prune(current: Project) -> None:
     result = prune(current, "--keep-last", "1", "--dry-run")
     assert result.status == 0
     header, _, *lines = result.out.splitlines()
-    assert header.split() == ["gen", "fingerprint", "migrated_at", "event", "needed", "by"]
+    assert header.split() == ["revision", "fingerprint", "migrated_at", "event", "needed", "by"]
     assert [line.split()[0] for line in lines] == ["1", "2", "3"]
     assert {line.split()[-1] for line in lines} == {"-"}
     assert revisions(current) == [1, 2, 3, 4]
@@ -358,7 +364,7 @@ def test_prune(current: Project) -> None:
     assert current.run("verify").status == 0
     current.file("0005_members").write_text(RENAME)
     assert current.run("migrate", "up").status == 0
-    assert [e["gen"] for e in current.run(*HISTORY, "--json").lines] == [4, 5]
+    assert [e["revision"] for e in current.run(*HISTORY, "--json").lines] == [4, 5]
     result = prune(current, "--keep-last", "1", "--yes")
     assert result.out == "nothing to prune\nrevision 4 stays: later ones have its layout\n"
 
@@ -378,7 +384,7 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
         "log needs always stay\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
-    assert found["in_use"] == [{"gen": 1, "by": "20 records"}]
+    assert found["in_use"] == [{"revision": 1, "by": "20 records"}]
     assert (found["done"], revisions(people)) == (False, [1, 2, 3, 4])
 
 
@@ -392,7 +398,7 @@ def test_prune_has_to_be_told_what(people: Project) -> None:
     people.run("convert", "run")
     result = prune(people, "--keep-last", "1")
     assert result.status == 2
-    assert "nobody is there to ask" in result.err
+    assert "standard input is not a terminal" in result.err
     result = prune(people, "--keep-last", "1", "--json")
     assert (result.status, result.out) == (2, "")
     assert revisions(people) == [1, 2, 3, 4]

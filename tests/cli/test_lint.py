@@ -79,9 +79,9 @@ def test_what_is_allowed_is_counted(project: Project) -> None:
     project.file("0004_split_name").write_text(ALLOWED)
     result = project.run("migrate", "lint")
     assert "ZL009" not in result.out
-    assert result.out.endswith("4 files: 1 note, 1 allowed\n")
+    assert result.out.endswith("4 files: 1 note, 1 suppressed\n")
     found = project.run("migrate", "lint", "--json").json["findings"]
-    assert [(one["code"], one["allowed"]) for one in found] == [
+    assert [(one["code"], one["suppressed_because"]) for one in found] == [
         ("ZL010", None),
         ("ZL009", "old ones are gone"),
     ]
@@ -95,7 +95,7 @@ def test_lint_as_json(project: Project, flags: tuple[str, ...]) -> None:
         "findings": [
             {
                 "code": "ZL010",
-                "level": "note",
+                "severity": "note",
                 "file": "migrations/0003_index_age.yaml",
                 "line": 4,
                 "column": 5,
@@ -105,7 +105,7 @@ def test_lint_as_json(project: Project, flags: tuple[str, ...]) -> None:
                 "fix": "apply it when the build may run: `zapdb migrate up --no-build`, `zapdb "
                 "convert run`",
                 "link": "docs/reference/lint.md#zl010",
-                "allowed": None,
+                "suppressed_because": None,
             }
         ],
     }
@@ -158,7 +158,7 @@ def test_a_revision_that_is_not_there_is_refused(repository: Project, revision: 
     result = repository.run("migrate", "lint", f"--base={revision}")
     assert result.status == 2
     assert result.err.startswith("error: git does not know this revision\n")
-    assert "hint: name a branch, tag or commit" in result.err
+    assert "hint: give a branch, tag or commit" in result.err
 
 
 def test_a_directory_outside_of_version_control_is_refused(

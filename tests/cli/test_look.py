@@ -88,7 +88,7 @@ def test_graph_as_text(project: Project) -> None:
     result = project.run("migrate", "graph")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "migration        does            after\n"
+        "migration        changes         depends on\n"
         "---------------  --------------  --------------\n"
         "0001_people      creates people\n"
         "0002_add_age     changes people  0001_people\n"

@@ -235,7 +235,7 @@ def test_up_creates_the_database_and_applies_what_is_pending(project: Project) -
 
 
 def test_up_builds_the_indexes_that_it_began(people: Project) -> None:
-    assert people.run("convert", "status", "--json").json["tables"][0]["unbuilt_indexes"] == [
+    assert people.run("convert", "status", "--json").json["tables"][0]["indexes_to_build"] == [
         "by_age"
     ]
     result = people.run("migrate", "up", "--json")
@@ -243,7 +243,7 @@ def test_up_builds_the_indexes_that_it_began(people: Project) -> None:
     (built,) = result.json["built"]
     assert (built["kind"], built["table"], built["read"]) == ("index", "people", 20)
     status = people.run("convert", "status", "--json").json["tables"][0]
-    assert status["unbuilt_indexes"] == []
+    assert status["indexes_to_build"] == []
     assert status["stale"] == 20  # converting is another command's
 
 
@@ -269,14 +269,14 @@ def test_up_as_json(project: Project) -> None:
         "position": 1,
         "applied": [{"number": 1, "label": "0001_people", "active": True, "tables": ["people"]}],
         "built": [],
-        "fleet": None,
+        "all_tenants": None,
     }
 
 
 def test_rule_13_up_applies_again_what_was_rolled_back(project: Project) -> None:
     project.write()
     project.run("migrate", "up")
-    project.run("migrate", "forget", "--yes")
+    project.run("migrate", "rollback", "--yes")
     result = project.run("migrate", "up", "--json")
     assert result.status == 0
     assert [one["label"] for one in result.json["applied"]] == ["0004_split_name"]
@@ -359,7 +359,7 @@ def test_status_as_json(project: Project) -> None:
             {"number": 1, "name": "people", "state": "applied"},
             {"number": 2, "name": "add_age", "state": "pending"},
         ],
-        "fleet": None,
+        "all_tenants": None,
     }
 
 

@@ -55,9 +55,9 @@ def test_a_plan_says_what_older_processes_go_without(current: Project) -> None:
         "  people: fax: what they write is not stored",
     ]
     document = current.run("migrate", "plan", "--json").json
-    assert [m["waits"] for m in document["migrations"]] == [True]
+    assert [m["waits_for_nodes"] for m in document["migrations"]] == [True]
     (table,) = document["tables"]
-    assert (table["declared"], table["unstored"]) == (["fax"], ["fax"])
+    assert (table["declared"], table["dropped_writes"]) == (["fax"], ["fax"])
     assert document["processes"] == []
 
 
@@ -75,9 +75,9 @@ def test_a_plan_tells_values_that_are_stored_and_not_read_back(current: Project)
 """
     write_changes(current, one_way, known=False)
     document = current.run("migrate", "plan", "--json").json
-    assert [m["waits"] for m in document["migrations"]] == [False]
+    assert [m["waits_for_nodes"] for m in document["migrations"]] == [False]
     (table,) = document["tables"]
-    assert (table["declared"], table["unstored"]) == (["fax", "first"], ["fax"])
+    assert (table["declared"], table["dropped_writes"]) == (["fax", "first"], ["fax"])
 
 
 def test_what_a_plan_says_is_lost_is_lost(current: Project, older: Database) -> None:
@@ -96,16 +96,16 @@ def test_a_plan_names_processes_by_what_they_serve(current: Project, older: Data
     with open_database(current, serve_as=4) as shipped, tool:
         result = current.run("migrate", "plan")
         lines = result.out.splitlines()
-        at = lines.index("live processes that will be served an older shape:")
+        at = lines.index("live processes that will be served an older schema:")
         told = lines[at + 1 :]
         assert len(told) == 3  # the tool without files works with whatever is in force
         assert told[0] == (
-            f"  {older._node}: shape 0004, files end at 0004, release {zapdb.__version__}"
+            f"  {older._node}: schema 0004, files end at 0004, release {zapdb.__version__}"
         )
         assert told[1] == "    0005_less waits until it has the file"
-        assert f"  {shipped._node}: shape 0004, files end at 0005" in told[2]
+        assert f"  {shipped._node}: schema 0004, files end at 0005" in told[2]
         found = current.run("migrate", "plan", "--json").json["processes"]
-        assert [(p["files_end"], p["serves"], p["keeps_waiting"]) for p in found] == [
+        assert [(p["files_end"], p["served_position"], p["blocks"]) for p in found] == [
             (4, 4, "0005_less"),
             (5, 4, None),
         ]

@@ -38,7 +38,7 @@ def test_these_are_the_commands() -> None:
         "migrate up",
         "migrate status",
         "migrate diff",
-        "migrate forget",
+        "migrate rollback",
         "migrate graph",
         "migrate lint",
         "migrate plan",
@@ -53,7 +53,7 @@ def test_these_are_the_commands() -> None:
         "catalog list",
         "catalog show",
         "catalog fingerprint",
-        "catalog history",
+        "catalog revisions",
         "catalog prune",
         "changes followers",
         "changes list",
@@ -124,7 +124,7 @@ def test_version(project: Project) -> None:
     [
         (["migrate", "foo"], "there is no command 'foo'", "zapdb migrate"),
         (["migrate", "up", "--foo"], "no such option: --foo", "zapdb migrate up"),
-        (["catalog", "history", "--limit", "0"], "invalid value", "zapdb catalog history"),
+        (["catalog", "revisions", "--limit", "0"], "invalid value", "zapdb catalog revisions"),
         (["catalog", "show"], "missing argument 'table'", "zapdb catalog show"),
         (["migrate", "up", "--to", "0"], "invalid value for '--to'", "zapdb migrate up"),
         (["convert", "run", "--engine", "x"], "invalid value for '--engine'", "zapdb convert run"),
@@ -137,7 +137,8 @@ def test_wrong_arguments_are_wrong_usage(
     result = project.run(*arguments)
     assert (result.status, result.out) == (2, "")
     assert result.err.lower().startswith(f"error: {message}")
-    assert result.err.endswith(f"  hint: run `{command} --help`\n")
+    hints = f"  hint: run `{command} --help`\n", f"  hint: `{command} --help` lists the commands\n"
+    assert result.err.endswith(hints)
 
     result = project.run(*arguments, "--json")
     assert (result.status, result.out) == (2, "")
@@ -182,7 +183,7 @@ def test_output_that_nobody_reads_any_more_is_no_traceback(people: Project) -> N
     reader.wait()
     assert reader.stdin is not None
     process = subprocess.Popen(
-        [sys.executable, "-m", "zapdb", "catalog", "history", "--table", "people"],
+        [sys.executable, "-m", "zapdb", "catalog", "revisions", "--table", "people"],
         cwd=people.directory,
         stdout=reader.stdin,
         stderr=subprocess.PIPE,

@@ -41,7 +41,7 @@ def test_prove_tells_what_is_lossy_and_why(files: Project) -> None:
     result = files.run("migrate", "prove")
     assert (result.status, result.err) == (0, "")
     head, _, row, blank, summary = result.out.splitlines()
-    assert head.split() == ["migration", "field", "rollback", "records", "why"]
+    assert head.split() == ["migration", "field", "rollback", "records", "reason"]
     assert row.startswith("0004_split_name  people.name  lossy ")
     assert "transform: a single-word name gains a blank (" in row
     assert "; name='' comes back as name=' ')" in row
@@ -81,13 +81,13 @@ def test_prove_as_json(files: Project) -> None:
     split = found["migrations"][3]
     (table,) = split["tables"]
     (loss,) = table["lossy"]
-    assert 0 < loss.pop("returned") < loss.pop("tried") == table["records"]
+    assert 0 < loss.pop("unchanged") < loss.pop("records") == table["records"]
     assert loss == {
         "field": "name",
         "operation": "transform",
         "because": "a single-word name gains a blank",
     }
-    assert (table["exact"], split["failures"], split["remarks"]) == ([], [], [])
+    assert (table["exact"], split["failures"], split["warnings"]) == ([], [], [])
 
     claim_too_much(files)
     result = files.run("migrate", "prove", "--json")
@@ -122,7 +122,7 @@ def test_prove_runs_examples(files: Project) -> None:
     assert "4 migrations and 1 example tried: all proven\n" in result.out
 
 
-def test_prove_shows_remarks(files: Project) -> None:
+def test_prove_shows_warnings(files: Project) -> None:
     files.file("0005_age").write_text(
         "zapdb: 1\nsummary: Age\nrollback: inferred\nchanges:\n"
         "  - drop_index: {table: people, index: by_age}\n"
@@ -132,7 +132,7 @@ def test_prove_shows_remarks(files: Project) -> None:
     result = files.run("migrate", "prove")
     assert result.status == 0
     assert "0005_age         people.age   exact" in result.out
-    assert "remark: migrations/0005_age.yaml:6:5: a record written after the " in result.out
+    assert "warning: migrations/0005_age.yaml:6:5: a record written after the " in result.out
 
 
 def test_prove_refuses_files_that_are_not_valid(files: Project) -> None:
@@ -156,9 +156,14 @@ def test_prove_tries_real_records(project: Project) -> None:
     (table,) = result.json["sampled"]
     (loss,) = table.pop("losses")
     assert table == {
-        "table": "people", "records": 20, "sampled": 5, "returned": 5, "failures": []
+        "table": "people", "records": 20, "sampled": 5, "unchanged": 5, "failures": []
     }  # fmt: skip
-    assert (loss["field"], loss["tried"], loss["returned"], loss["example"]) == ("name", 5, 5, None)
+    assert (loss["field"], loss["records"], loss["unchanged"], loss["example"]) == (
+        "name",
+        5,
+        5,
+        None,
+    )
     found = project.run("migrate", "prove", "--sample", "0", "--json").json
     assert (found["sampled"], found["seed"]) == ([], None)
     assert project.dump() == before
@@ -180,8 +185,12 @@ def test_prove_counts_and_shows_what_real_records_lose(project: Project) -> None
     )
     (table,) = project.run("migrate", "prove", "--json").json["sampled"]
     (found,) = table["losses"]
-    assert (table["sampled"], table["returned"]) == (200, 0)
-    assert (found["migration"], found["field"], found["returned"]) == ("0004_split_name", "name", 0)
+    assert (table["sampled"], table["unchanged"]) == (200, 0)
+    assert (found["migration"], found["field"], found["unchanged"]) == (
+        "0004_split_name",
+        "name",
+        0,
+    )
     assert found["example"]["back"]["name"].endswith("(109 characters)")
 
 

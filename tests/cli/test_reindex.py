@@ -59,7 +59,7 @@ def states(project: Project, status: int) -> list[tuple[str, str, str | None, bo
     result = project.run("reindex", "status", "--json")
     assert (result.status, result.json["pending"]) == (status, status == 3)
     assert [one["table"] for one in result.json["indexes"]] == ["people"] * 2
-    return [(i["index"], i["state"], i["policy"], i["fits"]) for i in result.json["indexes"]]
+    return [(i["index"], i["state"], i["policy"], i["matches"]) for i in result.json["indexes"]]
 
 
 def test_rule_26_an_operator_rebuilds_what_nobody_keeps(names: Project) -> None:
@@ -86,7 +86,16 @@ def test_rule_26_an_operator_rebuilds_what_nobody_keeps(names: Project) -> None:
     reopen()
     assert states(names, 3)[0] == ("by_name", "disabled", "scan", False)
     header, _, row, *_ = names.run("reindex", "status").out.splitlines()
-    assert header.split() == ["table", "index", "state", "policy", "built", "with", "here"]
+    assert header.split() == [
+        "table",
+        "index",
+        "state",
+        "policy",
+        "built",
+        "with",
+        "this",
+        "process",
+    ]
     assert row.split()[:6] == ["people", "by_name", "disabled", "scan", "ICU", "1.0"]
     assert names.run("convert", "status").status == 0  # it is not to be built by itself
     assert names.run("convert", "run").out.startswith("nothing to do")

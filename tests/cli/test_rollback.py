@@ -1,4 +1,4 @@
-"""`zapdb migrate forget`: what it shows, asks, does, and finishes."""
+"""`zapdb migrate rollback`: what it shows, asks, does, and finishes."""
 
 from __future__ import annotations
 
@@ -41,15 +41,17 @@ def without_times(text: str) -> str:
 def test_it_shows_what_is_lost_and_asks(current: Project) -> None:
     before = current.dump()
     for answer in ("n\n", "\n", "no\n", "maybe\n"):
-        result = current.run("migrate", "forget", stdin=answer)
+        result = current.run("migrate", "rollback", stdin=answer)
         assert result.status == 1
         assert result.out == PREVIEW_4 + "nothing was changed\n"
-        assert result.err == "forget 0004_split_name? [y/N] \n"
+        assert result.err == "roll back 0004_split_name? [y/N] \n"
     assert current.dump() == before
 
-    result = current.run("migrate", "forget", stdin="y\n")
+    result = current.run("migrate", "rollback", stdin="y\n")
     assert result.status == 0
-    assert without_times(result.out) == PREVIEW_4 + "forgot 0004_split_name: 20 records, 0 ms\n"
+    assert (
+        without_times(result.out) == PREVIEW_4 + "rolled back 0004_split_name: 20 records, 0 ms\n"
+    )
     assert current.run("migrate", "status", "--json").json["position"] == 3
     with zapdb.open("sqlite:///test.db", migrations=only(current, 3)) as db:
         assert db.table("people").get(7).name == "Ada L7"
@@ -67,34 +69,38 @@ def only(project: Project, count: int) -> str:
 
 def test_nobody_there_to_ask_is_wrong_usage(current: Project) -> None:
     before = current.dump()
-    result = current.run("migrate", "forget", stdin="")
+    result = current.run("migrate", "rollback", stdin="")
     assert result.status == 2
     assert result.err.endswith(
         "error: a rollback needs confirmation, and standard input is not a terminal\n"
         "  hint: add --yes\n"
     )
-    result = current.run("migrate", "forget", "--json", stdin="y\n")
+    result = current.run("migrate", "rollback", "--json", stdin="y\n")
     assert (result.status, result.out) == (2, "")
     assert result.error["message"] == "--json does not ask for confirmation"
     assert current.dump() == before
 
 
 def test_it_rolls_back_several_newest_first(current: Project) -> None:
-    result = current.run("migrate", "forget", "--to", "0", stdin="yes\n")
+    result = current.run("migrate", "rollback", "--to", "0", stdin="yes\n")
     assert result.status == 0
-    assert result.err == "forget these 4 migrations? [y/N] \n"
+    assert result.err == "roll back these 4 migrations? [y/N] \n"
     assert without_times(result.out) == (
-        PREVIEW_4 + PREVIEW_3 + PREVIEW_2 + PREVIEW_1 + "forgot 0004_split_name: 20 records, 0 ms\n"
-        "forgot 0003_index_age: 0 records, 0 ms\n"
-        "forgot 0002_add_age: 20 records, 0 ms\n"
-        "forgot 0001_people: 20 records, 0 ms\n"
+        PREVIEW_4
+        + PREVIEW_3
+        + PREVIEW_2
+        + PREVIEW_1
+        + "rolled back 0004_split_name: 20 records, 0 ms\n"
+        "rolled back 0003_index_age: 0 records, 0 ms\n"
+        "rolled back 0002_add_age: 20 records, 0 ms\n"
+        "rolled back 0001_people: 20 records, 0 ms\n"
     )
     assert current.run("catalog", "list", "--json").json["tables"] == []
 
 
 def test_what_it_shows_is_counted_by_the_ages_of_the_records(people: Project) -> None:
     """Records that were never converted are of the first layout, and need not go back."""
-    result = people.run("migrate", "forget", "--to", "1", stdin="n")
+    result = people.run("migrate", "rollback", "--to", "1", stdin="n")
     assert result.out == (
         PREVIEW_4.replace("20 records are converted back", "no record changes")
         + PREVIEW_3
@@ -103,26 +109,26 @@ def test_what_it_shows_is_counted_by_the_ages_of_the_records(people: Project) ->
     )
     with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
         db.table("people").update(7, fax="2")
-    result = people.run("migrate", "forget", "--to", "1", stdin="n")
+    result = people.run("migrate", "rollback", "--to", "1", stdin="n")
     assert "people: 1 record is converted back; what is in age is lost\n" in result.out
 
 
 def test_it_works_without_the_files(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(current.migrations)
     monkeypatch.delenv("ZAPDB_MIGRATIONS")
-    assert current.run("migrate", "forget", "--to", "2", "--yes").status == 0
+    assert current.run("migrate", "rollback", "--to", "2", "--yes").status == 0
     assert current.run("verify").status == 0
 
 
 def test_as_json(current: Project) -> None:
-    result = current.run("migrate", "forget", "--to", "2", "--yes", "--json")
+    result = current.run("migrate", "rollback", "--to", "2", "--yes", "--json")
     assert result.status == 0
     found = result.json
-    assert all(one.pop("milliseconds") > 0 for one in found["forgotten"])
+    assert all(one.pop("milliseconds") > 0 for one in found["rolled_back"])
     assert found.pop("seq") > 0
     assert found == {
         "position": 2,
-        "forgotten": [
+        "rolled_back": [
             {
                 "number": 4,
                 "label": "0004_split_name",
@@ -131,7 +137,7 @@ def test_as_json(current: Project) -> None:
                 "tables": [
                     {
                         "table": "people",
-                        "fate": "converted",
+                        "action": "converted",
                         "records": 20,
                         "fields": [],
                         "indexes": [],
@@ -146,7 +152,7 @@ def test_as_json(current: Project) -> None:
                 "tables": [
                     {
                         "table": "people",
-                        "fate": "kept",
+                        "action": "kept",
                         "records": 0,
                         "fields": [],
                         "indexes": ["by_age"],
@@ -158,34 +164,34 @@ def test_as_json(current: Project) -> None:
 
 
 def test_nothing_to_roll_back(current: Project) -> None:
-    result = current.run("migrate", "forget", "--to", "4")
+    result = current.run("migrate", "rollback", "--to", "4")
     assert (result.status, result.out) == (
         0,
-        "nothing to forget: the newest migration is 0004_split_name\n",
+        "nothing to roll back: the newest migration is 0004_split_name\n",
     )
-    as_json = current.run("migrate", "forget", "--to", "4", "--json").json
+    as_json = current.run("migrate", "rollback", "--to", "4", "--json").json
     assert as_json.pop("seq") > 0
-    assert as_json == {"position": 4, "forgotten": []}
-    result = current.run("migrate", "forget", "--to", "5")
+    assert as_json == {"position": 4, "rolled_back": []}
+    result = current.run("migrate", "rollback", "--to", "5")
     assert result.status == 2
     assert result.err == (
         "error: no migration with this number is stored\n  number: 5\n  newest: 0004_split_name\n"
     )
-    current.run("migrate", "forget", "--to", "0", "--yes")
-    result = current.run("migrate", "forget", "--yes")
+    current.run("migrate", "rollback", "--to", "0", "--yes")
+    result = current.run("migrate", "rollback", "--yes")
     assert result.status == 2
     assert result.err == ("error: no migration is stored, so there is nothing to roll back\n")
 
 
 def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Project) -> None:
     with zapdb.open("sqlite:///test.db", migrations="migrations"):
-        result = current.run("migrate", "forget", "--yes")
+        result = current.run("migrate", "rollback", "--yes")
         assert result.status == 2
         assert result.err.startswith(
             "error: running processes use the migration\n  migration: 0004_split_name\n  nodes: "
         )
-        assert "`zapdb migrate forget --evict`" in result.err
-        assert current.run("migrate", "forget", "--yes", "--evict").status == 0
+        assert "`zapdb migrate rollback --evict`" in result.err
+        assert current.run("migrate", "rollback", "--yes", "--evict").status == 0
 
 
 def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
@@ -197,7 +203,7 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
     result = current.run("migrate", "status")
     assert result.status == 3
     assert result.out.endswith(
-        "\nforgetting 0004 was interrupted: run `zapdb migrate forget` to finish it\n"
+        "\nrolling back 0004 was interrupted: run `zapdb migrate rollback` to finish it\n"
     )
     assert current.run("migrate", "status", "--json").json["rolling_back"] == 4
     for command in (("migrate", "up"), ("convert", "run")):
@@ -205,8 +211,10 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
         assert result.status == 1
         assert result.err.startswith("error: a migration is being rolled back\n")
 
-    result = current.run("migrate", "forget", "--yes")
-    assert without_times(result.out) == PREVIEW_4 + "forgot 0004_split_name: 20 records, 0 ms\n"
+    result = current.run("migrate", "rollback", "--yes")
+    assert (
+        without_times(result.out) == PREVIEW_4 + "rolled back 0004_split_name: 20 records, 0 ms\n"
+    )
     assert current.run("verify").status == 0
     assert current.run("migrate", "status", "--json").json["rolling_back"] is None
 
@@ -215,7 +223,7 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     """Another operator was faster: the newest migration is not the one that was shown."""
     storage = connect("sqlite:///test.db")
     (step,) = preview_steps(storage, read_tenant_catalog(storage), None)
-    current.run("migrate", "forget", "--yes")
+    current.run("migrate", "rollback", "--yes")
     before = current.dump()
     with pytest.raises(ConcurrencyError) as caught:
         run_step(storage, read_tenant_catalog(storage), step, Output(), evict=False)

@@ -68,7 +68,7 @@ def test_as_json(people: Project) -> None:
         "default": "leave",
         "values": ["leave", "write_back"],
         "scopes": ["database", "tenant", "table"],
-        "says": SETTINGS["on_read"].says,
+        "description": SETTINGS["on_read"].says,
     }
     assert people.run("settings", "get", "on_read", "--json").json == found
     changed = people.run("settings", "set", "on_read", "leave", "--json").json
@@ -99,7 +99,8 @@ def test_as_json(people: Project) -> None:
         (
             ["set", "raise_level", "auto", "--table", "people"],
             2,
-            "error: the setting cannot be set for a table\n  setting: level\n  scopes: database\n",
+            "error: the setting cannot be set for a table\n  setting: raise_level\n"
+            "  scopes: database\n",
         ),
         (
             ["unset", "on_read", "--table", "people", "--field", "age"],

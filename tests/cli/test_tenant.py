@@ -19,7 +19,7 @@ ABOUT_ONE_TENANT = [
     ("verify",),
     ("catalog", "list"),
     ("catalog", "show", "people"),
-    ("catalog", "history", "--table", "people"),
+    ("catalog", "revisions", "--table", "people"),
     ("catalog", "fingerprint", "people"),
     ("catalog", "prune", "--table", "people", "--keep-last", "1"),
 ]
@@ -36,9 +36,9 @@ def test_tenants_are_created_listed_and_removed(current: Project) -> None:
     assert (created["name"], created["position"], created["removing"]) == ("b.corp", 0, False)
     assert tenants(current) == {"default": 4, "acme": 0, "b.corp": 0}
     lines = current.run("tenant", "list").out.splitlines()
-    assert lines[0].split() == ["tenant", "at", "migration", "created", "by"]
+    assert lines[0].split() == ["tenant", "position", "created", "by"]
     assert lines[2].split()[:2] == ["default", "0004"]
-    assert lines[3].split()[:4] == ["acme", "0000,", "4", "behind"]
+    assert lines[3].split()[:4] == ["acme", "0000", "(4", "behind)"]
     again = current.run("tenant", "create", "acme")
     assert (again.status, again.err) == (
         2,
@@ -57,7 +57,7 @@ def test_a_removal_is_asked_for(current: Project) -> None:
     current.run("tenant", "create", "acme")
     before = current.dump()
     assert current.run("tenant", "remove", "acme").err.startswith(
-        "erase all that the tenant acme has? [y/N] \nerror: a removal has to be confirmed"
+        "erase all that the tenant acme has? [y/N] \nerror: a removal needs confirmation"
     )
     declined = current.run("tenant", "remove", "acme", stdin="n\n")
     assert (declined.status, declined.out) == (1, "nothing was changed\n")
@@ -129,12 +129,12 @@ def test_commands_about_one_tenant(current: Project) -> None:
         current.run("tenant", "create", name)
     up = current.run("migrate", "up", "--tenant", "acme", "--json").json
     assert [one["number"] for one in up["applied"]] == [4]
-    assert (up["position"], up["fleet"]) == (4, None)
+    assert (up["position"], up["all_tenants"]) == (4, None)
     assert tenants(current) == {"default": 4, "acme": 4, "other": 0}
     status = current.run("migrate", "status", "--tenant", "other")
     assert status.status == 3
     assert status.out.count("pending") == 4
-    shown = current.run("catalog", "history", "--table", "people", "--tenant", "acme", "--json")
+    shown = current.run("catalog", "revisions", "--table", "people", "--tenant", "acme", "--json")
     assert [line["event"] for line in shown.lines] == ["create"]
 
 
@@ -149,7 +149,7 @@ def test_all_tenants_are_brought_up(current: Project) -> None:
     assert status.out.endswith(
         "\n4 tenants\n  3 at 0000\n  1 at 0004, the newest\nbehind: acme, b, c\n"
     )
-    fleet = current.run("migrate", "status", "--all-tenants", "--json").json["fleet"]
+    fleet = current.run("migrate", "status", "--all-tenants", "--json").json["all_tenants"]
     assert fleet == {
         "tenants": 4,
         "positions": {"0": 3, "4": 1},
@@ -157,12 +157,12 @@ def test_all_tenants_are_brought_up(current: Project) -> None:
     }
     up = current.run("migrate", "up", "--all-tenants")
     assert (up.status, up.err) == (0, "")
-    assert "brought up 3 more tenants\n" in up.out
+    assert "migrated 3 more tenants\n" in up.out
     assert set(tenants(current).values()) == {4}
     assert current.run("migrate", "status", "--all-tenants").status == 0
     before = current.dump()
     again = current.run("migrate", "up", "--all-tenants", "--json").json
-    assert again["fleet"] == {"brought": 0, "failed": []}
+    assert again["all_tenants"] == {"migrated": 0, "failed": []}
     passing = dict.fromkeys(("zapdb_catalog", "zapdb_counters", "zapdb_leases"))
     assert current.dump() | passing == before | passing
 
@@ -171,9 +171,9 @@ def test_a_bar_shows_how_far_the_fleet_is(current: Project) -> None:
     for at in range(5):
         current.run("tenant", "create", f"t{at}")
     shown = current.show("migrate", "up", "--all-tenants", columns=100)
-    assert "bringing up tenants" in shown
+    assert "migrating tenants" in shown
     assert "5/5" in shown
-    assert "brought up 5 more tenants" in strip_ansi(shown)
+    assert "migrated 5 more tenants" in strip_ansi(shown)
 
 
 def test_one_tenant_that_fails_does_not_keep_the_others(current: Project) -> None:
@@ -182,11 +182,11 @@ def test_one_tenant_that_fails_does_not_keep_the_others(current: Project) -> Non
     current.run("settings", "set", "schema_changes", "refuse", "--tenant", "frozen")
     up = current.run("migrate", "up", "--all-tenants")
     assert up.status == 1
-    assert "brought up 2 more tenants\n" in up.out
+    assert "migrated 2 more tenants\n" in up.out
     assert up.err.startswith("tenant frozen is at 0000:\nerror: a setting refuses schema changes\n")
     assert "`zapdb settings set schema_changes allow --tenant" in up.err
     assert tenants(current) == {"default": 4, "acme": 4, "frozen": 0, "c": 4}
-    failed = current.run("migrate", "up", "--all-tenants", "--json").json["fleet"]["failed"]
+    failed = current.run("migrate", "up", "--all-tenants", "--json").json["all_tenants"]["failed"]
     assert [(one["tenant"], one["position"]) for one in failed] == [("frozen", 0)]
     assert failed[0]["error"]["code"] == "migration.schema_changes_refused"
 
@@ -197,9 +197,9 @@ def test_of_many_that_fail_some_are_shown(current: Project) -> None:
         current.run("tenant", "create", f"t{at}")
     up = current.run("migrate", "up", "--all-tenants")
     assert up.status == 1
-    assert up.err.count("error: schema changes are refused") == 10
-    assert up.err.endswith("2 more tenants could not be brought up: --json names all\n")
-    failed = current.run("migrate", "up", "--all-tenants", "--json").json["fleet"]["failed"]
+    assert up.err.count("error: a setting refuses schema changes") == 10
+    assert up.err.endswith("2 more tenants could not be migrated: --json names all\n")
+    failed = current.run("migrate", "up", "--all-tenants", "--json").json["all_tenants"]["failed"]
     assert len(failed) == 12
 
 
@@ -231,7 +231,7 @@ def test_rule_12_tenants_wait_for_running_processes(current: Project) -> None:
             (5, True),
             (6, False),
         ]
-        failed = up.json["fleet"]["failed"]
+        failed = up.json["all_tenants"]["failed"]
         assert [(one["tenant"], one["position"]) for one in failed] == [
             (name, 5) for name in ("default", "acme", "b")
         ]

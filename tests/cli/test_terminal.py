@@ -34,7 +34,7 @@ COMMANDS = [
     ("convert", "status"),
     ("catalog", "list"),
     ("catalog", "show", "people"),
-    ("catalog", "history", "--table", "people"),
+    ("catalog", "revisions", "--table", "people"),
     ("settings", "list"),
     ("verify",),
 ]
@@ -53,7 +53,7 @@ def test_no_line_is_wider_than_the_terminal(
 @pytest.mark.parametrize("columns", [120, 85, 80, 75, 70, 65, 60, 55, 46])
 def test_fingerprints_and_times_are_never_broken(current: Project, columns: int) -> None:
     whole = r"0x[0-9a-f]{16}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-    for command in (("catalog", "list"), ("catalog", "history", "--table", "people")):
+    for command in (("catalog", "list"), ("catalog", "revisions", "--table", "people")):
         wanted = re.findall(whole, current.run(*command).out)
         assert wanted
         shown = current.show(*command, columns=columns)
@@ -104,11 +104,11 @@ def test_an_error_on_a_terminal_is_wrapped_but_its_excerpt_is_not(project: Proje
 
 
 def test_the_question_is_asked_on_a_terminal(current: Project) -> None:
-    result = current.run_on_terminal("migrate", "forget", typed="y\n")
+    result = current.run_on_terminal("migrate", "rollback", typed="y\n")
     assert result.status == 0
     shown = strip_ansi(result.out)
-    assert "forget 0004_split_name? [y/N] " in shown
-    assert "forgot 0004_split_name: 20 records" in shown
+    assert "roll back 0004_split_name? [y/N] " in shown
+    assert "rolled back 0004_split_name: 20 records" in shown
 
 
 def test_code_is_coloured_on_a_terminal_only(current: Project) -> None:
@@ -149,5 +149,5 @@ def test_other_peoples_text_is_escaped(project: Project) -> None:
     project.run("migrate", "up")
     # As somebody else may have stored it: documents that say so are refused.
     project.sql("UPDATE zapdb_migrations SET summary = ?", "\x1b[31mred\u202e")
-    result = project.run("migrate", "forget", stdin="n")
+    result = project.run("migrate", "rollback", stdin="n")
     assert result.out.startswith("0001_people: \\x1b[31mred\\u202e\n")

@@ -206,12 +206,12 @@ def test_a_plan_says_what_will_happen_and_changes_nothing(current: Project) -> N
     assert table["seconds"] >= 0
     assert {k: v for k, v in table.items() if k != "seconds"} == {
         "table": "people",
-        "fate": "changed",
+        "action": "changed",
         "records": 20,
         "converted": 20,
         "indexes": [],
         "declared": [],
-        "unstored": [],
+        "dropped_writes": [],
     }
 
 
@@ -219,7 +219,7 @@ def test_a_plan_names_live_processes_with_older_files(current: Project) -> None:
     with zapdb.open(ADDRESS, migrations="migrations"):
         write_changes(current, "0005_no_fax", DROP_FAX)
         result = current.run("migrate", "plan")
-        assert "live processes that will be served an older shape:" in result.out
+        assert "live processes that will be served an older schema:" in result.out
         assert "files end at 0004" in result.out
         (process,) = current.run("migrate", "plan", "--json").json["processes"]
         assert process["files_end"] == 4
@@ -262,7 +262,7 @@ def test_pruning_shows_asks_converts_and_deletes(current: Project) -> None:
     }
     with zapdb.open(ADDRESS) as db:
         assert 0 < done.json["seq"] <= db.admin.catalog_seq()
-    assert current.run("migrate", "forget", "--yes").status == 0
+    assert current.run("migrate", "rollback", "--yes").status == 0
     (current.migrations / "0005_no_fax.yaml").unlink()
     with zapdb.open(ADDRESS, migrations="migrations") as db:
         assert {record.fax for record in db.table("people").scan()} == {"none"}

@@ -733,7 +733,7 @@ class Program(RuleBasedStateMachine):
     @rule(random_=RANDOM)
     @precondition(lambda self: not self.blocks)
     def change(self, random_: Random) -> None:
-        way = random_.choice(["migrate", "migrate", "forget", "jobs", "jobs"])
+        way = random_.choice(["migrate", "migrate", "rollback", "jobs", "jobs"])
         if way == "jobs":
             self.run_jobs(random_)
         elif way == "forget" and self.world.chain.end > 1:

@@ -202,7 +202,7 @@ def test_what_happens_is_logged_with_its_fields(
 UNIQUE_TITLE = "create_index: {table: items, index: one, unique: true, fields: [{field: title}]}"
 
 
-@pytest.mark.parametrize("moment", ["run_job", "load_work", "_end"])
+@pytest.mark.parametrize("moment", ["run_job", "load_work", "_end_job"])
 @pytest.mark.parametrize(("change", "event"), [(ADD_COLOR, "done"), (UNIQUE_TITLE, "blocked")])
 def test_a_job_is_logged_as_ended_by_whoever_ended_it(
     workspace: Workspace,

@@ -254,7 +254,7 @@ def test_rule_06_a_file_edited_in_its_structure_is_a_conflict(workspace: Workspa
     assert text.startswith(f"{path}:1:1: the file differs")
     assert "red" in text
     assert "blue" in text
-    assert "zapdb migrate forget" in text
+    assert "zapdb migrate rollback" in text
     path.write_text(document(ADD_COLOR))
     workspace.open()
 

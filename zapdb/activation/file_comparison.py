@@ -125,5 +125,5 @@ def _conflict(file: MigrationFile, row: StoredMigration, given: Migration) -> Mi
         difference="\n    " + "\n    ".join(lines),
         hint="revert the file and write the change as a new migration "
         f'(`zapdb migrate new "…"`), or roll back the stored ones from {row.label} '
-        "on (`zapdb migrate forget`)",
+        "on (`zapdb migrate rollback`)",
     )

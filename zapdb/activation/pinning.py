@@ -168,7 +168,7 @@ def _find_violation(
             "the table never had the schema that it is pinned to",
             **context,
             history=", ".join(dict.fromkeys(format_fingerprint(e.fingerprint) for e in log)),
-            hint="see its schemas with `zapdb catalog history`; this may be another "
+            hint="see its schemas with `zapdb catalog revisions`; this may be another "
             "database or table, or its history was pruned",
         )
     if found.is_active and found.current in ({pin} if known is None else known):

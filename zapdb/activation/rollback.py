@@ -136,7 +136,7 @@ def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict:
             "running processes use the migration",
             migration=migration.label,
             nodes="; ".join(users),
-            hint="stop them, or run `zapdb migrate forget --evict`, which refuses their writes",
+            hint="stop them, or run `zapdb migrate rollback --evict`, which refuses their writes",
         )
 
 
@@ -222,7 +222,7 @@ def _check_none_left(connection: Connection, tenant: int, rollback: TableRollbac
             "some records still have the revision that was rolled back",
             table=rollback.descriptor.schema.name,
             records=left,
-            hint="run `zapdb migrate forget` again",
+            hint="run `zapdb migrate rollback` again",
         )
 
 
@@ -289,7 +289,7 @@ def _bring_back(
         raise ConcurrencyError(
             "the records that this migration discarded are still being deleted",
             table=table.name,
-            hint="run `zapdb migrate forget` again",
+            hint="run `zapdb migrate rollback` again",
         )
     create_record_table(connection, table.number)
     layout = find_layout(connection, tenant, catalog.chain, table, number - 1)

@@ -250,7 +250,7 @@ def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
         raise MissingSchemaHistory(
             "an active table has no schema history",
             table=table.name,
-            hint="open the database or run `zapdb catalog history`; both begin one",
+            hint="open the database or run `zapdb catalog revisions`; both begin one",
         )
     if entries[-1].snapshot != canonical_bytes(table):
         raise CorruptCatalog(

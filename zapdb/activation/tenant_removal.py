@@ -65,7 +65,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
         if read_chain_state(connection).rolling_back is not None:
             raise RollbackInProgress(
                 "a migration is being rolled back",
-                hint="wait until it has finished, or finish it with `zapdb migrate forget`",
+                hint="wait until it has finished, or finish it with `zapdb migrate rollback`",
             )
         rows.put(connection, structs.replace(tenant, removing=True))
         bump_activation(connection, tenant.number)  # who works with it looks again

@@ -199,7 +199,7 @@ def _in_progress(catalog: TenantCatalog, number: int) -> RollbackInProgress:
         "a migration is being rolled back",
         migration=catalog.chain.at(number).label,
         hint="wait until it has finished; if it was interrupted, run "
-        "`zapdb migrate forget` again; to read meanwhile, use read_only=True or "
+        "`zapdb migrate rollback` again; to read meanwhile, use read_only=True or "
         "files that end before the migration",
     )
 

@@ -462,7 +462,7 @@ class DatabaseAdmin(DatabaseAdminFace):
         return await self._done("read", lambda sync: sync.jobs())
 
     async def count_by_revision(self, table: str) -> dict[int, int]:
-        """How many records of a table have each schema index."""
+        """How many records of a table have each revision."""
         return await self._done("read", lambda sync: sync.count_by_revision(table))
 
     async def verify(self) -> list[TableReport]:

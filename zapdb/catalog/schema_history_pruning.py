@@ -86,7 +86,7 @@ def plan_pruning(
             "a migration is being rolled back, which needs the schema history",
             table=log[-1].schema.name,
             hint="wait until it has finished; if it was interrupted, run "
-            "`zapdb migrate forget` again",
+            "`zapdb migrate rollback` again",
         )
     meant = bound.select(log)
     revisions = {entry.revision for entry in meant}

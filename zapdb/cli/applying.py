@@ -1,4 +1,4 @@
-"""`zapdb migrate up` and `status`: applying what is pending, for a tenant or the whole fleet."""
+"""`zapdb migrate up` and `status`: applying what is pending, for one tenant or all of them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _Done:
                 for one in self.applied
             ],
             "built": [one.to_json() for one in self.built],
-            "fleet": None if self.fleet is None else _fleet_to_json(self.fleet),
+            "all_tenants": None if self.fleet is None else _fleet_to_json(self.fleet),
             "seq": read_seq(storage.connection()),
         }
 
@@ -122,18 +122,18 @@ def migrate_up_command(
 ) -> int:
     """Apply the pending migrations, then build the indexes that they began.
 
-    Creates the database if it is not there. Migrations that were forgotten are applied again.
+    Creates the database if it is not there. Migrations that were rolled back are applied again.
     All files are checked, and their rollbacks proven, before anything is changed. Exit status 1 if
     records are in the way of a unique index: it binds new records, and `zapdb convert run` finishes
     it once they are repaired; 3 if a migration is stored, and waits for running processes.
 
-    With `--all-tenants`, every other tenant is then brought to what is stored; without, that
+    With `--all-tenants`, every other tenant is then migrated to the stored end; without, that
     happens when it is opened.
 
     With `--json`: `{position, applied: [{number, label, active, tables, milliseconds}], built:
     [{id, kind, table, target, superseded, read, written, conflicts, seconds, records_per_second}],
-    fleet, seq}`; `fleet` is null without `--all-tenants`, else `{brought, failed: [{tenant,
-    position, error}]}`. A process whose cache of the catalog has the seq has the change.
+    all_tenants, seq}`; `all_tenants` is null without `--all-tenants`, else `{migrated, failed:
+    [{tenant, position, error}]}`. A process whose cache of the catalog has the seq has the change.
     """
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(
@@ -195,10 +195,10 @@ def _note_applied(output: Output, done: _Done, width: int, one: AppliedMigration
 def _bring_up(storage: Storage, output: Output) -> list[TenantResult]:
     """The other tenants, with a bar on a terminal."""
     total = len(read_all_tenants(storage).behind)
-    with progress_bar(output, "bringing up tenants", total) as advance:
+    with progress_bar(output, "migrating tenants", total) as advance:
         fleet = migrate_all_tenants(storage, lambda result: advance())
     done = sum(result.error is None for result in fleet)
-    output.write(("brought up ", "green"), format_count(done, "more tenant"))
+    output.write(("migrated ", "green"), format_count(done, "more tenant"))
     return fleet
 
 
@@ -209,7 +209,7 @@ def _report_failed(failed: list[TenantResult]) -> None:
         report_error(result.error, as_json=False)
     if len(failed) > FAILED_SHOWN_MAX:
         count = format_count(len(failed) - FAILED_SHOWN_MAX, "more tenant")
-        print_note(f"{count} could not be brought up: --json names all")
+        print_note(f"{count} could not be migrated: --json names all")
 
 
 def _check_pending(
@@ -254,7 +254,7 @@ def _build_indexes(
 
 def _fleet_to_json(fleet: list[TenantResult]) -> dict[str, Any]:
     return {
-        "brought": sum(result.error is None for result in fleet),
+        "migrated": sum(result.error is None for result in fleet),
         "failed": [
             {
                 "tenant": result.tenant.name,
@@ -281,10 +281,10 @@ def migrate_status_command(
     Exit status 3 if something is pending, 1 if there is a conflict. With `--all-tenants`, also how
     many tenants are at which migration, and which are behind.
 
-    With `--json`: `{position, pending, rolling_back, migrations: [{number, name, state}], fleet}`.
-    `pending` is a count; `rolling_back` is the number of a migration whose rollback was
-    interrupted, or null; `fleet` is null without `--all-tenants`, else `{tenants, positions:
-    {POSITION: COUNT}, behind: [{tenant, position}]}`.
+    With `--json`: `{position, pending, rolling_back, migrations: [{number, name, state}],
+    all_tenants}`. `pending` is a count; `rolling_back` is the number of a migration whose rollback
+    was interrupted, or null; `all_tenants` is null without `--all-tenants`, else `{tenants,
+    positions: {POSITION: COUNT}, behind: [{tenant, position}]}`.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -301,7 +301,8 @@ def migrate_status_command(
     if forgetting is not None:
         output.write()
         output.write(
-            f"forgetting {forgetting:04d} was interrupted: run `zapdb migrate forget` to finish it"
+            f"rolling back {forgetting:04d} was interrupted: run `zapdb migrate rollback` to "
+            "finish it"
         )
     if fleet is not None:
         _write_fleet(fleet, output)
@@ -311,7 +312,7 @@ def migrate_status_command(
             "pending": pending,
             "rolling_back": forgetting,
             "migrations": [{"number": s.number, "name": s.name, "state": s.phase} for s in states],
-            "fleet": None if fleet is None else _status_to_json(fleet),
+            "all_tenants": None if fleet is None else _status_to_json(fleet),
         }
     )
     is_pending = pending or forgetting is not None or (fleet is not None and fleet.behind)

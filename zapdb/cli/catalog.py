@@ -180,7 +180,7 @@ def _write_table(descriptor: TableDescriptor, output: Output) -> None:
         kept = [
             (a.field.name, show_type(a.field.type), f"{a.archived_by:04d}") for a in table.archived
         ]
-        output.table(("archived", "type", "by migration"), kept)
+        output.table(("archived", "type", "dropped by"), kept)
 
 
 def _state_of(descriptor: TableDescriptor, kind: ConstraintKind, number: int) -> tuple[str, str]:
@@ -315,11 +315,11 @@ def catalog_fingerprint_command(
     With `--find`, status 1 says that the table never had the one that is looked for. A table that
     was dropped has only a history.
 
-    With `--json`: `{table, table_number, gen, fingerprint, migrated_at, migrated_by, migration,
-    event}`. With `--find`: `{table, table_number, fingerprint, gens, in_force: {gen, fingerprint},
-    differences: [{part, number, name, change, before, after}]}`: the revisions at which it was
-    stamped on the table, what is in force (null for a table that was dropped), and what is
-    otherwise since the last of them.
+    With `--json`: `{table, table_number, revision, fingerprint, migrated_at, migrated_by,
+    migration, event}`. With `--find`: `{table, table_number, fingerprint, revisions, active:
+    {revision, fingerprint}, differences: [{part, number, name, change, before, after}]}`: the
+    revisions at which it was stamped on the table, what is active (null for a table that was
+    dropped), and what is otherwise since the last of them.
     """
     output = Output(as_json)
     wanted = None if find is None else parse_fingerprint(find)
@@ -336,7 +336,7 @@ def catalog_fingerprint_command(
             "the table was dropped; only its schema history remains",
             table=table,
             became="(dropped)" if newest.event == "drop" else newest.schema.name,
-            hint="run `zapdb catalog history --table NAME` to see it",
+            hint="run `zapdb catalog revisions --table NAME` to see it",
         )
     shown = format_fingerprint(newest.fingerprint)
     if verbose:
@@ -354,7 +354,8 @@ def parse_fingerprint(text: str) -> int:
         raise UsageError(
             "this is not a fingerprint",
             given=text,
-            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog history` prints them",
+            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog revisions` prints "
+            "them",
         )
     return int(text, 16)
 
@@ -363,14 +364,14 @@ def _write_found(output: Output, found: FingerprintMatch) -> int:
     output.write(*_describe_found(found))
     if found.is_known and not found.is_current:
         write_differences(output, found.differences)
-    in_force = {"gen": found.revision, "fingerprint": format_fingerprint(found.current)}
+    active = {"revision": found.revision, "fingerprint": format_fingerprint(found.current)}
     output.document(
         {
             "table": found.table,
             "table_number": found.table_number,
             "fingerprint": format_fingerprint(found.fingerprint),
-            "gens": list(found.revisions),
-            "in_force": in_force if found.is_active else None,
+            "revisions": list(found.revisions),
+            "active": active if found.is_active else None,
             "differences": list(map(difference_to_json, found.differences)),
         }
     )
@@ -383,10 +384,11 @@ def _describe_found(found: FingerprintMatch) -> Iterator[Part]:
         yield ("  never stamped on ", "red")
         yield found.table
         return
-    yield f"  revision {', '.join(map(str, found.revisions))} of {found.table}"
+    noun = "revision" if len(found.revisions) == 1 else "revisions"
+    yield f"  {noun} {', '.join(map(str, found.revisions))} of {found.table}"
     if found.is_current:
-        yield (", in force", "green")
+        yield (", active", "green")
     elif found.is_active:
-        yield f"; in force is revision {found.revision} ({format_fingerprint(found.current)})"
+        yield f"; active is revision {found.revision} ({format_fingerprint(found.current)})"
     else:
         yield (f"; dropped at revision {found.revision}", "yellow")

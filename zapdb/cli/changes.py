@@ -94,7 +94,7 @@ def changes_list_command(
         else:
             listed = list(shown)
             last = listed[-1] if listed else None
-            columns = ("made at", "by", "what", "table", "key", "change")
+            columns = ("made at", "principal", "operation", "table", "key", "change")
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
         if last is None and not any(state.logs_changes for state in db._catalog.tables.values()):
@@ -192,7 +192,7 @@ def changes_followers_command(
 ) -> None:
     """Show the named followers, where each stands, and what it has not seen; times are UTC.
 
-    `behind` counts changes, up to 100,000; `for` is how old the oldest of them is.
+    `changes behind` counts up to 100,000; `lag` is how old the oldest of them is.
 
     With `--json`: `{followers: [{name, bookmark, advanced_at, changes_behind, seconds_behind}],
     begins_at}`, where `begins_at` is the bookmark at which the log begins.
@@ -201,9 +201,9 @@ def changes_followers_command(
     with _opened(database, tenant, read_only=True) as db:
         found, begins_at = db.change_log.followers(), db.change_log.begin()
     output.table(
-        ("follower", "advanced at", "behind", "for", "bookmark"),
+        ("follower", "advanced at", "changes behind", "lag", "bookmark"),
         [_follower_to_row(status) for status in found],
-        right=("behind", "for"),
+        right=("changes behind", "lag"),
         solid=("advanced at",),
         empty="nobody follows",
     )
@@ -257,7 +257,7 @@ def changes_remove_follower_command(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take away a follower that is dead: its place is forgotten, and nothing is kept for it.
+    """Take away a follower that is dead: its bookmark is deleted, and nothing is kept for it.
 
     One that is alive after all begins anew, and is told where changes are missing by then.
 
@@ -275,7 +275,7 @@ def changes_remove_follower_command(
             )
         status = there[name]
         counted = _format_counted(status.lag.changes)
-        question = f"forget the place of {name}, which is {counted} behind?"
+        question = f"remove {name}, which is {counted} behind?"
         if not yes and not _confirm(question, as_json=as_json):
             output.write("nothing was changed")
             return EXIT_ERROR

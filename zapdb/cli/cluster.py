@@ -36,11 +36,12 @@ def _opened(database: str | None) -> Iterator[Storage]:
 def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """Show the level, the releases at work, where tenants stand, and what waits for whom.
 
-    With `--json`: `{level, level_possible, level_policy, layout, layout_pending, releases, nodes:
-    {alive, expired}, stored, rolling_back, tenants: [{position, tenants}], waiting: [{number,
-    label, lacking: [NODE]}], jobs: [{id, kind, table, state}], leases: [LEASE]}`. A NODE and a
-    LEASE are as `cluster nodes` and `cluster leases` give them. `waiting` are the stored migrations
-    that are not in force for every tenant, with the running processes whose files do not hold them.
+    With `--json`: `{level, level_possible, level_policy, storage_version, storage_pending,
+    releases, nodes: {alive, expired}, stored, rolling_back, tenants: [{position, tenants}],
+    waiting: [{number, label, waiting_for: [NODE]}], jobs: [{id, kind, table, state}], leases:
+    [LEASE]}`. A NODE and a LEASE are as `cluster nodes` and `cluster leases` give them. `waiting`
+    are the stored migrations that are not in force for every tenant, with the running processes
+    whose files do not hold them.
     """
     output = Output(as_json)
     with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
@@ -54,7 +55,7 @@ def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> Non
     could = f", and could be {status.possible}" if status.possible > status.level else ""
     output.write("level ", (str(status.level), "bold"), f"{could} ({status.policy})")
     waits = ", ".join(upgrade.version for upgrade in status.pending)
-    output.write(f"layout {status.layout}" + (f", waiting: {waits}" if waits else ""))
+    output.write(f"storage version {status.layout}" + (f", waiting: {waits}" if waits else ""))
     alive = [node for node in status.nodes if node.is_alive]
     releases = ", ".join(f"{count} of {name}" for name, count in status.releases.items())
     expired = len(status.nodes) - len(alive)
@@ -67,7 +68,7 @@ def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> Non
         f"{format_count(status.chain.stored_end, 'migration')} stored; at {_positions(status)}"
     )
     if status.chain.rolling_back is not None:
-        output.write((f"forgetting {status.chain.rolling_back:04}", "yellow"))
+        output.write((f"rolling back {status.chain.rolling_back:04}", "yellow"))
     for inactive in status.inactive_migrations:
         lacking = "; ".join(map(str, inactive.waiting_for))
         said = f": not in the files of {lacking}" if lacking else ": in the files of all nodes"
@@ -92,8 +93,8 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
         "level": status.level,
         "level_possible": status.possible,
         "level_policy": status.policy,
-        "layout": status.layout,
-        "layout_pending": [upgrade.version for upgrade in status.pending],
+        "storage_version": status.layout,
+        "storage_pending": [upgrade.version for upgrade in status.pending],
         "releases": status.releases,
         "nodes": {"alive": alive, "expired": len(status.nodes) - alive},
         "stored": status.chain.stored_end,
@@ -105,7 +106,7 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
             {
                 "number": inactive.number,
                 "label": inactive.label,
-                "lacking": [_node_to_json(node) for node in inactive.waiting_for],
+                "waiting_for": [_node_to_json(node) for node in inactive.waiting_for],
             }
             for inactive in status.inactive_migrations
         ],
@@ -121,16 +122,20 @@ def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption =
     """List the processes that have the database open, the oldest first.
 
     One whose lease is over is dead, or suspended: what it writes is refused once it is evicted.
-    `files` is the newest migration that its files hold, `serves` the one whose shapes it uses.
+    `files end` is the newest migration that its files contain, `served` the position whose schema
+    it uses.
 
-    With `--json`: `{nodes: [{id, host, process, release, level, files_end, serves, alive,
+    With `--json`: `{nodes: [{id, host, pid, release, level, files_end, served_position, alive,
     age_seconds, lease_seconds, datasets}]}`.
     """
     output = Output(as_json)
     with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
         found = cluster.read_nodes(connection)
-    columns = "node", "host", "process", "release", "level", "files", "serves", "age", "lease"
-    numbers = "process", "level", "files", "serves", "age", "lease"
+    columns = (
+        *("node", "host", "pid", "release", "level"),
+        *("files end", "served", "age", "lease left"),
+    )
+    numbers = "pid", "level", "files end", "served", "age", "lease left"
     output.table(
         columns,
         [_node_row(status) for status in found],
@@ -159,11 +164,11 @@ def _node_to_json(node: Node) -> dict[str, Any]:
     return {
         "id": node.id,
         "host": node.lease.owner.host,
-        "process": node.lease.owner.pid,
+        "pid": node.lease.owner.pid,
         "release": node.row.release,
         "level": node.row.level,
         "files_end": node.row.files_end,
-        "serves": node.row.served_position,
+        "served_position": node.row.served_position,
     }
 
 
@@ -182,14 +187,14 @@ def _status_of_node(status: NodeStatus) -> dict[str, Any]:
 def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List what only one process may do at a time, and who does it or did it last.
 
-    With `--json`: `{leases: [{name, owner, host, process, epoch, held, age_seconds,
+    With `--json`: `{leases: [{name, owner, host, pid, epoch, held, age_seconds,
     lease_seconds}]}`.
     """
     output = Output(as_json)
     with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
         found = cluster.read_leases(connection)
     output.table(
-        ("lease", "owner", "host", "process", "epoch", "age", "expires"),
+        ("lease", "owner", "host", "pid", "epoch", "age", "expires in"),
         [
             (
                 (status.lease.name, "bold"),
@@ -198,11 +203,11 @@ def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption 
                 str(status.lease.owner.pid),
                 str(status.lease.epoch),
                 format_seconds(status.age_seconds),
-                format_seconds(status.lease_seconds) if status.is_held else "free",
+                format_seconds(status.lease_seconds) if status.is_held else "not held",
             )
             for status in found
         ],
-        right=("process", "epoch", "age", "expires"),
+        right=("pid", "epoch", "age", "expires in"),
         empty="nothing was ever leased",
     )
     output.document({"leases": [_lease_to_json(status) for status in found]})
@@ -214,7 +219,7 @@ def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
         "name": lease.name,
         "owner": lease.owner.id,
         "host": lease.owner.host,
-        "process": lease.owner.pid,
+        "pid": lease.owner.pid,
         "epoch": lease.epoch,
         "held": status.is_held,
         "age_seconds": status.age_seconds,
@@ -234,9 +239,9 @@ def cluster_evict_command(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put processes out: what they write from then on is refused, and they have to open again.
+    """Evict processes: their writes are refused until they open the database again.
 
-    With `--json`: `{evicted: [{id, host, process, release, level, files_end, serves}],
+    With `--json`: `{evicted: [{id, host, pid, release, level, files_end, served_position}],
     seq}`.
     """
     output = Output(as_json)
@@ -268,7 +273,7 @@ def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> 
 def _confirm(count: int, *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"put {'it' if count == 1 else f'these {count} nodes'} out? [y/N]")
+    answer = ask_user(f"evict {'it' if count == 1 else f'these {count} nodes'}? [y/N]")
     if answer is None:
         raise UsageError(
             "an eviction needs confirmation, and standard input is not a terminal", hint="add --yes"
@@ -288,8 +293,8 @@ def cluster_upgrade_command(
     What needs the new level may be written from then on, and older releases are refused: there is
     no way back. zapdb's own tables are brought to what this release has.
 
-    With `--json`: `{dry_run, before, after, supported, layout: [REVISION], lacking: [NODE],
-    seq}`;    `lacking` are the processes that keep the level below `supported`.
+    With `--json`: `{dry_run, before, after, supported, storage_versions: [VERSION], waiting_for:
+    [NODE], seq}`; `waiting_for` are the processes that keep the level below `supported`.
     """
     output = Output(as_json)
     with _opened(database) as storage:
@@ -302,8 +307,8 @@ def cluster_upgrade_command(
             "before": done.before,
             "after": done.after,
             "supported": release.LEVEL,
-            "layout": [upgrade.version for upgrade in done.layout],
-            "lacking": [_node_to_json(node) for node in done.waiting_for],
+            "storage_versions": [upgrade.version for upgrade in done.layout],
+            "waiting_for": [_node_to_json(node) for node in done.waiting_for],
             "seq": seq,
         }
     )
@@ -316,7 +321,7 @@ def _write_upgrade(done: LevelUpgrade, output: Output, *, dry_run: bool) -> None
     else:
         output.write("the level is ", (str(done.before), "bold"))
     for upgrade in done.layout:
-        output.write(f"layout {upgrade.version}: {'would be run' if dry_run else 'done'}")
+        output.write(f"storage version {upgrade.version}: {'would be run' if dry_run else 'done'}")
     for node in done.waiting_for:
         output.write(
             f"level {node.row.level} is all that {node} supports, release {node.row.release}"

@@ -16,7 +16,7 @@ import typer
 import typer.core
 import typer.main
 
-from zapdb.cli.habits import HABITS
+from zapdb.cli.habits import ALIASES, HABITS
 from zapdb.errors import UsageError, suggest
 
 
@@ -32,11 +32,11 @@ class CommandGroup:
 COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     "init": "project.init_command",
     "migrate": CommandGroup(
-        "Write, check, apply and forget migrations.",
+        "Write, check, apply and roll back migrations.",
         {
             "new": "migrate.migrate_new_command",
             "check": "migrate.migrate_check_command",
-            "forget": "migrate.migrate_forget_command",
+            "rollback": "migrate.migrate_rollback_command",
             "up": "applying.migrate_up_command",
             "status": "applying.migrate_status_command",
             "diff": "diff.migrate_diff_command",
@@ -65,7 +65,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "list": "catalog.catalog_list_command",
             "show": "catalog.catalog_show_command",
             "fingerprint": "catalog.catalog_fingerprint_command",
-            "history": "revisions.catalog_history_command",
+            "revisions": "revisions.catalog_revisions_command",
             "prune": "revision_pruning.catalog_prune_command",
         },
     ),
@@ -150,10 +150,13 @@ class LazyGroup(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Raises `UsageError` for a command that does not exist, with the one that was meant."""
         name = args[0]
+        _, _, group = ctx.command_path.partition(" ")
+        typed = f"{group} {name}".strip()
+        if typed in ALIASES:
+            return super().resolve_command(ctx, [ALIASES[typed], *args[1:]])
         if name in self.commands or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        _, _, group = ctx.command_path.partition(" ")
-        habit = HABITS.get(f"{group} {name}".strip())
+        habit = HABITS.get(typed)
         guess = f"did you mean `zapdb {habit}`? " if habit else ""
         if closest := suggest(name, self.commands):
             guess = guess or f"{closest} "

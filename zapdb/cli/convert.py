@@ -50,7 +50,8 @@ def convert_run_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Build all unbuilt indexes, convert all stale records, then validate checks and references.
+    """Build all indexes that are not built, convert all stale records, then validate checks and
+    references.
 
     Where records violate a unique index, a check or a reference, some of them are listed, and the
     exit status is 1: change or delete them, and run it again. It may be interrupted at any moment,
@@ -109,14 +110,14 @@ def _import_spark() -> Any:
 def convert_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:
-    """Show how many records have which schema index, and what is not finished.
+    """Show how many records have which revision, and what is not finished.
 
     Exit status 3 if records are stale, indexes not built, or checks or references not validated.
 
     With `--json`: `{pending, tables: [{table, records, stale, revision, layout_revision,
-    by_revision, unbuilt_indexes, unvalidated}], jobs: [{id, kind, table, target, records, ranges,
+    by_revision, indexes_to_build, unvalidated}], jobs: [{id, kind, table, target, records, ranges,
     ranges_done, read, written, conflicts}], blocked: [{id, kind, table, findings: [{what, count,
-    examples}]}]}`. `by_revision` maps a schema index to a count; `jobs` are those not done, and
+    examples}]}]}`. `by_revision` maps a revision to a count; `jobs` are those not done, and
     `blocked` those that records were in the way of when they were run.
     """
     output = Output(as_json)
@@ -160,7 +161,7 @@ def convert_status_command(
 
 
 def _write_tables(tables: list[TableStatus], output: Output) -> None:
-    columns = ("table", "records", "stale", "by schema index", "unbuilt indexes")
+    columns = ("table", "records", "stale", "by revision", "indexes to build")
     rows = [
         (
             table.table,
@@ -182,7 +183,7 @@ def _write_unvalidated(tables: list[TableStatus], output: Output) -> None:
 
 
 def _write_jobs(catalog: TenantCatalog, jobs: list[tuple[Job, Progress]], output: Output) -> None:
-    columns = ("open job", "ranges done", "read", "written", "conflicts")
+    columns = ("job", "ranges done", "read", "written", "conflicts")
     rows = [
         (
             name_job(catalog, job).doing,
@@ -204,7 +205,7 @@ def _table_to_json(table: TableStatus) -> dict[str, Any]:
         "revision": table.revision,
         "layout_revision": table.layout_revision,
         "by_revision": {str(revision): count for revision, count in table.by_revision.items()},
-        "unbuilt_indexes": list(table.unbuilt),
+        "indexes_to_build": list(table.unbuilt),
         "unvalidated": list(table.unvalidated),
     }
 

@@ -122,7 +122,7 @@ def migrate_graph_command(
 def _write_graph(graph: Graph, output: Output) -> None:
     labels = {node.number: node.label for node in graph.migrations}
     output.table(
-        ("migration", "does", "after"),
+        ("migration", "changes", "depends on"),
         [
             (
                 node.label,

@@ -32,14 +32,15 @@ def migrate_lint_command(
     ] = "text",
     as_json: JsonOption = False,
 ) -> int:
-    """Look for what is valid, and dangerous all the same.
+    """Report changes that are valid but risky.
 
     Every finding has a code, explained in docs/reference/lint.md, and is an error, a warning or a
-    note. A comment allows one: `# zapdb: allow ZL003 because …`, on the line of the operation or
-    before it. Exit status 1 if there is an error.
+    note. A comment suppresses one: `# zapdb: allow ZL003 because …`, on the line of the operation
+    or before it. Exit status 1 if there is an error.
 
-    With `--json`: `{files, findings: [{code, level, file, line, column, migration, message, fix,
-    link, allowed}]}`. `files` counts what was looked at; `allowed` is the reason, or null.
+    With `--json`: `{files, findings: [{code, severity, file, line, column, migration, message, fix,
+    link, suppressed_because}]}`. `files` counts what was looked at; `suppressed_because` is the
+    reason of the comment, or null.
     """
     output = Output(as_json or form == "json")
     directory = find_migrations(migrations)
@@ -56,7 +57,7 @@ def migrate_lint_command(
     counts = Counter(finding.level for finding in shown)
     parts = [format_count(counts[level], level) for level in STYLES if counts[level]]
     if len(findings) > len(shown):
-        parts.append(f"{len(findings) - len(shown)} allowed")
+        parts.append(f"{len(findings) - len(shown)} suppressed")
     output.write(f"{format_count(len(wanted), 'file')}: {', '.join(parts) or 'no findings'}")
     output.document({"files": len(wanted), "findings": [_to_json(f) for f in findings]})
     return EXIT_ERROR if counts["error"] else 0
@@ -77,7 +78,7 @@ def _to_json(finding: LintFinding) -> dict[str, Any]:
     rule = finding.rule
     return {
         "code": rule.code,
-        "level": rule.level,
+        "severity": rule.level,
         "file": finding.place.file,
         "line": finding.place.line,
         "column": finding.place.column,
@@ -85,7 +86,7 @@ def _to_json(finding: LintFinding) -> dict[str, Any]:
         "message": f"{rule.title}: {finding.message}",
         "fix": rule.fix,
         "link": rule.link,
-        "allowed": finding.allowed or None,
+        "suppressed_because": finding.allowed or None,
     }
 
 

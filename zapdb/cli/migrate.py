@@ -1,4 +1,4 @@
-"""`zapdb migrate`: migrations written, checked, applied, looked at and forgotten."""
+"""`zapdb migrate`: migrations written, checked, applied and rolled back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def migrate_new_command(
     ] = None,
     undo: Annotated[
         int | None,
-        typer.Option("--undo", min=1, metavar="N", help="Take migration N back."),
+        typer.Option("--undo", min=1, metavar="N", help="Undo migration N."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,51 +107,51 @@ def migrate_check_command(
     )
 
 
-def migrate_forget_command(
+def migrate_rollback_command(
     database: DatabaseOption = None,
     to: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Forget all above this number; the newest one by default."
+            min=0, metavar="N", help="Roll back all above this number; the newest one by default."
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     evict: Annotated[
-        bool, typer.Option("--evict", help="Shut running processes that use them out.")
+        bool, typer.Option("--evict", help="Evict running processes whose files contain it.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take the newest migration out of force, and convert its records back.
+    """Roll back the newest migration, and convert its records back.
 
     It goes for every tenant that reached it. Shows what is lost, and asks. It works from what the
     database stores, without any files; one that was interrupted is finished.
 
-    With `--json`, which needs `--yes`: `{position, forgotten: [{number, label, tenants, lossy,
-    tables: [{table, fate, records, fields, indexes}], milliseconds}], seq}`. A process whose cache
-    of the catalog has the seq has the change. `tenants` is a count, and so is `records`, of all
-    of them together. `fate` says what became of the records: `deleted`, `converted` or `kept`;
-    `fields` and `indexes` are lost.
+    With `--json`, which needs `--yes`: `{position, rolled_back: [{number, label, tenants, lossy,
+    tables: [{table, action, records, fields, indexes}], milliseconds}], seq}`. A process whose
+    cache of the catalog has the seq has the change. `tenants` is a count, and so is `records`, of
+    all of them together. `action` says what became of the records: `deleted`, `converted` or
+    `kept`; `fields` and `indexes` are lost.
     """
     output = Output(as_json)
     with opened(database) as (storage, catalog):
         steps = preview_steps(storage, catalog, to)
         if not steps:
-            output.write(f"nothing to forget: the newest migration is {_newest(catalog)}")
+            output.write(f"nothing to roll back: the newest migration is {_newest(catalog)}")
         for step in steps:
             write_step(step, output)
         if steps and not yes and not confirm(steps, as_json=as_json):
             output.write("nothing was changed")
             return EXIT_ERROR
-        forgotten = []
+        rolled_back = []
         try:
             for step in steps:
                 seconds = run_step(storage, catalog, step, output, evict=evict)
-                forgotten.append(step_to_json(step, seconds))
+                rolled_back.append(step_to_json(step, seconds))
                 catalog = read_tenant_catalog(storage)
         finally:
-            if forgotten or not steps:
+            if rolled_back or not steps:
                 seq = read_seq(storage.connection())
-                document = {"position": catalog.position, "forgotten": forgotten, "seq": seq}
+                document = {"position": catalog.position, "rolled_back": rolled_back, "seq": seq}
                 output.document(document)
     return 0
 

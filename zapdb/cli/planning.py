@@ -41,19 +41,20 @@ def migrate_plan_command(
     """Show what applying the pending migrations will do; nothing is changed.
 
     Their changes and resolved rollbacks; the records that will have to be converted and the indexes
-    that will be built, in the background; how long converting takes, told from a sample of the
-    records, in one thread and without writing. Then what processes with older code lose, which go
-    on in the shape of now: the fields of which they read what the rollbacks declare, and those that
-    they write in vain. And the live processes that do so, with the migration that waits for them.
+    that will be built, in the background; how long converting takes, measured on a sample
+    of the records, in one thread and without writing. It then lists what processes with older code
+    lose: fields they read as the rollback's value, and fields whose writes are dropped. And it
+    lists the live processes with older code, with the migration that waits for them.
     Exit status 3 if something is pending.
 
-    With `--json`: `{position, migrations: [{number, label, summary, waits, changes, rollback}],
-    tables: [{table, fate, records, converted, indexes, seconds, declared, unstored}], processes:
-    [{process, release, files_end, serves, keeps_waiting}]}`. `fate` is `created`, `changed`,
-    `restored`, `archived` or `discarded`; `waits` is whether it takes force only once all live
-    processes have its file; `changes` and `rollback` are YAML; `declared` and `unstored` name
-    fields as they are called now; `serves` is the position whose shapes a process works with, and
-    `keeps_waiting` the label of a migration that waits for it, or null.
+    With `--json`: `{position, migrations: [{number, label, summary, waits_for_nodes, changes,
+    rollback}], tables: [{table, action, records, converted, indexes, seconds, declared,
+    dropped_writes}], processes: [{process, release, files_end, served_position, blocks}]}`.
+    `action` is `created`, `changed`, `restored`, `archived` or `discarded`; `waits_for_nodes` is
+    whether it takes force only once all live processes have its file; `changes` and `rollback` are
+    YAML; `declared` and `dropped_writes` name fields as they are called now; `served_position` is
+    the position whose schema a process works with, and `blocks` the label of a migration that waits
+    for it, or null.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -76,13 +77,13 @@ def migrate_plan_command(
             "tables": [
                 {
                     "table": table.table,
-                    "fate": table.action,
+                    "action": table.action,
                     "records": table.records,
                     "converted": table.converted,
                     "indexes": list(table.indexes),
                     "seconds": None if table.seconds is None else round(table.seconds, 3),
                     "declared": list(table.loss.declared),
-                    "unstored": list(table.loss.unstored),
+                    "dropped_writes": list(table.loss.dropped_writes),
                 }
                 for table in plan.tables
             ],
@@ -102,7 +103,7 @@ def _migration_to_json(migration: Migration) -> dict[str, Any]:
         "number": migration.number,
         "label": migration.label,
         "summary": migration.summary,
-        "waits": migration.waits_for_nodes,
+        "waits_for_nodes": migration.waits_for_nodes,
         "changes": to_yaml(migration.changes),
         "rollback": to_yaml(migration.rollback),
     }
@@ -136,9 +137,9 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
         for table in plan.tables
     ]
     output.table(
-        ("table", "fate", "records", "to convert", "converting takes", "indexes to build"),
+        ("table", "action", "records", "to convert", "time to convert", "indexes to build"),
         rows,
-        right=("records", "to convert", "converting takes"),
+        right=("records", "to convert", "time to convert"),
         empty="no table changes",
     )
     _write_losses(plan, output)
@@ -146,12 +147,12 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
     if not plan.older:
         output.write("every live process has the files of what is pending")
         return
-    output.write(("live processes that will be served an older shape:", "yellow"))
+    output.write(("live processes that will be served an older schema:", "yellow"))
     for process in plan.older:
-        shape = f"shape {process.serves:04d}, files end at {process.files_end:04d}"
+        shape = f"schema {process.served_position:04d}, files end at {process.files_end:04d}"
         output.write(f"  {process.process}: {shape}, release {process.release}")
-        if process.keeps_waiting is not None:
-            output.write((f"    {process.keeps_waiting} waits until it has the file", "yellow"))
+        if process.blocks is not None:
+            output.write((f"    {process.blocks} waits until it has the file", "yellow"))
 
 
 def _write_losses(plan: MigrationPlan, output: Output) -> None:
@@ -163,7 +164,7 @@ def _write_losses(plan: MigrationPlan, output: Output) -> None:
     for table in lossy:
         for names, what in (
             (table.loss.declared, "they read what the rollback declares"),
-            (table.loss.unstored, "what they write is not stored"),
+            (table.loss.dropped_writes, "what they write is not stored"),
         ):
             if names:
                 output.write(f"  {table.table}: {', '.join(names)}: {what}")

@@ -58,10 +58,10 @@ def migrate_prove_command(
     them is counted, and shown for one: its value, shortened. A failure shows no values.
 
     With `--json`: `{migrations: [{number, label, examples, tables: [{table, records, exact, lossy:
-    [{field, operation, because, tried, returned}]}], failures, remarks}], seed, sampled: [{table,
-    records, sampled, returned, losses: [{migration, field, operation, because, tried, returned,
-    example: {record, back} or null}], failures}]}`. A failure or remark is an error as every
-    command writes it.
+    [{field, operation, because, records, unchanged}]}], failures, warnings}], seed, sampled:
+    [{table, records, sampled, unchanged, losses: [{migration, field, operation, because, records,
+    unchanged, example: {record, back} or null}], failures}]}`. A failure or warning is an error as
+    every command writes it.
     """
     output = Output(as_json)
     directory = find_migrations(migrations)
@@ -122,7 +122,7 @@ def _write_proofs(proofs: list[Proof], output: Output) -> None:
                 for f in sorted(failed)
             )
     output.table(
-        ("migration", "field", "rollback", "records", "why"),
+        ("migration", "field", "rollback", "records", "reason"),
         rows,
         right=("records",),
         empty="no migration changes what records hold",
@@ -130,7 +130,7 @@ def _write_proofs(proofs: list[Proof], output: Output) -> None:
     for proof in proofs:
         for remark in proof.remarks:
             output.write()
-            output.write(("remark: ", "bold"), str(remark.to_error()))
+            output.write(("warning: ", "bold"), str(remark.to_error()))
     examples = sum(proof.examples for proof in proofs)
     broken = sum(bool(proof.failures) for proof in proofs)
     output.write()
@@ -193,7 +193,7 @@ def _proof_to_json(proof: Proof) -> dict[str, Any]:
             for table in proof.tables
         ],
         "failures": _to_json(proof.failures),
-        "remarks": _to_json(proof.remarks),
+        "warnings": _to_json(proof.remarks),
     }
 
 
@@ -202,7 +202,7 @@ def _sample_to_json(table: TableSample) -> dict[str, Any]:
         "table": table.table,
         "records": table.records,
         "sampled": table.sampled,
-        "returned": table.returned,
+        "unchanged": table.returned,
         "losses": [
             {"migration": label, **_loss_to_json(loss), "example": _example_to_json(loss)}
             for label, loss in table.losses
@@ -216,8 +216,8 @@ def _loss_to_json(loss: LossyField) -> dict[str, Any]:
         "field": loss.field,
         "operation": loss.operation,
         "because": loss.because or None,
-        "tried": loss.tried,
-        "returned": loss.returned,
+        "records": loss.tried,
+        "unchanged": loss.returned,
     }
 
 

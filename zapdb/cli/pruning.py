@@ -77,7 +77,7 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
         )
         for a in archived
     ]
-    output.table(("archived", "by migration", "now"), rows, empty="nothing is archived")
+    output.table(("archived", "dropped by", "values"), rows, empty="nothing is archived")
 
 
 def _confirm(*, as_json: bool) -> bool:

@@ -40,8 +40,7 @@ def reindex_run_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Throw indexes away and build them anew, with the collation and time zone data of this
-    process.
+    """Rebuild indexes with this process's collation and time zone data.
 
     By default those that are of no use with these data: disabled ones, and those built with others.
     A table or an index that is named is built anew in any case. Refused while running processes
@@ -119,9 +118,10 @@ def reindex_status_command(
 
     Exit status 3 if an index can't be read by a process with the data of this one.
 
-    With `--json`: `{pending, indexes: [{table, index, state, policy, fits, built_with, here}]}`:
-    `policy` is the setting `on_dataset_change`; `built_with` and `here` map the names of datasets
-    to versions.
+    With `--json`: `{pending, indexes: [{table, index, state, policy, matches, built_with,
+    this_process}]}`:
+    `policy` is the setting `on_dataset_change`; `built_with` and `this_process` map the names of
+    datasets to versions.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
@@ -133,21 +133,24 @@ def reindex_status_command(
             for index in descriptor.indexes
         ]
     output.table(
-        ("table", "index", "state", "policy", "built with", "here"),
+        ("table", "index", "state", "policy", "built with", "this process"),
         [
             (
                 one["table"],
                 one["index"],
-                (one["state"], "green" if one["state"] == "readable" and one["fits"] else "yellow"),
+                (
+                    one["state"],
+                    "green" if one["state"] == "readable" and one["matches"] else "yellow",
+                ),
                 one["policy"] or "-",
                 _show(one["built_with"]),
-                _show(one["here"]),
+                _show(one["this_process"]),
             )
             for one in found
         ],
         empty="no indexes",
     )
-    is_pending = any(one["state"] != "readable" or not one["fits"] for one in found)
+    is_pending = any(one["state"] != "readable" or not one["matches"] for one in found)
     output.document({"pending": is_pending, "indexes": found})
     return EXIT_PENDING if is_pending else 0
 
@@ -162,13 +165,13 @@ def _describe(
         "index": index.index.name,
         "state": index.state,
         "policy": policy,
-        "fits": not needs_rebuilding(index),
+        "matches": not needs_rebuilding(index),
         "built_with": {
             one.name: index.built_with[one.name].version
             for one in here
             if one.name in index.built_with
         },
-        "here": {one.name: one.version for one in here},
+        "this_process": {one.name: one.version for one in here},
     }
 
 

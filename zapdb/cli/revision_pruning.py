@@ -20,7 +20,7 @@ from zapdb.storage import Mode
 
 def catalog_prune_command(
     table: TableOption = None,
-    table_id: TableNumberOption = None,
+    table_number: TableNumberOption = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     keep_last: Annotated[
@@ -46,14 +46,14 @@ def catalog_prune_command(
     does one whose layout a later entry has. While records have the revision of an entry that would
     go, or archived values are of it, nothing is deleted, and what is in the way is named.
 
-    With `--json`, which needs `--yes` or `--dry-run`: `{table, table_number, pruned: [gen],
-    kept_for_layout: [gen], in_use: [{gen, by}], newest, done}`. With `--dry-run`, status 1 says
-    that something is in use.
+    With `--json`, which needs `--yes` or `--dry-run`: `{table, table_number, pruned: [revision],
+    kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, status
+    1 says that something is in use.
     """
     output = Output(as_json)
     with opened_for(database, tenant) as (storage, number):
         with storage.transaction(Mode.READ) as connection:
-            log = find_log(connection, number, table, table_id)
+            log = find_log(connection, number, table, table_number)
             now = storage.now_us(connection)
             oldest = None if older_than is None else now - parse_duration(older_than)
             pruning = plan_pruning(connection, log, PruneBound(keep_last, before, oldest))
@@ -91,8 +91,8 @@ def _write_plan(pruning: Pruning, output: Output) -> None:
         for entry in pruning.pruned
     ]
     if rows:
-        columns = ("gen", "fingerprint", "migrated_at", "event", "needed by")
-        output.table(columns, rows, right=("gen",), solid=("fingerprint", "migrated_at"))
+        columns = ("revision", "fingerprint", "migrated_at", "event", "needed by")
+        output.table(columns, rows, right=("revision",), solid=("fingerprint", "migrated_at"))
     for entry in pruning.layouts:
         output.write(f"revision {entry.revision} stays: later ones have its layout")
 
@@ -116,7 +116,7 @@ def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:
         "pruned": [entry.revision for entry in pruning.pruned],
         "kept_for_layout": [entry.revision for entry in pruning.layouts],
         "in_use": [
-            {"gen": requirement.revision, "by": requirement.what}
+            {"revision": requirement.revision, "by": requirement.what}
             for requirement in pruning.required_by
         ],
         "newest": newest.revision,

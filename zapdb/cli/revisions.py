@@ -1,4 +1,5 @@
-"""`zapdb catalog history`: every schema that a table had, and what differs between two of them."""
+"""`zapdb catalog revisions`: every schema that a table had, and what differs between two of
+them."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ TableOption = Annotated[
 ]
 TableNumberOption = Annotated[
     int | None,
-    typer.Option("--table-id", metavar="NUMBER", help="The table's number, in place of its name."),
+    typer.Option(
+        "--table-number", metavar="NUMBER", help="The table's number, in place of its name."
+    ),
 ]
 
 
@@ -52,9 +55,9 @@ class RevisionLine:
     returned_to: int | None
 
 
-def catalog_history_command(
+def catalog_revisions_command(
     table: TableOption = None,
-    table_id: TableNumberOption = None,
+    table_number: TableNumberOption = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     since: Annotated[
@@ -62,13 +65,13 @@ def catalog_history_command(
         typer.Option(
             metavar="REVISION|DURATION|FINGERPRINT",
             help="From a revision on (7), of the last days, hours or minutes (7d), or all after "
-            "a fingerprint (0x…) was last in force.",
+            "a fingerprint (0x…) was last active.",
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
     desc: Annotated[bool, typer.Option("--desc", help="The newest first.")] = False,
-    with_snapshot: Annotated[
-        bool, typer.Option("--with-snapshot", help="With --json: the schema's bytes, in base64.")
+    with_schema: Annotated[
+        bool, typer.Option("--with-schema", help="With --json: the schema's bytes, in base64.")
     ] = False,
     diff: Annotated[
         tuple[int, int] | None,
@@ -80,25 +83,25 @@ def catalog_history_command(
 
     `migration` is the newest one that was in force from then on; times are UTC, and `-` where the
     history began after the table. Where the fingerprint is an earlier one again, the schema was
-    rolled back: `rollback from gen N` names the revision right before, which was in force until
+    rolled back: `back from revision N` names the revision right before, which was in force until
     then. Tables that were dropped are found by a name that they had, or by their number.
 
-    With `--json`: an object a line, `{table, table_number, gen, fingerprint, migrated_at,
+    With `--json`: an object a line, `{table, table_number, revision, fingerprint, migrated_at,
     migrated_by, migration, event, rollback_from, rollback_to, layout_revision}`. `migrated_at` is
     ISO 8601; `rollback_from` is the revision before, and `rollback_to` the newest earlier one
-    with the same fingerprint, null where there was no rollback. `--with-snapshot` adds `snapshot`.
+    with the same fingerprint, null where there was no rollback. `--with-schema` adds `schema`.
 
-    With `--json --diff`: `{table, table_number, from: {gen, fingerprint}, to: {gen, fingerprint},
-    differences: [{part, number, name, change, before, after}]}`. Parts are the same by their
-    numbers; for a part that changed, `before` and `after` hold what differs.
+    With `--json --diff`: `{table, table_number, from: {revision, fingerprint}, to: {revision,
+    fingerprint}, differences: [{part, number, name, change, before, after}]}`. Parts are the same
+    by their numbers; for a part that changed, `before` and `after` hold what differs.
     """
     output = Output(as_json)
-    if with_snapshot and not as_json:
+    if with_schema and not as_json:
         raise UsageError("a table schema is binary, so it is shown in JSON only", hint="add --json")
     with opened_for(database, tenant) as (storage, number):
         recover_schema_histories(storage, number)
         with storage.transaction(Mode.READ) as connection:
-            log = find_log(connection, number, table, table_id)
+            log = find_log(connection, number, table, table_number)
             labels = read_labels(connection)
             now = storage.now_us(connection)
     if diff is not None:
@@ -110,7 +113,7 @@ def catalog_history_command(
     if desc:
         lines.reverse()
     lines = lines[:limit]
-    columns = ("gen", "fingerprint", "migrated_at", "migrated_by", "migration", "event")
+    columns = ("revision", "fingerprint", "migrated_at", "migrated_by", "migration", "event")
     rows = [
         (
             str(line.entry.revision),
@@ -120,12 +123,12 @@ def catalog_history_command(
             labels.get((line.entry.position, line.entry.digest), "-"),
             line.entry.event
             if line.rolled_back is None
-            else (f"{line.entry.event} (rollback from gen {line.rolled_back})", "yellow"),
+            else (f"{line.entry.event} (back from revision {line.rolled_back})", "yellow"),
         )
         for line in lines
     ]
-    output.table(columns, rows, right=("gen",), solid=("fingerprint", "migrated_at"))
-    output.lines(_line_to_json(line, labels, with_snapshot=with_snapshot) for line in lines)
+    output.table(columns, rows, right=("revision",), solid=("fingerprint", "migrated_at"))
+    output.lines(_line_to_json(line, labels, with_schema=with_schema) for line in lines)
 
 
 def find_log(
@@ -135,7 +138,7 @@ def find_log(
     if (table is None) == (number is None):
         raise UsageError(
             "give exactly one of the table's name and its number",
-            hint="give either --table NAME or --table-id NUMBER",
+            hint="give either --table NAME or --table-number NUMBER",
         )
     if number is not None:
         return read_log_numbered(connection, tenant, number)
@@ -198,15 +201,15 @@ def show_time(entry: RevisionEntry) -> str:
 
 
 def _line_to_json(
-    line: RevisionLine, labels: dict[tuple[int, str], str], *, with_snapshot: bool
+    line: RevisionLine, labels: dict[tuple[int, str], str], *, with_schema: bool
 ) -> dict[str, Any]:
     described = entry_to_json(line.entry, labels) | {
         "rollback_from": line.rolled_back,
         "rollback_to": line.returned_to,
         "layout_revision": line.entry.layout_revision,
     }
-    if with_snapshot:
-        described["snapshot"] = base64.b64encode(line.entry.snapshot).decode()
+    if with_schema:
+        described["schema"] = base64.b64encode(line.entry.snapshot).decode()
     return described
 
 
@@ -214,7 +217,7 @@ def entry_to_json(entry: RevisionEntry, labels: dict[tuple[int, str], str]) -> d
     return {
         "table": entry.schema.name,
         "table_number": entry.table_number,
-        "gen": entry.revision,
+        "revision": entry.revision,
         "fingerprint": format_fingerprint(entry.fingerprint),
         "migrated_at": as_time(entry.migrated_at).isoformat(),
         "migrated_by": entry.migrated_by,
@@ -227,8 +230,8 @@ def _write_difference(output: Output, old: RevisionEntry, new: RevisionEntry) ->
     differences = compare_tables(old.schema, new.schema)
     output.write(
         (new.schema.name, "bold"),
-        f"  gen {old.revision} ({format_fingerprint(old.fingerprint)}) → "
-        f"gen {new.revision} ({format_fingerprint(new.fingerprint)})",
+        f"  revision {old.revision} ({format_fingerprint(old.fingerprint)}) → "
+        f"revision {new.revision} ({format_fingerprint(new.fingerprint)})",
     )
     write_differences(output, differences)
     output.document(
@@ -243,4 +246,4 @@ def _write_difference(output: Output, old: RevisionEntry, new: RevisionEntry) ->
 
 
 def _stamp_to_json(entry: RevisionEntry) -> dict[str, Any]:
-    return {"gen": entry.revision, "fingerprint": format_fingerprint(entry.fingerprint)}
+    return {"revision": entry.revision, "fingerprint": format_fingerprint(entry.fingerprint)}

@@ -1,4 +1,4 @@
-"""A forget in front of people: what it will cost, the question, and its steps one by one."""
+"""A rollback in front of people: what it will cost, the question, and its steps one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zapdb.storage import Mode, Storage
 
 
 def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> list[RollbackStep]:
-    """The migrations above `to`, newest first, each with what its forget does."""
+    """The migrations above `to`, newest first, each with what its rollback does."""
     with storage.transaction(Mode.READ) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         end = catalog.chain.end
@@ -32,7 +32,7 @@ def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> l
 
 
 def write_step(step: RollbackStep, output: Output) -> None:
-    """What the forget of one migration does, before it is done."""
+    """What the rollback of one migration does, before it is done."""
     migration = step.migration
     output.write((migration.label, "bold"), f": {migration.summary}")
     if not step.active:
@@ -65,7 +65,7 @@ def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("--json does not ask for confirmation", hint="add --yes")
     what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
-    answer = ask_user(f"forget {what}? [y/N]")
+    answer = ask_user(f"roll back {what}? [y/N]")
     if answer is None:
         raise UsageError(
             "a rollback needs confirmation, and standard input is not a terminal", hint="add --yes"
@@ -76,7 +76,7 @@ def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
 def run_step(
     storage: Storage, catalog: TenantCatalog, step: RollbackStep, output: Output, *, evict: bool
 ) -> float:
-    """Forget the migration of a step; returns the seconds that it took."""
+    """Roll back the migration of a step; returns the seconds that it took."""
     expected = step.migration
     started = time.perf_counter()
     with stopping_on_interrupt() as should_stop:
@@ -90,12 +90,15 @@ def run_step(
         except KeyboardInterrupt:
             if read_tenant_catalog(storage).chain_state.rolling_back is not None:
                 print_note(
-                    "half done, and writes wait: run `zapdb migrate forget` again to finish it"
+                    "the rollback is not finished, and writes are refused until it is: run "
+                    "`zapdb migrate rollback` again"
                 )
             raise
     seconds = time.perf_counter() - started
     records = format_count(sum(loss.records for loss in step.tables), "record")
-    output.write(("forgot ", "green"), f"{expected.label}: {records}, {format_seconds(seconds)}")
+    output.write(
+        ("rolled back ", "green"), f"{expected.label}: {records}, {format_seconds(seconds)}"
+    )
     return seconds
 
 
@@ -108,7 +111,7 @@ def step_to_json(step: RollbackStep, seconds: float) -> dict[str, Any]:
         "tables": [
             {
                 "table": loss.table,
-                "fate": loss.action,
+                "action": loss.action,
                 "records": loss.records,
                 "fields": list(loss.fields),
                 "indexes": list(loss.indexes),

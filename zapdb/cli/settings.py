@@ -59,7 +59,7 @@ class SettingTarget:
             "default": setting.default,
             "values": list(setting.values),
             "scopes": list(setting.scopes),
-            "says": setting.says,
+            "description": setting.says,
         }
 
 
@@ -96,22 +96,22 @@ def settings_list_command(
     What was set for an index holds before what was set for its fields, then their table, then the
     tenant, then the database; where nothing was set, the profile says, or the default.
 
-    With `--json`: `{settings: [{name, value, from, default, values, scopes, says}]}`, where `from`
-    is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
+    With `--json`: `{settings: [{name, value, from, default, values, scopes, description}]}`, where
+    `from` is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
     """
     output = Output(as_json)
     with _opened(database, tenant, table, field, index) as place:
         settings = place.read()
     found = [place.describe(setting, settings) for setting in SETTINGS.values()]
     output.table(
-        ("setting", "value", "from", "values", "meaning"),
+        ("setting", "value", "set for", "allowed", "description"),
         [
             (
                 one["name"],
                 (one["value"], "bold"),
                 one["from"],
                 ", ".join(one["values"]),
-                one["says"],
+                one["description"],
             )
             for one in found
         ],
@@ -130,7 +130,7 @@ def settings_get_command(
 ) -> None:
     """Print the value of a setting.
 
-    With `--json`: `{name, value, from, default, values, scopes, says}`.
+    With `--json`: `{name, value, from, default, values, scopes, description}`.
     """
     output = Output(as_json)
     setting = find_setting(name)
@@ -154,8 +154,8 @@ def settings_set_command(
 
     Running processes follow within about a second.
 
-    With `--json`: `{name, value, from, default, values, scopes, says, seq}`; a process whose cache
-    of the catalog has the seq has the change.
+    With `--json`: `{name, value, from, default, values, scopes, description, seq}`; a process whose
+    cache of the catalog has the seq has the change.
     """
     output = Output(as_json)
     setting = find_setting(name)
@@ -174,7 +174,7 @@ def settings_unset_command(
 ) -> None:
     """Take a setting back: what is set for more, the profile or the default holds again.
 
-    With `--json`: `{name, value, from, default, values, scopes, says, seq}`.
+    With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """
     output = Output(as_json)
     setting = find_setting(name)
@@ -192,8 +192,8 @@ def settings_profile_command(
     """Choose what settings are where they are not set.
 
     In `production`, open databases convert stale records in the background; in `development`, the
-    default, records are converted when they are written, so that forgetting a migration stays
-    cheap.
+    default, records are converted when they are written, so that rolling a migration back
+    stays cheap.
 
     With `--json`: as `settings set`.
     """

@@ -21,7 +21,7 @@ NameArgument = Annotated[str, typer.Argument(help="The tenant's name.")]
 
 
 def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Show every tenant and the migration that it is at.
+    """Show every tenant and its position.
 
     With `--json`: `{tenants: [{number, name, position, created_at, created_by, removing}]}`;
     `created_at` is in microseconds since 1970 UTC.
@@ -30,7 +30,7 @@ def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = F
     with opened(database) as (storage, catalog), storage.transaction(Mode.READ) as connection:
         tenants = list_tenants(connection)
     output.table(
-        ("tenant", "at migration", "created", "by"),
+        ("tenant", "position", "created", "by"),
         [
             (
                 (tenant.name, "bold"),
@@ -48,7 +48,7 @@ def _show_position(tenant: Tenant, end: int) -> str:
     if tenant.removing:
         return "being removed"
     behind = end - tenant.position
-    return f"{tenant.position:04d}" + (f", {behind:,} behind" if behind else "")
+    return f"{tenant.position:04d}" + (f" ({behind:,} behind)" if behind else "")
 
 
 def tenant_create_command(

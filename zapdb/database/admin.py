@@ -114,7 +114,7 @@ class DatabaseAdmin:
             return [job for job in list_jobs(connection) if job.tenant == self._tenant]
 
     def count_by_revision(self, table: str) -> dict[int, int]:
-        """How many records of a table have each schema index."""
+        """How many records of a table have each revision."""
         bound = self._session.bind_served(table)
         with self._session.connected() as connection:
             counts = bound.records.count_by_prefix(connection)

@@ -23,7 +23,7 @@ from zapdb.storage import Connection, RecordStatements, Storage
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's records by schema index, how many are stale, the indexes still to be built, and the
+    """A table's records by revision, how many are stale, the indexes still to be built, and the
     checks and references still to be validated."""
 
     table: str

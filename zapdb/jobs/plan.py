@@ -32,11 +32,11 @@ class ServedSchemaLoss:
     """Fields that a process goes without that works with the shape of now, when all is applied.
 
     What it reads of those `declared` is what the rollbacks say, and no value that was stored. What
-    it writes to those `unstored` is lost.
+    it writes to those `dropped_writes` is lost.
     """
 
     declared: tuple[str, ...] = ()
-    unstored: tuple[str, ...] = ()
+    dropped_writes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ class TablePlan:
 class ProcessPlan:
     """A live process that works with the shape of an earlier position than the last pending one.
 
-    `files_end` is how far its files go, `serves` the position that its code is written for, and
-    `keeps_waiting` the first pending migration that can't take force before it has the file.
+    `files_end` is how far its files go, `served_position` the position that its code is written
+    for, and `blocks` the first pending migration that can't take force before it has the file.
     """
 
     process: str
     release: str
     files_end: int
-    serves: int
-    keeps_waiting: str | None
+    served_position: int
+    blocks: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +160,16 @@ def find_loss(chain: Chain, old: TableSchema, source: int, target: int) -> Serve
         chain.conversion_plan(old.number, source, target),
         chain.conversion_plan(old.number, target, source),
     )
-    declared, unstored = [], []
+    declared, dropped_writes = [], []
     for field in old.value_fields:
         made = {n for n, d in there.derivations.items() if field.number in inputs_of(d)}
         is_archived = any(field.number in inputs_of(d) for d in there.archives.values())
         derivation = back.derivations[field.number]
         if not made and not is_archived:
-            unstored.append(field.name)
+            dropped_writes.append(field.name)
         if not (inputs_of(derivation) & made) and not restored_in(derivation):
             declared.append(field.name)
-    return ServedSchemaLoss(tuple(declared), tuple(unstored))
+    return ServedSchemaLoss(tuple(declared), tuple(dropped_writes))
 
 
 def _plan_drop(

@@ -119,7 +119,7 @@ def fetch_in(connection: Connection, sql: str, values: Sequence[bytes]) -> Itera
 
 
 def prefix_sql(mark: str, column: str) -> str:
-    """The schema index of a record in a column, encoded; with `PREFIX_PARAMETERS`."""
+    """The revision of a record in a column, encoded; with `PREFIX_PARAMETERS`."""
     # It is one byte up to revision 63, then two, then three (65,535 and beyond: four).
     first = f"substr({column}, 1, 1)"
     size = (
@@ -278,7 +278,7 @@ class RecordStatements:
         return _between(self.storage.mark, self.tenant, lower, upper)
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
-        """How many records have each schema index, by its encoded prefix."""
+        """How many records have each revision, by its encoded prefix."""
         prefix = prefix_sql(self.storage.mark, "value")
         return [
             (as_bytes(prefix), count)
