@@ -106,7 +106,7 @@ left then is done beside its use."""
 FORMER_DATASETS_MAX: Final = 100
 """Of the data that an index was built with before, so many are remembered for each dataset."""
 RANGE_LEASE_SECONDS: Final = 10.0
-"""A range task renews with every batch, that is every few milliseconds."""
+"""A job renews with every batch, that is every few milliseconds."""
 CHAIN_LEASE_SECONDS: Final = 30.0
 TENANT_WORKERS: Final = 4
 """Tenants that are migrated at the same time, on a server."""
@@ -216,7 +216,7 @@ OTHERS_POLL_SECONDS: Final = 0.2
 """How often a runner that has no range left looks whether other processes are done with theirs."""
 RANGES_PER_JOB_MAX: Final = 4_096
 BATCH_TARGET_SECONDS: Final = 0.020
-"""A batch of a range task holds its locks no longer than about this (rule 17)."""
+"""A batch of a job holds its locks no longer than about this (rule 17)."""
 BATCH_RECORDS_MIN: Final = 16
 """A batch after conflicts."""
 WRITE_BACK_RECORDS: Final = 250
@@ -231,7 +231,7 @@ SWEEP_SLICE_BLOBS: Final = 100_000
 SWEEP_BATCH_BLOBS: Final = 64
 """Blobs that a sweep deletes in one transaction."""
 BATCH_BLOBS: Final = 16
-"""New blobs that a range task holds before it stores them, inside its transaction."""
+"""New blobs that a job holds before it stores them, inside its transaction."""
 CHANGES_PENDING_MAX: Final = 4_096
 """Changes of records that a transaction gathers for the change log before it writes some."""
 CHANGES_PENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024

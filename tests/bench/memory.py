@@ -1,4 +1,4 @@
-"""The memory of a range task, a scan, a query and a stream does not depend on the table's size.
+"""The memory of a job, a scan, a query and a stream does not depend on the table's size.
 
 Each is measured in a process of its own, which says how far its memory rose above what it was
 before the work began.
@@ -38,7 +38,7 @@ def run(bench: Bench) -> list[Row]:
                 "full scan",
                 "query in the order of an index",
                 "stream of Arrow batches",
-                "conversion by range tasks",
+                "conversion by jobs",
             )
         )
     ]

@@ -234,7 +234,7 @@ def test_rule_26_a_process_scans_an_index_of_other_data_and_does_not_write_it(
     assert items.get(1).title == "a"
 
 
-def test_rule_26_an_executor_with_other_data_is_unfit(workspace: Workspace) -> None:
+def test_rule_26_an_executor_with_other_datasets_is_a_mismatch(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     with workspace.open() as db:
         db.table("items").insert(id=1, title="a")

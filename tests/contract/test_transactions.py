@@ -26,7 +26,7 @@ from tests.support import (
     wait_until,
 )
 from zapdb.database import Database, Table, commit_tokens
-from zapdb.database.commit_tokens import _took_effect, write_token
+from zapdb.database.commit_tokens import _took_effect, write_commit_token
 from zapdb.errors import (
     CommitUnknown,
     RecordExists,
@@ -434,7 +434,7 @@ def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
     """Its COMMIT may still be on its way: what is not there yet is not taken for absent."""
     other, found = workspace.connect(), list[bool | None]()
     with other.transaction(Mode.WRITE) as connection:
-        token = write_token(connection, "another")
+        token = write_commit_token(connection, "another")
         asking = threading.Thread(target=lambda: found.append(_took_effect(db._storage, token)))
         asking.start()
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

@@ -1,4 +1,4 @@
-"""The Spark runner on real executors: the same range task, its refusals, and a kill."""
+"""The Spark runner on real executors: the same work on ranges, its refusals, and a kill."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class CommitToken:
     expires_at: int
 
 
-def write_token(connection: Connection, owner: str) -> CommitToken:
+def write_commit_token(connection: Connection, owner: str) -> CommitToken:
     """Insert a new token, in the transaction that it is about."""
     made = make_uuid7()
     (expires_at,) = connection.fetch_one(
@@ -52,7 +52,7 @@ def write_token(connection: Connection, owner: str) -> CommitToken:
     return CommitToken(made, owner, int(expires_at))
 
 
-def send_token(connection: Connection, owner: str, clock_us: int) -> CommitToken:
+def send_commit_token(connection: Connection, owner: str, clock_us: int) -> CommitToken:
     """The same for a transaction whose statements travel together: nobody waits for the row.
 
     The database's clock showed `clock_us` some time ago, so the row lives at least as long as the

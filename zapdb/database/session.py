@@ -30,8 +30,8 @@ from zapdb.database.commit_tokens import (
     CommitToken,
     CommitTokenPurger,
     resolve_commit,
-    send_token,
-    write_token,
+    send_commit_token,
+    write_commit_token,
 )
 from zapdb.errors import (
     CatalogChanged,
@@ -439,7 +439,7 @@ class Session:
             self.storage.begin_again(connection)
             self.check_writer(connection)
             if connection.token is not None and self.node is not None:
-                connection.token = write_token(connection, self.node.id)
+                connection.token = write_commit_token(connection, self.node.id)
         except ZapdbError as error:
             return error
         return _CatalogReloaded()
@@ -459,7 +459,7 @@ class Session:
         clock_us, node = self._token_purger.clock_us, self.node
         if not connection.is_pipelined or connection.is_unused or clock_us is None or node is None:
             return None
-        return send_token(connection, node.id, clock_us)
+        return send_commit_token(connection, node.id, clock_us)
 
     @contextmanager
     def job_transaction(self) -> Iterator[Connection]:
@@ -506,9 +506,9 @@ class Session:
             assert self.node is not None  # it would not write
             clock_us = self._token_purger.clock_us
             if connection.is_pipelined and clock_us is not None:
-                connection.token = send_token(connection, self.node.id, clock_us)
+                connection.token = send_commit_token(connection, self.node.id, clock_us)
             else:
-                connection.token = write_token(connection, self.node.id)
+                connection.token = write_commit_token(connection, self.node.id)
 
     def commit(self, begun: OpenTransaction) -> None:
         """Commit a transaction that stayed open. Where it has a token, that settles what becomes of

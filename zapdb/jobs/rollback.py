@@ -50,23 +50,23 @@ def roll_back_newest(
     owner = Owner.here()
     reports: list[JobReport] = []
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
-        marked = start_rollback(storage, lease, digest=digest, evict=evict)
-        for tenant in marked.tenants:
+        started = start_rollback(storage, lease, digest=digest, evict=evict)
+        for tenant in started.tenants:
             reports += _roll_back_records(storage, tenant, runner)
             sweep_retired(storage)  # what it discarded is gone before its table comes back
-            publish_rollback(storage, tenant, lease, marked.migration)
-        finish_rollback(storage, lease, marked.migration)
+            publish_rollback(storage, tenant, lease, started.migration)
+        finish_rollback(storage, lease, started.migration)
     sweep_retired(storage)
-    for tenant in marked.tenants:
+    for tenant in started.tenants:
         sweep_archives(storage, tenant)
     log_event(
         logger,
         "migration.rolled_back",
         "a migration was rolled back",
-        migration=marked.migration.label,
-        tenants=len(marked.tenants),
+        migration=started.migration.label,
+        tenants=len(started.tenants),
     )
-    return RolledBack(marked.migration.number, marked.migration.label, tuple(reports))
+    return RolledBack(started.migration.number, started.migration.label, tuple(reports))
 
 
 def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:

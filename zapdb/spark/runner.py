@@ -1,4 +1,4 @@
-"""The Spark runner: a job's open ranges as a frame, the range task on executors."""
+"""The Spark runner: a job's open ranges as a frame, the work on each range on executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What runs on an executor: the same range task as everywhere, fed from a frame of range numbers.
+"""What runs on an executor: the same work on a range as everywhere, fed from a frame of range
+numbers.
 
 An executor opens the database itself and loads the job from it, once for the ranges of a task; the
 task checks that this process is fit before it touches data. What it reports goes back as rows,

@@ -4,7 +4,7 @@ READ      one snapshot, read-only
 SERIAL    the same, of a moment that fits into an order of all transactions
 WRITE     an application's: takes the gate shared before its first query
 ASIDE     the same for what is not worth waiting for: gives up where it would wait (rule 16)
-TASK      a range task's: the gate shared, and each statement sees what is committed (rule 17)
+TASK      a job's: the gate shared, and each statement sees what is committed (rule 17)
 CHANGE    a change of state: takes the gate exclusively, briefly
 CATALOG   small writes to the catalog that concern no record, such as a heartbeat
 """

@@ -1,4 +1,4 @@
-"""PostgreSQL: SERIALIZABLE for applications, READ COMMITTED for range tasks.
+"""PostgreSQL: SERIALIZABLE for applications, READ COMMITTED for jobs.
 
 The gate is a table lock on `zapdb_gate`, taken before the first query, so that the transaction's
 snapshot is younger than whatever change of state came before (rule 7, with the measurements).
