@@ -86,7 +86,7 @@ def test_status_of_a_database_where_much_is_under_way(current: Project, storage:
     assert f"3 nodes: 3 of {release.__version__}; 1 expired\n" in result.out
     assert "4 migrations stored; at 3: 1 tenant\n" in result.out
     (line,) = [line for line in result.out.splitlines() if "0004_split_name" in line]
-    assert line.startswith("not in force everywhere: 0004_split_name: not in the files of ")
+    assert line.startswith("not active everywhere: 0004_split_name: not in the files of ")
     assert {str(lacks), str(other)} == set(line.split("files of ")[1].split("; "))
     assert without_times(result.out).endswith(
         f"lease: {CHAIN_LEASE} of someone (host elsewhere, process 7), TIME\n"

@@ -117,7 +117,7 @@ def test_rule_04_pins_hold_where_the_files_know_the_schema(
     assert list_fingerprints(chain_of(workspace), 1) == {first}
     error = error_of(lambda: check(workspace, {"items": first}, 1))
     assert isinstance(error, FingerprintUnknown)
-    assert error.context["in_force"] == f"0x{second:016x}"
+    assert error.context["active"] == f"0x{second:016x}"
     assert error.context["changed_since"] == "field color added"
     with pytest.raises(UnknownName):
         check(workspace, {"persons": first}, 2)
@@ -148,7 +148,7 @@ def test_rule_04_a_pinned_table_that_was_renamed_or_dropped(
     up(workspace, 4, "drop_table: {table: things, records: discard}")
     error = error_of(lambda: check(workspace, {"items": first}, 4))
     assert isinstance(error, FingerprintUnknown)
-    assert error.context["in_force"] == "(dropped)"
+    assert error.context["active"] == "(dropped)"
     assert not find(workspace, first, "things").is_active
 
 
@@ -259,7 +259,7 @@ def test_rule_04_a_pinned_table_that_is_dropped_while_a_database_is_open(
         for use in (lambda: items.count(), lambda: db.table("items")):
             with pytest.raises(FingerprintUnknown) as caught:
                 use()
-            assert caught.value.context["in_force"] == "(dropped)"
+            assert caught.value.context["active"] == "(dropped)"
         up(workspace, 3, "restore_table: {table: items, archived_by: 2}")
         assert items.count() == 0
 

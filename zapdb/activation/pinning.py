@@ -159,7 +159,7 @@ def _find_violation(
     context: dict[str, Any] = {
         "table": found.table,
         "pinned": format_fingerprint(pin),
-        "in_force": format_fingerprint(found.current) if found.is_active else "(dropped)",
+        "active": format_fingerprint(found.current) if found.is_active else "(dropped)",
         "revision": found.revision,
     }
     # A tenant that jumped over the pinned schema never had it; the files lead through it.

@@ -135,7 +135,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "allow",
             TENANTS,
             ("allow", "refuse"),
-            "Whether migrations may be stored, put in force, forgotten or squashed.",
+            "Whether migrations may be stored, activated, rolled back or squashed.",
         ),
         Setting(
             "raise_level",

@@ -276,7 +276,7 @@ def migrate_status_command(
 ) -> int:
     """Compare the files with what the database stores.
 
-    Each migration is `applied`; `pending`, that is not in force yet; `stored-only`, that is in the
+    Each migration is `applied`; `pending`, that is not active yet; `stored-only`, that is in the
     database and beyond the end of the files; or in `conflict`: the file is not what was stored.
     Exit status 3 if something is pending, 1 if there is a conflict. With `--all-tenants`, also how
     many tenants are at which migration, and which are behind.

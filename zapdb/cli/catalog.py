@@ -1,4 +1,4 @@
-"""`zapdb catalog`: the tables in force, and the history of their schemas."""
+"""`zapdb catalog`: the active tables, and the history of their schemas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def catalog_list_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the tables in force.
+    """Show the active tables.
 
     With `--json`: `{position, migration, tables: [{table, number, key, fields, indexes, revision,
     layout_revision, fingerprint}]}`, with the names of fields and indexes.

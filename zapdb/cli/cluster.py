@@ -40,7 +40,7 @@ def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption 
     releases, nodes: {alive, expired}, stored, rolling_back, tenants: [{position, tenants}],
     waiting: [{number, label, waiting_for: [NODE]}], jobs: [{id, kind, table, state}], leases:
     [LEASE]}`. A NODE and a LEASE are as `cluster nodes` and `cluster leases` give them. `waiting`
-    are the stored migrations that are not in force for every tenant, with the running processes
+    are the stored migrations that are not active for every tenant, with the running processes
     whose files do not hold them.
     """
     output = Output(as_json)
@@ -72,7 +72,7 @@ def _write_status(status: ClusterStatus, jobs: list[Job], output: Output) -> Non
     for inactive in status.inactive_migrations:
         lacking = "; ".join(map(str, inactive.waiting_for))
         said = f": not in the files of {lacking}" if lacking else ": in the files of all nodes"
-        output.write(f"not in force everywhere: {inactive.label}{said}")
+        output.write(f"not active everywhere: {inactive.label}{said}")
     for job in jobs:
         output.write(f"job: {job.kind} {job.table_name}, {job.state}")
     for lease in status.leases:

@@ -81,9 +81,9 @@ def catalog_revisions_command(
 ) -> None:
     """Show every schema that a table had: one line for each change.
 
-    `migration` is the newest one that was in force from then on; times are UTC, and `-` where the
+    `migration` is the newest one that was active from then on; times are UTC, and `-` where the
     history began after the table. Where the fingerprint is an earlier one again, the schema was
-    rolled back: `back from revision N` names the revision right before, which was in force until
+    rolled back: `back from revision N` names the revision right before, which was active until
     then. Tables that were dropped are found by a name that they had, or by their number.
 
     With `--json`: an object a line, `{table, table_number, revision, fingerprint, migrated_at,

@@ -36,9 +36,9 @@ def write_step(step: RollbackStep, output: Output) -> None:
     migration = step.migration
     output.write((migration.label, "bold"), f": {migration.summary}")
     if not step.active:
-        output.write("  it was never in force: nothing is lost")
+        output.write("  it was never active: nothing is lost")
     if step.tenants > 1:
-        output.write(f"  it is in force for {format_count(step.tenants, 'tenant')}")
+        output.write(f"  it is active for {format_count(step.tenants, 'tenant')}")
     if step.active and step.lossy:
         output.write("  it is declared lossy: not every value comes back exactly as it was")
     for loss in step.tables:

@@ -172,7 +172,7 @@ def settings_unset_command(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a setting back: what is set for more, the profile or the default holds again.
+    """Unset a setting: the value of a wider scope, of the profile or the default holds again.
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """

@@ -54,7 +54,7 @@ def _show_position(tenant: Tenant, end: int) -> str:
 def tenant_create_command(
     name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
-    """Enter a new tenant. It has no tables until it is opened, or brought up with the others.
+    """Create a tenant. It has no tables until it is opened or migrated with the others.
 
     With `--json`: the tenant, as `list` writes it, and `seq`; a process whose cache of the catalog
     has the seq has the change.

@@ -1,7 +1,7 @@
 """Where a record's fields lie (docs/format/record.md). This is record format 1.
 
     record = prefix | presence | fields
-    prefix      the schema index, an orderable varint: the revision the record was written under
+    prefix      the revision that the record was written under, an orderable varint
     presence    one bit per optional field, by number, least significant bit first; whole bytes,
                 unused bits are zero; no byte where no field is optional
     fields      value encodings by field number; an absent field takes no bytes

@@ -111,7 +111,7 @@ class RecordReader:
 
 def _no_record(value: object) -> CorruptRecord:
     if type(value) is bytes:
-        return CorruptRecord.at("record without a schema index", value, 0)
+        return CorruptRecord.at("record without a revision", value, 0)
     return CorruptRecord(
         "a stored record is not bytes",
         what="a record that is not bytes",
