@@ -30,7 +30,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
-from zapdb.storage import Connection, Mode, Storage, connect
+from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.pipelined import PipelinedConnection
 
 ROOT = Path(__file__).parents[1]
@@ -193,7 +193,7 @@ class Workspace:
         if storage.is_absent():
             storage.prepare()
         cursor = storage.execute(
-            storage.connection().driver, sql.replace("?", storage.mark), tuple(parameters)
+            storage.connection().driver, sql.replace("?", storage.placeholder), tuple(parameters)
         )
         return list(cursor.fetchall()) if cursor.description else []
 
@@ -265,7 +265,7 @@ def error_of(action: Callable[[], object]) -> ZapdbError | None:
 
 def count_stale(storage: Storage, catalog: TenantCatalog, table: str) -> int:
     """How many records of a table have an older layout."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         statuses = read_table_statuses(connection, catalog)
     return next(status.stale for status in statuses if status.table == table)
 

@@ -235,7 +235,7 @@ def page_lint() -> Iterator[str]:
     for rule in RULES.values():
         yield f"## {rule.code}\n"
         yield f"*{rule.level}*: {rule.title}.\n"
-        yield f"{rule.says}\n"
+        yield f"{rule.description}\n"
         yield f"Hint: {rule.fix}.\n"
 
 
@@ -262,7 +262,8 @@ def page_settings() -> Iterator[str]:
     for setting in SETTINGS.values():
         values = ", ".join(f"`{value}`" for value in setting.values)
         scopes = ", ".join(setting.scopes)
-        yield f"| `{setting.name}` | {values} | `{setting.default}` | {scopes} | {setting.says} |"
+        shown = f"`{setting.name}` | {values} | `{setting.default}` | {scopes}"
+        yield f"| {shown} | {setting.description} |"
     yield "\n## Profiles\n"
     yield "Where a setting is not set, the profile says:\n"
     for profile, values in PROFILES.items():
@@ -278,10 +279,10 @@ def page_metrics() -> Iterator[str]:
     yield "| metric | kind | labels | |"
     yield "|---|---|---|---|"
     families: list[tuple[str, str, tuple[str, ...], str]] = [
-        (family.name, "gauge", family.labels, family.says) for family in FAMILIES
+        (family.name, "gauge", family.labels, family.description) for family in FAMILIES
     ]
-    families += [(f"{c.name}_total", "counter", c.labels, c.says) for c in metrics.COUNTERS]
-    families += [(h.name, "histogram", h.labels, h.says) for h in metrics.HISTOGRAMS]
+    families += [(f"{c.name}_total", "counter", c.labels, c.description) for c in metrics.COUNTERS]
+    families += [(h.name, "histogram", h.labels, h.description) for h in metrics.HISTOGRAMS]
     for name, kind, labels, says in families:
         yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {says} |"
     yield "\n## Events in the logs\n"

@@ -21,7 +21,7 @@ class Counter:
     """A sum for each combination of labels; it only rises."""
 
     name: str
-    says: str
+    description: str
     labels: Labels = ()
     _values: dict[Labels, float] = field(default_factory=dict, hash=False)
     _lock: threading.RLock = field(default_factory=threading.RLock, hash=False)
@@ -40,7 +40,7 @@ class Histogram:
     """How many observations were at most so large, for each combination of labels."""
 
     name: str
-    says: str
+    description: str
     labels: Labels = ()
     bounds: tuple[float, ...] = WAIT_BUCKETS_SECONDS
     _values: dict[Labels, list[float]] = field(default_factory=dict, hash=False)

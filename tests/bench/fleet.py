@@ -12,7 +12,7 @@ from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, op
 from tests.bench.measure import Row, take_turns
 from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
 from zapdb.catalog.tenants import add_tenant
-from zapdb.storage import Mode, Storage, connect
+from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fixed_tables import CATALOG
 
 TENANTS = 10_000
@@ -39,7 +39,7 @@ def _measure(bench: Bench, engine: Engine) -> list[Row]:
         pass
     storage = connect(address)
     count = TENANTS // 10 if bench.quick else TENANTS
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         for number in range(count):
             add_tenant(connection, f"tenant-{number}")
     created = _bring_up(storage)
@@ -94,7 +94,7 @@ def _bring_up(storage: Storage) -> float:
 
 
 def _pretend_all_are_up(storage: Storage) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         connection.core_execute(
             sa.update(CATALOG)
             .where(CATALOG.c.kind == "tenant")

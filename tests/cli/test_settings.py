@@ -52,7 +52,7 @@ def test_all_settings_are_listed_with_what_they_mean(people: Project) -> None:
     text = people.run("settings", "list").out
     for name, setting in SETTINGS.items():
         assert name in text
-        assert setting.says in text
+        assert setting.description in text
     found = people.run("settings", "list", "--json").json["settings"]
     assert [setting["name"] for setting in found] == list(SETTINGS)
     people.run("settings", "set", "on_read", "write_back", "--table", "people")
@@ -68,7 +68,7 @@ def test_as_json(people: Project) -> None:
         "default": "leave",
         "values": ["leave", "write_back"],
         "scopes": ["database", "tenant", "table"],
-        "description": SETTINGS["on_read"].says,
+        "description": SETTINGS["on_read"].description,
     }
     assert people.run("settings", "get", "on_read", "--json").json == found
     changed = people.run("settings", "set", "on_read", "leave", "--json").json

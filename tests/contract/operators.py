@@ -34,7 +34,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import roll_back_newest
 from zapdb.migrations import load_directory
-from zapdb.storage import Mode, Storage, connect
+from zapdb.storage import Storage, TransactionMode, connect
 
 REFUSED = (RollbackInProgress, GateTimeout, LeaseHeld, TransactionConflict)
 """Nothing was done, and may be tried again."""
@@ -95,7 +95,7 @@ class Operator:
         return "forgotten"
 
     def set(self, value: str) -> str:
-        with self.storage.transaction(Mode.CATALOG) as connection:
+        with self.storage.transaction(TransactionMode.CATALOG) as connection:
             write_setting(connection, SETTING, value)
         return "set"
 
@@ -123,7 +123,7 @@ class Operator:
 
     def read(self) -> tuple[str, str, list[str], list[str]]:
         variants = {digest: variant for variant, digest in self.digests.items()}
-        with self.storage.transaction(Mode.READ) as connection:
+        with self.storage.transaction(TransactionMode.READ) as connection:
             state = read_chain_state(connection)
             setting, _ = read_settings(connection, 0).find(SETTING, Scope())
             tenants = [tenant.name for tenant in list_tenants(connection)]

@@ -199,9 +199,9 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
 
             return migrate_up(db._storage, DEFAULT_TENANT, directory)[-1].number
         case ["gate"]:
-            from zapdb.storage import Mode
+            from zapdb.storage import TransactionMode
 
-            transaction.enter_context(db._storage.transaction(Mode.CHANGE))
+            transaction.enter_context(db._storage.transaction(TransactionMode.DDL))
             return "taken"
     raise ValueError(command)
 

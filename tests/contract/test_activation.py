@@ -18,7 +18,7 @@ from zapdb.cluster import nodes, registration
 from zapdb.cluster.status import read_status
 from zapdb.database import Database, node_context, opening
 from zapdb.errors import ActivationPending, LeaseLost, ServedSchemaUnavailable
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 DROP = "drop_table: {table: others, records: discard}"
 
@@ -74,7 +74,7 @@ def test_rule_12_a_migration_waits_and_names_who_lacks_it(
     assert "serve_as" in refused.hint
     assert [(a.number, a.active) for a in applied] == [(2, False)]
     assert positions(older) == [1]
-    with workspace.connect().transaction(Mode.READ) as connection:
+    with workspace.connect().transaction(TransactionMode.READ) as connection:
         status = read_status(connection)
     ((inactive,),) = [status.inactive_migrations]
     assert (inactive.number, [node.id for node in inactive.waiting_for]) == (2, [older._node.id])
@@ -160,7 +160,7 @@ def test_rule_12_opening_gives_up_after_a_while(
         assert waited.pop() == seconds
         assert seconds / 3 <= time.monotonic() - started
     # Who was refused is no node that others would wait for.
-    with workspace.connect().transaction(Mode.READ) as connection:
+    with workspace.connect().transaction(TransactionMode.READ) as connection:
         assert [node.id for node, _ in nodes.list_nodes(connection)] == [older._node.id]
     older.admin.set_setting("activation_wait_seconds", "20")
     timer = later(0.3, older.close)
@@ -306,7 +306,7 @@ def test_rule_12_a_process_that_dies_between_storing_and_activating(
     died = workspace.run("migrate_dying", "await_activation", "1")
     assert died.returncode == -9, died.stderr
     older.table("items").insert(id=1, title="Milk")
-    with workspace.connect().transaction(Mode.READ) as connection:
+    with workspace.connect().transaction(TransactionMode.READ) as connection:
         status = read_status(connection)
     assert (status.chain.end, status.positions) == (2, {1: 1})
     assert isinstance(error_of(lambda: workspace.open(wait_seconds=0)), ActivationPending)
@@ -352,7 +352,7 @@ def test_rule_12_what_takes_force_while_a_process_opens_is_looked_at_again(
     monkeypatch.setattr(opening, "register", register_late)
     refused = error_of(lambda: workspace.open(apply="never", serve_as=1))
     assert isinstance(refused, ServedSchemaUnavailable)
-    with workspace.connect().transaction(Mode.READ) as connection:
+    with workspace.connect().transaction(TransactionMode.READ) as connection:
         assert nodes.list_nodes(connection) == []
 
 

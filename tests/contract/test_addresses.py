@@ -220,7 +220,7 @@ def test_an_open_database_shows_nothing_secret(extra: str, postgres: PostgresSer
         place = Workspace("postgresql", f"{address}&{extra}={SECRET}", Path("unused"))
         with place, logged() as log:
             storage = place.connect()
-            with storage.transaction(zapdb.storage.Mode.READ) as connection:
+            with storage.transaction(zapdb.storage.TransactionMode.READ) as connection:
                 assert connection.fetch_one("SELECT 1") == (1,)
             shown = [
                 repr(storage),

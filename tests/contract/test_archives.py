@@ -16,7 +16,7 @@ from zapdb.errors import UnknownName, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.jobs.archives import list_archived, prune_archives
 from zapdb.records import asdict
-from zapdb.storage import Mode, connect
+from zapdb.storage import TransactionMode, connect
 
 COUNT = 300
 LARGE = "x" * 9_000
@@ -184,7 +184,7 @@ def test_rule_19_pruning_leaves_what_is_declared(
     with pytest.raises(UsageError, match="not converted yet"):
         prune_archives(storage, DEFAULT_TENANT)
     db.admin.run_jobs()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         (listed,) = list_archived(connection, load_tenant_catalog(connection, DEFAULT_TENANT))
     assert (listed.table, listed.field, listed.archived_by, listed.count) == (
         "items",

@@ -28,7 +28,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import rollback
 from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import Mode, change_log, pending_changes
+from zapdb.storage import TransactionMode, change_log, pending_changes
 from zapdb.storage.change_log import START, Bookmark, LogSnapshot
 
 REFERRING = (
@@ -865,7 +865,7 @@ def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
     db.table("items").delete(1)  # no record is left
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         planned = plan_pruning(connection, _entries(db), PruneBound(keep_last=1))
     assert [(requirement.revision, requirement.what) for requirement in planned.required_by] == [
         (1, "1 change")
@@ -873,7 +873,7 @@ def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
     with pytest.raises(UsageError, match="what is stored needs the history"):
         prune(db._storage, planned)
     workspace.execute("DELETE FROM zapdb_changes")
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         planned = plan_pruning(connection, _entries(db), PruneBound(keep_last=1))
     prune(db._storage, planned)
     assert [entry.revision for entry in db.admin.schema_history("items")] == [2]

@@ -23,7 +23,7 @@ from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.changes import Change, SchemaEvent, open_log
 from zapdb.errors import ChangesPruned, TransactionConflict, UsageError
-from zapdb.storage import Mode, change_log, change_log_pruning, pending_changes
+from zapdb.storage import TransactionMode, change_log, change_log_pruning, pending_changes
 from zapdb.storage.change_log import START
 
 Made = Change | SchemaEvent
@@ -87,7 +87,7 @@ def test_rule_29_whole_transactions_before_a_bookmark_are_pruned(
     assert db.change_log.prune(whole[2].bookmark).changes == 0  # it never goes back
     assert db.change_log.prune(START).beginning == whole[5].bookmark
     pruning = change_log_pruning.ChangeLogPruning(open_log(db._session))
-    with db._storage.transaction(Mode.WRITE) as connection:  # as one that looked before
+    with db._storage.transaction(TransactionMode.WRITE) as connection:  # as one that looked before
         pruning.write_beginning(connection, whole[3].bookmark)
     assert db.change_log.begin() == whole[5].bookmark
     assert db.change_log.prune(whole[8].bookmark).changes == 3
@@ -440,9 +440,9 @@ def test_rule_29_two_that_prune_take_turns(
     )
     pruning = change_log_pruning.ChangeLogPruning(open_log(db._session))
     place = list(db.change_log.read())[-1].bookmark
-    with db._storage.transaction(Mode.WRITE) as connection:
+    with db._storage.transaction(TransactionMode.WRITE) as connection:
         pruning.write_beginning(connection, place)
-    with db._storage.transaction(Mode.TASK) as connection:
+    with db._storage.transaction(TransactionMode.JOB) as connection:
         mine = pruning.delete_some(connection, 0).changes
         prune_all.start()
         prune_all.join(0.5)
@@ -577,5 +577,5 @@ def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
 
 
 def _plan(db: Database, entries: Any) -> Any:
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         return plan_pruning(connection, entries, PruneBound(keep_last=1))

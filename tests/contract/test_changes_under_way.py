@@ -169,10 +169,10 @@ def test_rule_23_a_lookup_goes_on_though_its_index_is_built_again(
 def rebuild(workspace: Workspace) -> None:
     from zapdb.activation import load_tenant_catalog
     from zapdb.activation.activate import rebuild_index
-    from zapdb.storage import Mode
+    from zapdb.storage import TransactionMode
 
     storage = connect(workspace.address)
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
         state = catalog.table("items")
         rebuild_index(connection, DEFAULT_TENANT, state, state.indexes[0].index)

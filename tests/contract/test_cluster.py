@@ -34,7 +34,13 @@ from zapdb.cluster.leases import Owner
 from zapdb.cluster.nodes import has_migration
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
-from zapdb.storage import STORAGE_VERSION, Mode, Storage, read_storage_version, storage_version
+from zapdb.storage import (
+    STORAGE_VERSION,
+    Storage,
+    TransactionMode,
+    read_storage_version,
+    storage_version,
+)
 from zapdb.storage.storage_version import upgrades_directory
 
 NOW, NEXT = release.LEVEL, release.LEVEL + 1
@@ -48,7 +54,7 @@ def db(workspace: Workspace) -> Database:
 
 
 def set_auto(storage: Storage) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         write_setting(connection, "raise_level", "auto")
 
 
@@ -65,7 +71,11 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
 ) -> None:
     storage = workspace.connect()
     registered = registration.register(
-        storage, 7, serves=5, pending={6: "z1:a", 7: "z1:b"}, datasets={"tz": ("2025b", "f0")}
+        storage,
+        7,
+        served_position=5,
+        pending={6: "z1:a", 7: "z1:b"},
+        datasets={"tz": ("2025b", "f0")},
     )
     found = {node.id: node for node, alive in nodes.list_nodes(db._storage.connection()) if alive}
     node = found[storage.node_id]
@@ -233,7 +243,7 @@ def test_rule_10_a_level_above_this_release_stops_its_writes(
     monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     db = workspace.open()
-    with workspace.control.transaction(Mode.CATALOG) as connection:
+    with workspace.control.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, LevelRow(NEXT, 1, "somebody"))
     wait_until(lambda: not db._heartbeat._thread.is_alive(), "its heartbeat ended")
     assert "this process is too old now" in caplog.text

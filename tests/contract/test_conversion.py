@@ -40,7 +40,7 @@ from zapdb.jobs import (
 from zapdb.jobs.job import claim, list_jobs, open_ranges
 from zapdb.jobs.range_work import load_work, run_range
 from zapdb.records import asdict
-from zapdb.storage import Connection, Mode, Storage, connect
+from zapdb.storage import Connection, Storage, TransactionMode, connect
 
 COUNT = 1_000
 TRANSFORM = """\
@@ -102,7 +102,7 @@ EXPECTED = {at: new_record(at) for at in range(COUNT)}
 
 
 def stale(db: Database) -> int:
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
     return count_stale(db._storage, catalog, "items")
 

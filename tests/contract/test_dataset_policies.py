@@ -45,7 +45,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import plan_jobs, run_job, run_locally
 from zapdb.logs import EVENT, FIELDS
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 UNIQUE_TITLE = """\
 create_index: {table: items, index: one_title, unique: true, fields: [
@@ -120,7 +120,7 @@ def touched(workspace: Workspace) -> list[tuple[str, bytes]]:
 
 def state_of(db: Database, name: str = "by_title") -> str:
     """Of an index, as everybody sees it now."""
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         states = load_tenant_catalog(connection, db._catalog.tenant).tables["items"].indexes
     return next(state.state for state in states if state.index.name == name)
 
@@ -400,7 +400,7 @@ def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     db.admin.set_setting("on_dataset_change", "rewrite")
     db.close()
     storage = workspace.connect()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
     restart_indexes(storage, catalog, lambda _, index: index.index.name == "by_title")
     change_data(workspace, 1)
@@ -473,7 +473,7 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
         caught.value.hint
     )
     assert dump(workspace) == before
-    with workspace.connect().transaction(Mode.CATALOG) as connection:
+    with workspace.connect().transaction(TransactionMode.CATALOG) as connection:
         write_setting(connection, "on_dataset_change", "rebuild")
     db = workspace.open()
     db.admin.run_jobs()
@@ -521,7 +521,7 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     (report,) = db.admin.verify()
     assert (report.problems, report.building) == ((), ("by_title",))
     storage = workspace.connect()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
     ((state, index),) = restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
     assert (state.schema.name, index.index.name) == ("items", "by_title")
@@ -577,7 +577,7 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     items.update(1, size=7)
     items.delete(0)
     storage = workspace.connect()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
     restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
     db.admin.run_jobs()
@@ -596,7 +596,7 @@ def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
     have_other_data(workspace, db)
     workspace.open()
     storage = workspace.connect()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
     before = dump(workspace)
     with pytest.raises(DatasetMismatch, match="running processes use other") as caught:

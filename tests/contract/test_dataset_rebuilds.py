@@ -35,7 +35,7 @@ from zapdb.database import Database
 from zapdb.errors import DatasetMismatch
 from zapdb.jobs import list_rebuilds, plan_jobs
 from zapdb.limits import FORMER_DATASETS_MAX
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 NOT_AT_ONCE = "zapdb.jobs.rebuilding.REBUILD_WHEN_OPENING_SECONDS"
 
@@ -54,7 +54,7 @@ def changed(workspace: Workspace) -> Workspace:
 def reindex(workspace: Workspace) -> None:
     """As `zapdb reindex run` begins, with the data of this process."""
     storage = workspace.connect()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
     restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
 

@@ -21,7 +21,7 @@ from zapdb.database.cursors import Data, decode_cursor, encode_cursor
 from zapdb.errors import DatasetMismatch, ExecutorMismatch, InvalidCursor, LeaseLost
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.range_work import load_work
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 TITLES = ["z", "a", "Ä", "ä", "ae", "b", "\u20a8", "500"]
 
@@ -242,10 +242,10 @@ def test_rule_26_an_executor_with_other_datasets_is_a_mismatch(workspace: Worksp
     db = workspace.open()
     (job,) = plan_jobs(db._storage, 1)
     (name,) = job.datasets
-    with db._storage.transaction(Mode.CATALOG) as connection:
+    with db._storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, datasets={name: "0" * 64}))
     with pytest.raises(ExecutorMismatch, match="other collation or time zone data") as caught:
         load_work(db._storage, job.id)
     assert caught.value.context["dataset"] == name
-    with db._storage.transaction(Mode.READ):
+    with db._storage.transaction(TransactionMode.READ):
         pass

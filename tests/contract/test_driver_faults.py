@@ -29,7 +29,7 @@ from zapdb.activation.activate import rebuild_index
 from zapdb.database import Database, commit_tokens
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
 from zapdb.limits import COMMIT_OUTCOME
-from zapdb.storage import Connection, Mode
+from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.pipeline import Pipeline
 
 T = TypeVar("T")
@@ -458,7 +458,7 @@ def check_goes_on(place: Workspace, db: Database, *, is_noticed: bool) -> None:
         )
         wait_until(lambda: place.execute(sql) == [(0,)], "no transaction is left open")
     else:
-        with place.control.transaction(Mode.CATALOG):
+        with place.control.transaction(TransactionMode.CATALOG):
             pass
 
 
@@ -595,7 +595,7 @@ def test_jobs_that_were_interrupted_are_finished(
         place.execute("DELETE FROM zapdb_catalog WHERE kind = 'job'")
         for value, key in stale:
             place.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (value, key))
-        with place.control.transaction(Mode.CHANGE) as connection:
+        with place.control.transaction(TransactionMode.DDL) as connection:
             state = load_tenant_catalog(connection, 1).table("items")
             rebuild_index(connection, 1, state, state.schema.index_named("again"))
 

@@ -23,7 +23,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level, require_level
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
-from zapdb.storage import Mode, Storage, ensure_storage
+from zapdb.storage import Storage, TransactionMode, ensure_storage
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def storage(workspace: Workspace) -> Storage:
 
 
 def follow(storage: Storage, known: CatalogCache | None = None) -> CatalogCache:
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         if known is None:
             return cache.load_cache(connection)
         return cache.refresh_cache(connection, known)
@@ -58,7 +58,7 @@ def test_rule_30_the_feed_is_as_long_as_there_are_keys(
 ) -> None:
     before = count(workspace)
     changes = 10_000 if workspace.engine == "sqlite" else 1_000
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         for number in range(changes):
             seq = rows.put(connection, setting(number, f"key {number % 10}"))
         assert seq == feed.read_seq(connection)
@@ -84,13 +84,13 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
     workspace: Workspace, storage: Storage
 ) -> None:
     def come_and_go(key: str) -> int:
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             rows.put(connection, setting(1, key))
             return rows.delete(connection, SettingRow, "*", key)
 
     seq = come_and_go("old")
     assert feed.purge_if_long(storage) == 0
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.draw(connection, "seq", 2 * TOMBSTONES_KEPT - seq)
     seq = come_and_go("new")
     assert feed.purge_if_long(storage) == 1
@@ -99,7 +99,7 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
 
 
 def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         first = rows.put(connection, setting(1))
         second = rows.delete(connection, SettingRow, "*/a")
         assert rows.get(connection, SettingRow, "*", "a") is None
@@ -139,7 +139,7 @@ def stored(**changed: Any) -> str:
 def test_a_row_that_was_tampered_with_is_told_and_nothing_is_written(
     workspace: Workspace, storage: Storage, tampered: str, wrong: str
 ) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, SettingRow("*/*/*", "on_read", "leave"))
     workspace.execute("UPDATE zapdb_catalog SET value = ? WHERE kind = 'setting'", (tampered,))
     before = dump(workspace)
@@ -176,7 +176,7 @@ def test_opening_a_database_with_such_a_row_writes_nothing(workspace: Workspace)
 def test_a_format_that_a_later_release_wrote_is_refused(
     workspace: Workspace, storage: Storage
 ) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, setting(1))
     workspace.execute("""UPDATE zapdb_catalog SET value = '{"format":2}' WHERE kind = 'setting'""")
     with pytest.raises(IncompatibleVersion, match="by a later release") as caught:
@@ -210,7 +210,7 @@ def test_rule_10_a_row_is_written_in_the_newest_format_that_all_processes_read(
         return row["format"], row["release"], row["created_by"]
 
     def write(who: str) -> None:
-        with control.transaction(Mode.CATALOG) as connection:
+        with control.transaction(TransactionMode.CATALOG) as connection:
             row = rows.get(connection, DatabaseRow)
             assert row is not None
             assert row.release == f"zapdb {now}"
@@ -265,7 +265,7 @@ def test_older_formats_are_read_and_rewritten(
     monkeypatch.setitem(changes, ("setting", 2), FormatChange(1, third, unused))
     wanted = [Newest("*", f"of {number}", str(number)) for number in (1, 2, 3)]
     assert rows.list_rows(storage.connection(), Newest) == wanted
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         assert feed.upgrade_row_formats(connection) == 2
         assert feed.upgrade_row_formats(connection) == 0
     texts = workspace.execute("SELECT value FROM zapdb_catalog WHERE kind = 'setting' ORDER BY key")
@@ -317,7 +317,7 @@ def test_a_row_that_could_not_be_read_again_is_not_written(storage: Storage) -> 
     before = follow(storage).to_bytes()
     with (
         pytest.raises(ValueError, match=r"Expected `str`, got `int` - at `\$.value`"),
-        storage.transaction(Mode.CATALOG) as connection,
+        storage.transaction(TransactionMode.CATALOG) as connection,
     ):
         rows.put(connection, SettingRow("*", "a", wrong))
     assert follow(storage).to_bytes() == before
@@ -329,11 +329,11 @@ def test_a_row_that_could_not_be_read_again_is_not_written(storage: Storage) -> 
 def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Storage) -> None:
     first = follow(storage)
     assert follow(storage, first) is first
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, setting(1))
         rows.put(connection, setting(1, "b"))
     second = follow(storage, first)
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         seq = rows.delete(connection, SettingRow, "*/a")
     third = follow(storage, second)
     assert first.list(SettingRow) == []
@@ -349,7 +349,7 @@ def test_rule_30_a_follower_sees_what_changed_and_what_was_deleted(storage: Stor
 def test_rule_30_taking_and_renewing_a_lease_is_no_change(storage: Storage) -> None:
     lease = leases.acquire(storage, "a", Owner("a", "b", 1), 30)
     before = follow(storage)
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         renewed = leases.renew(connection, lease, 60)
         assert renewed.expires_at > lease.expires_at
         assert leases.list_leases(connection) == [renewed]
@@ -359,15 +359,15 @@ def test_rule_30_taking_and_renewing_a_lease_is_no_change(storage: Storage) -> N
 
 
 def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, setting(1))
     behind = follow(storage)
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.delete(connection, SettingRow, "*/a")
     at_horizon = follow(storage)
     feed.purge(storage, kept=0)
     assert follow(storage, at_horizon) is at_horizon
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, setting(1, "b"))
     wanted = follow(storage)
     assert follow(storage, behind).to_bytes() == wanted.to_bytes()
@@ -392,7 +392,7 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
 
     def write(own: Storage, chance: random.Random) -> None:
         for _ in range(40):
-            with own.transaction(Mode.CATALOG) as connection:
+            with own.transaction(TransactionMode.CATALOG) as connection:
                 for _ in range(chance.randint(1, 3)):
                     key = f"key {chance.randrange(12)}"
                     if chance.random() < 0.4:

@@ -15,7 +15,7 @@ from zapdb.catalog import cache
 from zapdb.catalog.kinds import SettingRow
 from zapdb.database.catalog_watch import SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 
 def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Workspace) -> None:
@@ -49,7 +49,7 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
     finally:
         for other in others:
             other.communicate(timeout=GUARD_SECONDS)
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         loaded = cache.load_cache(connection)
     assert db.admin.wait_for_catalog(loaded.seq).cache.to_bytes() == loaded.to_bytes()
 

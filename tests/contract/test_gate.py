@@ -22,7 +22,7 @@ from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import roll_back_newest
 from zapdb.limits import GATE
-from zapdb.storage import Mode, Storage, connect
+from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fair_lock import FairSemaphore
 
 
@@ -41,7 +41,7 @@ def test_rule_07_a_transaction_held_open_is_named_as_the_reason(
     storage = workspace.connect()
     with db.transaction():
         db.table("items").insert(id=1, title="held")
-        error = error_of(lambda: storage.transaction(Mode.CHANGE).__enter__())
+        error = error_of(lambda: storage.transaction(TransactionMode.DDL).__enter__())
     assert isinstance(error, GateTimeout)
     assert "did not let a change of state through" in error.message
     assert isinstance(error, TimeoutError)
@@ -55,7 +55,7 @@ def test_rule_07_a_transaction_held_open_is_named_as_the_reason(
     elif sys.platform == "linux":
         assert error.context["held_by"] == f"process {os.getpid()}, which is this one"
     assert db.table("items").count() == 1  # it was let alone
-    with storage.transaction(Mode.CHANGE):  # the connection is good, and the gate is free
+    with storage.transaction(TransactionMode.DDL):  # the connection is good, and the gate is free
         pass
 
 
@@ -193,7 +193,10 @@ def without_the_gate(
     else:
         monkeypatch.setattr(
             "zapdb.storage.sqlite.BEGIN",
-            {mode: "BEGIN" if mode is Mode.WRITE else "BEGIN IMMEDIATE" for mode in Mode},
+            {
+                mode: "BEGIN" if mode is TransactionMode.WRITE else "BEGIN IMMEDIATE"
+                for mode in TransactionMode
+            },
         )
         # It stands for another process, which does not share this one's queue of writers.
         monkeypatch.setattr(storage, "_writers", FairSemaphore())
@@ -305,7 +308,7 @@ def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
         monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
         for _ in ("it lives", "it is suspended, and its lease holds"):
             with pytest.raises(GateTimeout) as caught:  # it is let alone
-                storage.transaction(Mode.CHANGE).__enter__()
+                storage.transaction(TransactionMode.DDL).__enter__()
             assert f"process {peer.pid}" in caught.value.context["held_by"]
             peer.suspend()
         monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(GUARD_SECONDS))
@@ -314,7 +317,7 @@ def test_rule_07_a_suspended_holder_is_ended_once_its_lease_is_over(
         over = storage.now_us(storage.connection()) - 1_000_000
         expire = "UPDATE zapdb_leases SET expires_at = ? WHERE name = ?"
         workspace.execute(expire, (over, key))
-        with storage.transaction(Mode.CHANGE):
+        with storage.transaction(TransactionMode.DDL):
             pass
         peer.resume()
         told = peer.ask("commit")
@@ -372,7 +375,7 @@ def test_rule_07_a_role_that_may_not_end_the_holder_says_so(
         with db.transaction():
             db.table("items").count()
             with pytest.raises(GateTimeout) as caught:
-                weak.transaction(Mode.CHANGE).__enter__()
+                weak.transaction(TransactionMode.DDL).__enter__()
         context = caught.value.context
         assert context["permission_missing"] == "to look at or end the sessions of postgres"
         assert "which this role may not look at" in context["held_by"]
@@ -390,10 +393,12 @@ def test_rule_07_the_suspended_writer_is_named(workspace: Workspace, db: Databas
         assert peer.ask("hold 1") == "held"
         peer.suspend()
         with pytest.raises(GateTimeout) as caught:
-            workspace.connect().transaction(Mode.CHANGE).__enter__()
+            workspace.connect().transaction(TransactionMode.DDL).__enter__()
         assert caught.value.context["held_by"] == f"process {peer.pid}, which is suspended"
         assert f"process {peer.pid})" in caught.value.context["nodes"]
-        refused = error_of(lambda: workspace.connect().transaction(Mode.WRITE).__enter__())
+        refused = error_of(
+            lambda: workspace.connect().transaction(TransactionMode.WRITE).__enter__()
+        )
         assert isinstance(refused, TransactionConflict)
         assert refused.context["held_by"] == f"process {peer.pid}, which is suspended"
         peer.resume()
@@ -434,7 +439,7 @@ def test_rule_09_a_process_suspended_in_its_heartbeat_can_be_put_out(
     errors: list[ZapdbError | None] = []
 
     def beat() -> None:
-        with db._storage.transaction(Mode.CATALOG) as connection:
+        with db._storage.transaction(TransactionMode.CATALOG) as connection:
             leases.renew(connection, node.lease, 60)
             suspended.set()
             assert wakes.wait(GUARD_SECONDS)
@@ -442,7 +447,7 @@ def test_rule_09_a_process_suspended_in_its_heartbeat_can_be_put_out(
     process = threading.Thread(target=lambda: errors.append(error_of(beat)))
     process.start()
     assert suspended.wait(GUARD_SECONDS)
-    with workspace.connect().transaction(Mode.CHANGE) as connection:
+    with workspace.connect().transaction(TransactionMode.DDL) as connection:
         nodes.evict(connection, node)
     wakes.set()
     process.join()
@@ -460,7 +465,7 @@ def test_rule_07_an_operation_that_keeps_writers_out_is_ended_where_nobody_goes_
     errors: list[ZapdbError | None] = []
 
     def keep_out() -> None:
-        with storage.transaction(Mode.WRITE, alone=True):
+        with storage.transaction(TransactionMode.WRITE, exclusive=True):
             suspended.set()
             assert wakes.wait(GUARD_SECONDS)
 

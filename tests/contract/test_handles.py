@@ -20,7 +20,7 @@ from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import ConnectionsBusy, RecordNotFound, TransactionConflict, UsageError
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
 
 NOTE = "a note that is a blob " * 400
@@ -498,7 +498,7 @@ def test_a_commit_that_fails_where_a_framework_left_it_is_logged(
     made = dependency()
     handle = next(made)
     insert(handle, 1)
-    db._storage.list_open()[0].connection.is_doomed = True
+    db._storage.list_open()[0].connection.is_rollback_only = True
     with caplog.at_level(logging.ERROR, logger="zapdb"):
         assert pool.submit(error_of, lambda: next(made)).result() is not None
     assert "could not be committed" in caplog.text
@@ -516,7 +516,7 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
     insert(db, 1)
     waits: list[Callable[[], object]] = [
         lambda: db.table("items").update(1, size=7),
-        lambda: db._storage.transaction(Mode.CHANGE).__enter__(),
+        lambda: db._storage.transaction(TransactionMode.DDL).__enter__(),
     ]
     if db._storage.dialect == "sqlite":
         waits.append(lambda: insert(db, 2))

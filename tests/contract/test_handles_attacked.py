@@ -25,7 +25,7 @@ from tests.contract.test_handles import PICTURES, ids, insert
 from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import UsageError
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.sqlite import SQLite
 from zapdb.storage.transaction_owners import _BEGUN
@@ -130,7 +130,9 @@ def test_a_loop_that_has_transactions_of_files_and_of_a_server(
                 try:
                     error = error_of(lambda: db.table("items").update(1, size=7))
                     assert isinstance(error, UsageError)
-                    error = error_of(lambda: db._storage.transaction(Mode.CHANGE).__enter__())
+                    error = error_of(
+                        lambda: db._storage.transaction(TransactionMode.DDL).__enter__()
+                    )
                     assert isinstance(error, UsageError)
                 finally:
                     done.set()

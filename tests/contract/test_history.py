@@ -19,7 +19,7 @@ from zapdb.cluster import ensure_rows
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.schema import fingerprint
-from zapdb.storage import Mode, Storage, ensure_storage
+from zapdb.storage import Storage, TransactionMode, ensure_storage
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 INDEX_EXTENT = INDEX_SIZE.replace("field: size", "field: extent")
@@ -28,7 +28,7 @@ DROP = "drop_table: {table: items, records: discard}"
 
 
 def entries_of(storage: Storage, name: str = "items") -> list[RevisionEntry]:
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         return read_log(connection, DEFAULT_TENANT, name)
 
 
@@ -183,7 +183,7 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
     def append() -> None:
         storage = workspace.connect()
         for _ in range(10):
-            with storage.transaction(Mode.CHANGE) as connection:
+            with storage.transaction(TransactionMode.DDL) as connection:
                 revision = schema_history.append_revision(connection, made)
             drawn.append(revision)
 
@@ -196,7 +196,7 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
 
 
 def _end(storage: Storage) -> int:
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         rows = connection.fetch_all("SELECT number FROM zapdb_migrations WHERE state = 'stored'")
     return max((int(number) for (number,) in rows), default=0)
 
@@ -233,7 +233,7 @@ def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
         db.admin.run_jobs()
         assert db.admin.count_by_revision("items") == {6: 20}
     assert look() == [1, 2, 3, 4, 5, 6]
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, "items")
         pruning = plan_pruning(connection, log, PruneBound(keep_last=1))
     prune(storage, pruning)
@@ -317,7 +317,7 @@ def test_an_entry_of_a_table_of_20_fields_takes_at_most_650_bytes(workspace: Wor
 def test_a_snapshot_that_was_tampered_with_is_corrupt(workspace: Workspace) -> None:
     up(workspace, 1, ITEMS)
     workspace.execute("UPDATE zapdb_schema_history SET table_schema = ?", (b"nonsense",))
-    with workspace.control.transaction(Mode.READ) as connection:
+    with workspace.control.transaction(TransactionMode.READ) as connection:
         (entry,) = read_entries(connection, DEFAULT_TENANT)
     with pytest.raises(CorruptCatalog, match="the bytes of a table schema can't be read"):
         _ = entry.schema

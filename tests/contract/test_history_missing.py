@@ -24,7 +24,7 @@ from zapdb.database.changes import Change
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
 from zapdb.jobs import Job, roll_back_newest
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage, ensure_storage
+from zapdb.storage import Storage, TransactionMode, ensure_storage
 
 pytestmark = pytest.mark.long_on("sqlite")
 
@@ -45,7 +45,7 @@ def up(place: Workspace, number: int, *operations: str, tenant: int = DEFAULT_TE
 
 
 def log(place: Workspace, tenant: int = DEFAULT_TENANT) -> list[RevisionEntry]:
-    with place.control.transaction(Mode.READ) as connection:
+    with place.control.transaction(TransactionMode.READ) as connection:
         return list(read_entries(connection, tenant))
 
 
@@ -76,12 +76,12 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
     lose(workspace)
     with (
         pytest.raises(MissingSchemaHistory),
-        workspace.control.transaction(Mode.READ) as connection,
+        workspace.control.transaction(TransactionMode.READ) as connection,
     ):
         load_tenant_catalog(connection, DEFAULT_TENANT)
     catalog = load_or_recover(workspace.control, DEFAULT_TENANT)
     # From here on all is written under a number that nobody has used.
-    new = catalog.activation
+    new = catalog.version
     assert {(state.schema.name, state.revision) for state in catalog.tables.values()} == {
         ("items", new), ("tags", new)
     }  # fmt: skip
@@ -191,7 +191,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
         thread.join()
     assert errors == []
     assert sorted(begun) == [[], [], [], [], ["items", "tags"]]
-    new = workspace.open()._catalog.activation
+    new = workspace.open()._catalog.version
     assert stamps(workspace) == [
         ("items", 1, "recovered"), ("items", new, "recovered"), ("tags", new, "recovered")
     ]  # fmt: skip
@@ -271,9 +271,9 @@ def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace
         workspace.remove(number)
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     for _ in range(2):
-        with workspace.control.transaction(Mode.READ) as connection:
+        with workspace.control.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
-        assert max(entry.revision for entry in log(workspace)) <= catalog.activation
+        assert max(entry.revision for entry in log(workspace)) <= catalog.version
         lose(workspace)
         recover_schema_histories(workspace.control, DEFAULT_TENANT)
 

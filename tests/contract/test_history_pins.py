@@ -22,7 +22,7 @@ from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
-from zapdb.storage import Mode, ensure_storage
+from zapdb.storage import TransactionMode, ensure_storage
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 ADD_RANK = "add_field: {table: items, field: {name: rank, type: integer, default: 0}}"
@@ -36,13 +36,13 @@ def up(place: Workspace, number: int, *operations: str) -> None:
 
 
 def find(place: Workspace, wanted: int, name: str = "items") -> FingerprintMatch:
-    with place.control.transaction(Mode.READ) as connection:
+    with place.control.transaction(TransactionMode.READ) as connection:
         return find_fingerprint(connection, DEFAULT_TENANT, name, wanted)
 
 
 def check(place: Workspace, pins: dict[str, int], end: int | None) -> None:
     """As a process whose files end there."""
-    with place.control.transaction(Mode.READ) as connection:
+    with place.control.transaction(TransactionMode.READ) as connection:
         Pins(pins, end).check(connection, load_tenant_catalog(connection, DEFAULT_TENANT))
 
 
@@ -156,7 +156,7 @@ def test_rule_04_a_pinned_table_that_was_renamed_or_dropped(
 def test_a_fingerprint_whose_entry_was_pruned_was_never_stamped(
     workspace: Workspace, stamped: list[int]
 ) -> None:
-    with workspace.control.transaction(Mode.READ) as connection:
+    with workspace.control.transaction(TransactionMode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, "items")
         pruning = plan_pruning(connection, log, PruneBound(keep_last=1))
     prune(workspace.control, pruning)
@@ -294,7 +294,7 @@ def test_rule_04_the_follower_notices_a_pin_that_is_violated(
         pinned = db.admin.schema_history("items")[-1].fingerprint
     with zapdb.open(workspace.address, pin={"items": pinned}) as db:
         up(workspace, 2, ADD_COLOR)
-        with workspace.control.transaction(Mode.READ) as connection:
+        with workspace.control.transaction(TransactionMode.READ) as connection:
             seq = read_seq(connection)
         db.admin.wait_for_catalog(seq)
         assert [r.levelname for r in caplog.records if r.name == "zapdb.pins"] == ["WARNING"]

@@ -19,7 +19,7 @@ from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, Usag
 from zapdb.jobs import Job, roll_back_newest, sweep_blobs
 from zapdb.jobs.archives import prune_archives
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage, ensure_storage
+from zapdb.storage import Storage, TransactionMode, ensure_storage
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -32,7 +32,7 @@ ARCHIVE_ITEMS = "drop_table: {table: items, records: archive}"
 
 
 def plan(place: Workspace, name: str = "items", **bound: Any) -> Pruning:
-    with place.control.transaction(Mode.READ) as connection:
+    with place.control.transaction(TransactionMode.READ) as connection:
         log = read_log(connection, DEFAULT_TENANT, name)
         return plan_pruning(connection, log, PruneBound(**bound))
 
@@ -44,7 +44,7 @@ def prune_log(place: Workspace, name: str = "items", **bound: Any) -> list[int]:
 
 
 def entries(place: Workspace, name: str = "items") -> list[RevisionEntry]:
-    with place.control.transaction(Mode.READ) as connection:
+    with place.control.transaction(TransactionMode.READ) as connection:
         return read_log(connection, DEFAULT_TENANT, name)
 
 

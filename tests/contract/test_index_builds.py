@@ -230,7 +230,7 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
         "BEGIN",
         postgresql.BEGIN
         | {
-            postgresql.Mode.WRITE: postgresql.BEGIN[postgresql.Mode.WRITE]
+            postgresql.TransactionMode.WRITE: postgresql.BEGIN[postgresql.TransactionMode.WRITE]
             + "; SELECT version FROM zapdb_catalog_versions"
         },
     )
@@ -239,13 +239,13 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     take = postgresql.PostgreSQL.begin
 
     def begin(storage: Any, connection: Any, mode: Any, *, alone: bool) -> None:
-        if mode is postgresql.Mode.WRITE and threading.current_thread() is writer:
+        if mode is postgresql.TransactionMode.WRITE and threading.current_thread() is writer:
             connection.driver.execute(postgresql.BEGIN[mode])
             began.set()
             go_on.wait(GUARD_SECONDS)
             connection.driver.execute(postgresql.GATE_SHARED)
             return
-        take(storage, connection, mode, alone=alone)
+        take(storage, connection, mode, exclusive=alone)
 
     def write() -> None:
         try:

@@ -30,7 +30,7 @@ from zapdb.errors import (
     TransactionConflict,
     UsageError,
 )
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def storage(workspace: Workspace) -> Storage:
 
 
 def renew(storage: Storage, lease: Lease, seconds: float = 30) -> Lease:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         return leases.renew(connection, lease, seconds)
 
 
 def check(storage: Storage, lease: Lease) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         leases.check(connection, lease)
 
 
@@ -274,7 +274,7 @@ def test_rule_09_an_evicted_node_stops_its_heartbeat(
     workspace.write(1, ITEMS)
     db = workspace.open()
     storage = workspace.connect()
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         ((node, _),) = nodes.list_nodes(connection)
         nodes.evict(connection, node)
     wait_until(lambda: not db._heartbeat._thread.is_alive(), "its thread ended")

@@ -27,7 +27,7 @@ from zapdb.cluster import nodes, registration
 from zapdb.cluster.leases import Lease
 from zapdb.database import Database
 from zapdb.errors import StorageError
-from zapdb.storage import Connection, Mode, Storage, gate
+from zapdb.storage import Connection, Storage, TransactionMode, gate
 from zapdb.storage.gate import GateHolder
 
 NOTE = "a note that is a blob " * 400
@@ -173,10 +173,13 @@ def test_a_transaction_is_begun_again(workspace: Workspace, db: Database) -> Non
 def test_each_kind_of_transaction_is_begun_again(workspace: Workspace, db: Database) -> None:
     storage = db._storage
     connection = storage.connection()
-    for mode, alone in [*((mode, False) for mode in Mode), (Mode.WRITE, True)]:
+    for mode, alone in [
+        *((mode, False) for mode in TransactionMode),
+        (TransactionMode.WRITE, True),
+    ]:
         before = backend_of(storage)
         lose_connections(workspace, storage)
-        with storage.transaction(mode, alone=alone) as begun:
+        with storage.transaction(mode, exclusive=alone) as begun:
             assert begun is connection  # whoever holds it goes on with it
             begun.flush()  # where it begins with its first statement
             assert begun.driver.info.transaction_status.name == "INTRANS"
@@ -190,7 +193,7 @@ def test_one_that_waits_for_the_gate_is_begun_again(workspace: Workspace, db: Da
     )
     other = workspace.connect()
     with ThreadPoolExecutor(1) as pool:
-        with other.transaction(Mode.CHANGE):
+        with other.transaction(TransactionMode.DDL):
             insert = pool.submit(lambda: db.table("items").insert(id=50, title="late").id)
             wait_until(lambda: workspace.execute(waiting), "it waited")
             ((first,),) = workspace.execute(waiting)
@@ -215,11 +218,11 @@ def test_one_that_wants_the_gate_alone_goes_on(
     monkeypatch.setattr("zapdb.storage.postgresql.find_holders", find_holders)
 
     def change() -> object:
-        with db._storage.transaction(Mode.CHANGE) as connection:
+        with db._storage.transaction(TransactionMode.DDL) as connection:
             return connection.fetch_one("SELECT 1")
 
     with ThreadPoolExecutor(1) as pool:
-        with workspace.connect().transaction(Mode.WRITE):
+        with workspace.connect().transaction(TransactionMode.WRITE):
             changed = pool.submit(change)
             assert waits.wait(GUARD_SECONDS)
         assert changed.result(GUARD_SECONDS) == (1,)
@@ -246,7 +249,7 @@ def test_lost_connections_do_not_come_from_the_pool(workspace: Workspace, db: Da
         return storage.connection().fetch_one("SELECT %s::integer", (number,))
 
     def write(number: int) -> object:
-        with storage.transaction(Mode.WRITE):
+        with storage.transaction(TransactionMode.WRITE):
             return read(number)
 
     for first, then in ((read, write), (write, read)):

@@ -22,7 +22,7 @@ from zapdb.errors import TransactionConflict
 from zapdb.jobs import plan_jobs, roll_back_newest, run, run_job, run_locally
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
-from zapdb.storage import Mode, Storage, transactions
+from zapdb.storage import Storage, TransactionMode, transactions
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -193,7 +193,7 @@ def test_what_happens_is_logged_with_its_fields(
     leases.acquire(db._storage, "a", Owner.here(), 1)
     assert events(log)["lease.taken_over"] == {"lease": "a", "owner": str(gone), "epoch": 2}
     monkeypatch.setattr(transactions, "GATE_WAIT_LOGGED_SECONDS", -1.0)
-    with db._storage.transaction(Mode.CHANGE):
+    with db._storage.transaction(TransactionMode.DDL):
         pass
     assert events(log)["gate.waited"]["mode"] == "change"
     assert events(log).keys() <= EVENTS.keys()

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.errors import StorageError, TransactionConflict
-from zapdb.storage import DuplicateKey, Mode
+from zapdb.storage import DuplicateKey, TransactionMode
 
 INSERT = "INSERT INTO zapdb_counters (name, value) VALUES (%s, %s)"
 
@@ -36,7 +36,7 @@ def test_a_connection_that_is_lost_among_many_rows_is_one_error(
     storage = workspace.connect()
     with (  # noqa: PT012 - the end of the transaction is part of it
         pytest.raises(TransactionConflict, match="the connection was lost inside a transaction"),
-        storage.transaction(Mode.CATALOG) as connection,
+        storage.transaction(TransactionMode.CATALOG) as connection,
     ):
         (process,) = connection.fetch_one("SELECT pg_backend_pid()")
         workspace.execute("SELECT pg_terminate_backend(?, 5000)", [process])
@@ -59,12 +59,15 @@ def test_the_first_error_among_many_rows_is_the_one_that_is_raised(
         yield "made up", 1
         raise ZeroDivisionError("of the caller")
 
-    with pytest.raises(DuplicateKey), storage.transaction(Mode.CATALOG) as connection:
+    with pytest.raises(DuplicateKey), storage.transaction(TransactionMode.CATALOG) as connection:
         connection.run_many(INSERT, [("made up", 1), ("made up", 2), ("another", 3)])
-    with pytest.raises(StorageError) as caught, storage.transaction(Mode.CATALOG) as connection:
+    with (
+        pytest.raises(StorageError) as caught,
+        storage.transaction(TransactionMode.CATALOG) as connection,
+    ):
         connection.run_many(INSERT, rows())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with storage.transaction(Mode.CATALOG) as connection:  # it is of use as before
+    with storage.transaction(TransactionMode.CATALOG) as connection:  # it is of use as before
         connection.run_many(INSERT, [("made up", 1), ("another", 3)])
     assert spoken == []
     assert len(workspace.execute("SELECT 1 FROM zapdb_counters WHERE value = 3")) >= 1

@@ -26,7 +26,7 @@ from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import list_files, resolve_files
 from zapdb.migrations.record_trace import RecordTrace
 from zapdb.migrations.round_trip import RoundTrip
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.values import String
 
 SPLIT = """\
@@ -43,7 +43,7 @@ transform: {table: items, from: {title: string}, into: {name: string},
 
 
 def tenant_catalog_of(place: Workspace) -> TenantCatalog:
-    with place.control.transaction(Mode.READ) as connection:
+    with place.control.transaction(TransactionMode.READ) as connection:
         return load_tenant_catalog(connection, DEFAULT_TENANT)
 
 

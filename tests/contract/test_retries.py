@@ -21,7 +21,7 @@ from zapdb.errors import (
     TransactionConflict,
 )
 from zapdb.limits import CATALOG, LEASE, WRITE
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_an_operation_that_is_beaten_keeps_other_writers_out(
     assert not db._session._local.alone
     modes.clear()
     with pytest.raises(TransactionConflict):
-        db._session.run(act, may_be_alone=False)
+        db._session.run(act, may_be_exclusive=False)
     assert not any(modes)
-    with db._storage.transaction(Mode.READ):
+    with db._storage.transaction(TransactionMode.READ):
         pass

@@ -41,7 +41,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import RolledBack, plan_jobs, roll_back_newest, run_locally
 from zapdb.records import asdict, decode_prefix
-from zapdb.storage import Mode, Storage, connect
+from zapdb.storage import Storage, TransactionMode, connect
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 COUNT = 300
@@ -197,7 +197,7 @@ def test_rule_13_a_rollback_of_the_first_migration_leaves_an_empty_database(
 ) -> None:
     take_back(workspace, 1)
     storage = workspace.connect()
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
     assert (catalog.position, catalog.tables, catalog.chain.end) == (0, {}, 0)
     with pytest.raises(UsageError, match="no migration is stored"):

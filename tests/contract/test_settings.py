@@ -18,7 +18,7 @@ from zapdb.catalog.stored_settings import (
 )
 from zapdb.cluster import ensure_rows
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UnknownName, UsageError
-from zapdb.storage import Mode, Storage, ensure_storage
+from zapdb.storage import Storage, TransactionMode, ensure_storage
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -58,7 +58,7 @@ SCOPES = [
 
 def test_rule_14_the_narrowest_setting_holds(storage: Storage, color: Setting) -> None:
     for chosen in itertools.product((False, True), repeat=len(SCOPES)):
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             for at, scope in enumerate(SCOPES):
                 if chosen[at]:
                     write_setting(connection, "color", str(at), scope)
@@ -168,7 +168,7 @@ def test_a_database_sets_and_takes_back(workspace: Workspace) -> None:
 
 
 def test_rule_06_schema_changes_can_be_refused(storage: Storage) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         require_schema_changes_allowed(connection)
         require_schema_changes_allowed(connection, 1)
         write_setting(connection, "schema_changes", "refuse", Scope(1))

@@ -22,7 +22,7 @@ from zapdb.errors import TransactionConflict
 from zapdb.storage import (
     STORAGE_VERSION,
     Connection,
-    Mode,
+    TransactionMode,
     connect,
     ensure_storage,
     read_storage_version,
@@ -80,10 +80,10 @@ def test_rule_10_the_revisions_own_nothing_else(workspace: Workspace) -> None:
 def test_rule_10_a_downgrade_takes_the_tables_away(workspace: Workspace) -> None:
     storage = workspace.connect()
     ensure_storage(storage, create=True)
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         command.downgrade(config(connection), "base")
     assert storage.table_names(storage.connection()) == [VERSION_TABLE]
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         command.upgrade(config(connection), "head")
     assert read_storage_version(storage) == STORAGE_VERSION
     workspace.write(1, ITEMS)

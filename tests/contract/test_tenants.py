@@ -35,7 +35,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import roll_back_newest, run_locally
 from zapdb.records import asdict
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.statements import list_tenant_tables
 
 pytestmark = pytest.mark.long_on("postgresql")
@@ -203,7 +203,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
         return row.entry_table
 
     assert entry_table(db) == entry_table(acme)
-    with db._storage.transaction(Mode.CHANGE) as connection:
+    with db._storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, acme._catalog.tenant)
         state = catalog.table("items")
         activation.rebuild_index(connection, catalog.tenant, state, state.indexes[0].index)
@@ -218,7 +218,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     assert_clean(acme)
     # Again: the first table has nothing of its own any more, and is taken instead of a third.
     before = entry_table(acme)
-    with db._storage.transaction(Mode.CHANGE) as connection:
+    with db._storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, acme._catalog.tenant)
         state = catalog.table("items")
         activation.rebuild_index(connection, catalog.tenant, state, state.indexes[0].index)
@@ -284,7 +284,7 @@ def test_rule_06_two_processes_that_open_a_tenant_bring_it_up_once(
     for thread in threads:
         finish(thread)
     assert sorted(brought) == [0, 0, 0, 0, 0, 1]
-    with workspace.connect().transaction(Mode.READ) as connection:
+    with workspace.connect().transaction(TransactionMode.READ) as connection:
         assert not any(lease.is_held for lease in read_leases(connection))
     acme = workspace.open().for_tenant("acme")
     assert log(acme) == [(1, "create", 2, 1)]
@@ -435,7 +435,7 @@ def test_rule_13_a_rollback_that_began_before_the_freeze_is_finished(
         db.table("items").update(1, color="blue")
     _stop_forget(workspace)
     follower = workspace.follow
-    with workspace.control.transaction(Mode.CATALOG) as connection:
+    with workspace.control.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, SettingRow("*/*/*", "schema_changes", "refuse"))
     assert roll_back_newest(workspace.connect()).number == 2
     assert follower().position == 1
@@ -649,7 +649,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     up(workspace, "acme", to=2)
     acme = workspace.follow().for_tenant("default")
     number = number_of(workspace, "acme")
-    with workspace.control.transaction(Mode.READ) as connection:
+    with workspace.control.transaction(TransactionMode.READ) as connection:
         assert load_tenant_catalog(connection, number).table("items").schema.name == "items"
     assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
     # The forget brings the table back, empty for whoever discarded it.
@@ -802,7 +802,7 @@ def full(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS, "add_check: {table: items, check: sized, expression: 'size >= 0'}")
     workspace.write(2, INDEX_SIZE, TAGS)
     with workspace.open() as db:
-        with db._storage.transaction(Mode.CATALOG) as connection:
+        with db._storage.transaction(TransactionMode.CATALOG) as connection:
             rows.draw(connection, "tenant", 4711)  # so that its number is no part of others
         db.admin.create_tenant("acme")
         for name in ("default", "acme"):
@@ -971,7 +971,7 @@ def test_a_fleet_with_nothing_to_do_costs_no_statement_per_tenant(
     storage = workspace.connect()
     counts = []
     for more in (3, 30):
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             for at in range(more):
                 tenants.add_tenant(connection, f"t{more}-{at}")
         migrate_all_tenants(storage)

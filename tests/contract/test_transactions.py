@@ -34,7 +34,7 @@ from zapdb.errors import (
     TransactionConflict,
     UsageError,
 )
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 TOKENS = "SELECT count(*) FROM zapdb_commit_tokens"
 
@@ -433,7 +433,7 @@ def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
 ) -> None:
     """Its COMMIT may still be on its way: what is not there yet is not taken for absent."""
     other, found = workspace.connect(), list[bool | None]()
-    with other.transaction(Mode.WRITE) as connection:
+    with other.transaction(TransactionMode.WRITE) as connection:
         token = write_commit_token(connection, "another")
         asking = threading.Thread(target=lambda: found.append(_took_effect(db._storage, token)))
         asking.start()

@@ -22,7 +22,7 @@ from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, UsageError
 from zapdb.jobs import list_jobs, plan_jobs, read_progress, run_job
 from zapdb.spark import TaskReport, run_on_spark, start_session
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 MIGRATIONS = ROOT / "examples" / "cities" / "migrations"
 CITIES = 40_000
@@ -112,7 +112,7 @@ def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
 def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spark):
     db = load(workspace)
     job = next(job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
-    with db._storage.transaction(Mode.CATALOG) as connection:
+    with db._storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, chain="0" * 64))
     with pytest.raises(ExecutorMismatch, match="the chain of this process is not the one"):
         run_job(db._storage, job, run_on_spark)
@@ -125,7 +125,7 @@ def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark)
     jobs = plan_jobs(db._storage, 1)
     job = next(job for job in jobs if job.datasets)
     other = dict.fromkeys(job.datasets, "0" * 64)
-    with db._storage.transaction(Mode.CATALOG) as connection:
+    with db._storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, datasets=other))
     with pytest.raises(ExecutorMismatch, match="other collation or time zone data"):
         run_job(db._storage, job, run_on_spark)

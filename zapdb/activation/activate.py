@@ -34,7 +34,7 @@ from zapdb.storage.statements import RecordStatements, create_record_table
 def activate(
     connection: Connection, catalog: TenantCatalog, chain: Chain, target: int
 ) -> list[str]:
-    """Move a tenant forward to `target`, inside a CHANGE transaction; returns changed tables.
+    """Move a tenant forward to `target`, inside a DDL transaction; returns changed tables.
 
     One history entry for each table that differs, however many migrations lie between (rule 6).
     """
@@ -50,7 +50,7 @@ def activate(
         _append_entry(connection, catalog, chain, target, table)
         kept = () if old is None else _kept_indexes(chain, old, table, catalog.position, target)
         _exchange_indexes(connection, catalog.tenant, old, table, kept)
-        settle_constraints(connection, catalog.tenant, old, table)
+        reconcile_constraints(connection, catalog.tenant, old, table)
     digest = chain.at(target).digest
     for table in before:
         if after.table_numbered(table.number) is None:
@@ -227,7 +227,7 @@ def rebuild_index(
     drop_index(connection, tenant, index)
     former = before.find_former()
     create_index(connection, tenant, descriptor.schema, index, empty=False, former=former)
-    bump_activation(connection, tenant)
+    bump_catalog_version(connection, tenant)
 
 
 def rewrite_index(
@@ -236,7 +236,7 @@ def rewrite_index(
     """Begin to bring its entries to the datasets of this process, where they are (rule 26)."""
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.rewriting(build))
-    bump_activation(connection, tenant)
+    bump_catalog_version(connection, tenant)
 
 
 def disable_index(
@@ -246,7 +246,7 @@ def disable_index(
     retire_entries(connection, tenant, index.index.number, index.entry_table)
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.disabled(build))
-    bump_activation(connection, tenant)
+    bump_catalog_version(connection, tenant)
 
 
 def _put_index(
@@ -255,7 +255,7 @@ def _put_index(
     rows.put(connection, index.to_row(tenant, table.number))
 
 
-def settle_constraints(
+def reconcile_constraints(
     connection: Connection, tenant: int, old: TableSchema | None, table: TableSchema
 ) -> None:
     """Begin and end the states of what a table demands of its records.
@@ -278,18 +278,18 @@ def settle_constraints(
 def publish_constraint(
     connection: Connection, tenant: int, table: TableSchema, constraint: ConstraintDescriptor
 ) -> None:
-    """Note that no record violates it, inside a CHANGE transaction."""
+    """Note that no record violates it, inside a DDL transaction."""
     row = ConstraintRow(tenant, constraint.kind, constraint.number, table.number, state="validated")
     rows.put(connection, row)
-    bump_activation(connection, tenant)
+    bump_catalog_version(connection, tenant)
 
 
 def publish_index(
     connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
 ) -> None:
-    """Make a built index readable, inside a CHANGE transaction."""
+    """Make a built index readable, inside a DDL transaction."""
     _put_index(connection, tenant, table, index.readable())
-    bump_activation(connection, tenant)
+    bump_catalog_version(connection, tenant)
 
 
 def set_position(connection: Connection, tenant: int, position: int) -> None:
@@ -297,16 +297,16 @@ def set_position(connection: Connection, tenant: int, position: int) -> None:
     assert row is not None
     rows.put(connection, structs.replace(row, position=position))
     append_position_event(connection, tenant, row.position, position)
-    bump_activation(connection, tenant)
+    bump_catalog_version(connection, tenant)
 
 
-def bump_activation(connection: Connection, tenant: int) -> None:
+def bump_catalog_version(connection: Connection, tenant: int) -> None:
     connection.run(
         f"UPDATE zapdb_catalog_versions SET version = version + 1 WHERE tenant = {int(tenant)}"
     )
 
 
-def bump_all_activations(connection: Connection) -> None:
+def bump_all_catalog_versions(connection: Connection) -> None:
     """Have every process load again what is active, whatever its tenant."""
     connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 

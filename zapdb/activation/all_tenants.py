@@ -13,7 +13,7 @@ from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ZapdbError
 from zapdb.limits import TENANT_WORKERS
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TenantResult:
 
 
 def read_all_tenants(storage: Storage) -> AllTenantsStatus:
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         end = read_chain_state(connection).stored_end
         tenants = [tenant for tenant in list_tenants(connection) if not tenant.removing]
     positions: dict[int, int] = {}
@@ -56,7 +56,7 @@ def migrate_all_tenants(
     behind = read_all_tenants(storage).behind
     if not behind:
         return []
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         known = load_tenant_catalog(connection, behind[0].number)
     workers = 1 if storage.dialect == "sqlite" else min(TENANT_WORKERS, len(behind))
     if workers == 1:

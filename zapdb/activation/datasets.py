@@ -27,7 +27,7 @@ from zapdb.cluster import nodes
 from zapdb.cluster.nodes import Node
 from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.datasets")
 
@@ -64,7 +64,7 @@ def _agrees(other: Node, mismatched: list[tuple[TableDescriptor, IndexDescriptor
     )
 
 
-def settle_datasets(storage: Storage, catalog: TenantCatalog, node: Node) -> TenantCatalog:
+def apply_dataset_policies(storage: Storage, catalog: TenantCatalog, node: Node) -> TenantCatalog:
     """Do with mismatched indexes what their policies say.
 
     Raises `DatasetMismatch` where the policy does not let them be while others use the other data,
@@ -73,7 +73,7 @@ def settle_datasets(storage: Storage, catalog: TenantCatalog, node: Node) -> Ten
     """
     if not mismatched_indexes(catalog):
         return catalog
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         settings = read_settings(connection, catalog.tenant)
         mismatched = [
@@ -90,13 +90,13 @@ def settle_datasets(storage: Storage, catalog: TenantCatalog, node: Node) -> Ten
             for descriptor, index, policy in mismatched
             if policy != "scan" or index.index.unique
         ]
-        refuse_disagreement(connection, shared, node)
+        require_agreement(connection, shared, node)
         for descriptor, index, policy in mismatched:
-            _settle(connection, catalog.tenant, descriptor, index, policy)
+            _apply_policy(connection, catalog.tenant, descriptor, index, policy)
         return load_tenant_catalog(connection, catalog.tenant, catalog)
 
 
-def _settle(
+def _apply_policy(
     connection: Connection,
     tenant: int,
     descriptor: TableDescriptor,
@@ -137,14 +137,14 @@ def _is_whole(index: IndexDescriptor) -> bool:
     return index.state in ("readable", "rewriting")
 
 
-def refuse_disagreement(
+def require_agreement(
     connection: Connection,
     indexes: list[tuple[TableDescriptor, IndexDescriptor]],
     node: Node | None,
 ) -> None:
     """Raises `DatasetMismatch` while other processes than `node` have not this one's data.
 
-    Inside a CHANGE transaction; nodes whose lease is over are evicted.
+    Inside a DDL transaction; nodes whose lease is over are evicted.
     """
     if not any(index.dependencies for _, index in indexes):
         return
@@ -202,7 +202,7 @@ def restart_indexes(
     Returns them as they were. Raises `DatasetMismatch` while processes use other data, and changes
     nothing then.
     """
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         found = [
             (descriptor, index)
@@ -210,7 +210,7 @@ def restart_indexes(
             for index in descriptor.indexes
             if chosen(descriptor, index)
         ]
-        refuse_disagreement(connection, found, None)
+        require_agreement(connection, found, None)
         for descriptor, index in found:
             rebuild_index(connection, catalog.tenant, descriptor, index.index)
     return found

@@ -78,16 +78,16 @@ def _compare_squash(
                 "`zapdb migrate up --migrations …`",
             )
         held = [row.digest for row in stored if row.number <= first.number]
-        _refuse_other_digests(files[0], first.replaces, held)
+        _require_same_digests(files[0], first.replaces, held)
         return
     first_stored = stored[0]
     replaced = resolve_files([file for file in files if file.number <= first_stored.number])
     if replaced.end == first_stored.number:
         digests = [migration.digest for migration in replaced.migrations]
-        _refuse_other_digests(files[0], first_stored.replaces, digests)
+        _require_same_digests(files[0], first_stored.replaces, digests)
 
 
-def _refuse_other_digests(
+def _require_same_digests(
     file: MigrationFile, replaced: Sequence[str], given: Sequence[str]
 ) -> None:
     if tuple(replaced) == tuple(given):

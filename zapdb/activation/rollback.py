@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.activation.activate import (
-    bump_all_activations,
+    bump_all_catalog_versions,
     create_index,
     drop_index,
     drop_table,
@@ -19,8 +19,8 @@ from zapdb.activation.activate import (
     is_same_layout,
     keeps_entries,
     precompute_fingerprints,
+    reconcile_constraints,
     set_position,
-    settle_constraints,
 )
 from zapdb.activation.tenant_catalog import (
     OngoingRollback,
@@ -47,7 +47,7 @@ from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
 from zapdb.schema import TableSchema
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.statements import RecordStatements, create_record_table
 
 
@@ -80,7 +80,7 @@ def start_rollback(
     where a setting refuses changes of a tenant that it is active for; one under way goes on all
     the same.
     """
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
     if not chain.migrations:
         raise UsageError("no migration is stored, so there is nothing to roll back")
@@ -97,9 +97,9 @@ def start_rollback(
             migration=newest.label,
         )
     precompute_fingerprints(newest.before)
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
-        _refuse_while_in_use(connection, newest, evict=evict)
+        _require_unused(connection, newest, evict=evict)
         # One that is being removed is not brought back: nobody reads its records again.
         tenants = [
             tenant
@@ -109,7 +109,7 @@ def start_rollback(
         if read_chain_state(connection, lock=True).rolling_back is None:
             _require_schema_changes_allowed(connection, tenants)
             mark_rolling_back(connection, newest.number)
-            bump_all_activations(connection)
+            bump_all_catalog_versions(connection)
     return StartedRollback(newest, tuple(t.number for t in tenants))
 
 
@@ -121,7 +121,7 @@ def _require_schema_changes_allowed(connection: Connection, tenants: list[Tenant
             require_schema_changes_allowed(connection, tenant.number)
 
 
-def _refuse_while_in_use(connection: Connection, migration: Migration, *, evict: bool) -> None:
+def _require_unused(connection: Connection, migration: Migration, *, evict: bool) -> None:
     users = []
     for node, alive in nodes.list_nodes(connection):
         if node.row.files_end < migration.number:
@@ -176,7 +176,7 @@ def _last_kept(descriptor: TableDescriptor, number: int, reserved: int) -> int:
 
 def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Migration) -> None:
     """Deactivate the migration for a tenant, once no record of its revisions is left."""
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
         catalog = load_tenant_catalog(connection, tenant)
         if catalog.rolling_back is None:
@@ -189,10 +189,10 @@ def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Mig
 
 def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> None:
     """Take the migration out of the chain: it is active for no tenant any more."""
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
         mark_rolled_back(connection, migration.number)
-        bump_all_activations(connection)
+        bump_all_catalog_versions(connection)
 
 
 def find_table_rollback(catalog: TenantCatalog, table: int) -> TableRollback:
@@ -215,7 +215,7 @@ def rollback_condition(mark: str, rollback: TableRollback) -> tuple[str, list[by
 
 def _check_none_left(connection: Connection, tenant: int, rollback: TableRollback) -> None:
     records = RecordStatements(connection.storage, rollback.descriptor.schema.number, tenant)
-    condition, parameters = rollback_condition(connection.storage.mark, rollback)
+    condition, parameters = rollback_condition(connection.storage.placeholder, rollback)
     (left,) = connection.fetch_one(f"{records.count_sql} AND {condition}", parameters)
     if left:
         raise CorruptCatalog(
@@ -249,7 +249,7 @@ def _restore_tables(
             assert revision == ongoing.revisions[table.number]
             if not is_archived:
                 _restore_indexes(connection, catalog, descriptor, table, number)
-                settle_constraints(connection, tenant, descriptor.schema, table)
+                reconcile_constraints(connection, tenant, descriptor.schema, table)
         if is_archived:
             drop_table(connection, tenant, descriptor.schema, number - 1, digest)
     for table in before:
@@ -297,7 +297,7 @@ def _bring_back(
     schema_history.append_revision(connection, made)
     for index in table.indexes:
         create_index(connection, tenant, table, index, empty=False)
-    settle_constraints(connection, tenant, None, table)
+    reconcile_constraints(connection, tenant, None, table)
 
 
 def _restore_indexes(

@@ -7,7 +7,7 @@ says which schemas those stood for.
 
 What the table is written under from then on is no number that was ever used: the lost log may have
 gone further, and what was written meanwhile and is gone, such as changes in the change log, would
-be read by a shape that it never had (rule 1). A tenant's activation number rises with every
+be read by a shape that it never had (rule 1). A tenant's catalog version rises with every
 transaction that appends to a log of the tenant, by one for each entry of a table at least, so it
 was never surpassed by a revision. The one behind it is unused.
 
@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from zapdb.activation.activate import bump_activation
+from zapdb.activation.activate import bump_catalog_version
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import schema_history
 from zapdb.catalog.principal import SYSTEM, acting_as
@@ -42,9 +42,9 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.migrations import Chain
 from zapdb.records import Attachments, codec_for, decode_prefix
 from zapdb.schema import TableSchema
-from zapdb.storage import BlobStatements, Connection, Mode, Storage
+from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.statements import RecordStatements, activation_sql, list_record_tables
+from zapdb.storage.statements import RecordStatements, catalog_version_sql, list_record_tables
 
 logger = logging.getLogger("zapdb.history")
 
@@ -80,13 +80,13 @@ def _recover_in_background(storage: Storage) -> None:
 
 
 def _load(storage: Storage, tenant: int, known: TenantCatalog | None) -> TenantCatalog:
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         return load_tenant_catalog(connection, tenant, known)
 
 
 def recover_schema_histories(storage: Storage, tenant: int) -> list[str]:
     """`recover_schema_history` on what is stored and where the tenant stands now."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         position = read_tenant(connection, tenant).position
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
     return recover_schema_history(storage, tenant, chain, position)
@@ -101,7 +101,7 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
     """
     if not list_missing(storage.connection(), tenant, chain, position):
         return []
-    with acting_as(SYSTEM), storage.transaction(Mode.CHANGE) as connection:
+    with acting_as(SYSTEM), storage.transaction(TransactionMode.DDL) as connection:
         now = read_tenant(connection, tenant)
         if now.position != position or now.removing:
             return []  # it was moved meanwhile, which nobody can without the logs
@@ -116,7 +116,7 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
         begun = list(_begin_logs(connection, tenant, chain, position, missing))
         if begun:
             # Processes that know the lost log write under its revisions: they have to look again.
-            bump_activation(connection, tenant)
+            bump_catalog_version(connection, tenant)
     for table in begun:
         logger.warning("the schema history of table %r was missing, and begins anew", table)
     return begun
@@ -136,7 +136,7 @@ def _begin_logs(
     connection: Connection, tenant: int, chain: Chain, position: int, tables: list[TableSchema]
 ) -> Iterator[str]:
     there = list_record_tables(connection) if tables else []
-    unused = int(connection.fetch_one(activation_sql(tenant))[0]) + 1
+    unused = int(connection.fetch_one(catalog_version_sql(tenant))[0]) + 1
     for table in tables:
         if table.number not in there:
             if chain.schema_at(position).table_numbered(table.number) is None:
@@ -210,7 +210,7 @@ def recover_all_tenants(
 
     What can't be done for one tenant is logged, and does not keep the others from it.
     """
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         tenants = list_tenants(connection)
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
     done = {}

@@ -3,7 +3,7 @@ changes.
 
 Tables, fields and types are derived from the chain and the tenant's position; the revisions come
 from the schema history, the states of indexes and constraints from the catalog's rows. The
-tenant catalog carries the activation number that it was loaded under; a statement that sees another
+tenant catalog carries the catalog version that it was loaded under; a statement that sees another
 one reloads it (rule 8).
 """
 
@@ -39,7 +39,7 @@ from zapdb.migrations import Chain
 from zapdb.schema import TableSchema, canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, reading
-from zapdb.storage.statements import activation_sql
+from zapdb.storage.statements import catalog_version_sql
 from zapdb.values import Zones
 
 
@@ -88,7 +88,7 @@ class OngoingRollback:
 @dataclass(frozen=True, slots=True)
 class TenantCatalog:
     tenant: int
-    activation: int
+    version: int
     position: int
     rolling_back: OngoingRollback | None
     chain_state: ChainState
@@ -128,7 +128,7 @@ def load_tenant_catalog(
 def _load_tenant_catalog(
     connection: Connection, tenant: int, known: TenantCatalog | None
 ) -> TenantCatalog:
-    active = connection.fetch_one(activation_sql(tenant))
+    active = connection.fetch_one(catalog_version_sql(tenant))
     row = rows.get(connection, Tenant, tenant)
     if (row is None and active is None) or (row is not None and row.removing):
         raise UnknownName("the tenant was removed", tenant=tenant)
@@ -140,12 +140,12 @@ def _load_tenant_catalog(
             hint="restore it from a backup",
         )
     chain_state = read_chain_state(connection)
-    if known is not None and (known.tenant, known.activation, known.chain_state) == (
+    if known is not None and (known.tenant, known.version, known.chain_state) == (
         tenant,
         active[0],
         chain_state,
     ):
-        return known  # nothing of it changes without another activation number
+        return known  # nothing of it changes without another catalog version
     stored, chain = _load_chain(connection, chain_state, known)
     position = row.position
     if position > chain.end:

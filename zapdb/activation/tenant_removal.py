@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import structs
 
-from zapdb.activation.activate import bump_activation
+from zapdb.activation.activate import bump_catalog_version
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import (
     CatalogRow,
@@ -32,7 +32,7 @@ from zapdb.catalog.tenants import DEFAULT_TENANT, find_tenant_row
 from zapdb.cluster.leases import delete_lease
 from zapdb.errors import RollbackInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import CATALOG_VERSIONS, SCHEMA_HISTORY
 from zapdb.storage.statements import delete_of_tenant, list_tenant_tables
 
@@ -54,7 +54,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
     Goes on with a removal that was interrupted, or that another process is at: whoever comes to its
     end returns, and the others raise `UnknownName`.
     """
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         tenant = find_tenant_row(connection, name)
         if tenant.number == DEFAULT_TENANT:
             raise UsageError(
@@ -68,9 +68,9 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
                 hint="wait until it has finished, or finish it with `zapdb migrate rollback`",
             )
         rows.put(connection, structs.replace(tenant, removing=True))
-        bump_activation(connection, tenant.number)  # who works with it looks again
+        bump_catalog_version(connection, tenant.number)  # who works with it looks again
     removed = _delete_rows(storage, tenant.number)
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         if rows.get(connection, Tenant, tenant.number) is None:
             raise UnknownName("another process removed the tenant", tenant=name)
         _delete_states(connection, tenant.number)
@@ -89,7 +89,7 @@ def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:
     for table, key in sorted(tables.items(), key=lambda item: item[0] == SCHEMA_HISTORY.name):
         count = 0
         while True:
-            with storage.transaction(Mode.CATALOG) as connection:
+            with storage.transaction(TransactionMode.CATALOG) as connection:
                 deleted = delete_of_tenant(connection, table, key, tenant, PAGE_RECORDS_MAX)
             count += deleted
             if not deleted:
@@ -111,7 +111,7 @@ def _delete_states(connection: Connection, tenant: int) -> None:
         if job.tenant == tenant:
             rows.delete(connection, Job, job.key)
             connection.run(
-                f"DELETE FROM zapdb_ranges WHERE job = {connection.storage.mark}", (job.id,)
+                f"DELETE FROM zapdb_ranges WHERE job = {connection.storage.placeholder}", (job.id,)
             )
             for finding in rows.list_rows(connection, FindingsRow, job.key):
                 rows.delete(connection, FindingsRow, finding.key)

@@ -27,7 +27,7 @@ from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
 from zapdb.cluster.blocked_activation import BlockedActivation, find_reachable_position
 from zapdb.cluster.leases import Lease, Owner
-from zapdb.cluster.level import check_level, level_of, require_level, settle_layout
+from zapdb.cluster.level import check_level, level_of, require_level, try_upgrade_storage
 from zapdb.errors import ActivationPending, LeaseHeld, PendingMigrations, RollbackInProgress
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
@@ -39,7 +39,7 @@ from zapdb.migrations import (
     resolve_files,
 )
 from zapdb.migrations.prove import require_proven
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.retries import retry
 
 logger = logging.getLogger("zapdb.migrations")
@@ -104,14 +104,14 @@ def migrate_up(
     files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
-    settle_layout(storage)
+    try_upgrade_storage(storage)
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
     done: list[AppliedMigration] = []
     blocked: BlockedActivation | None = None
     look = _ends_when_done(storage, tenant, files, choice)
     chain_lease = leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait, look)
     with suppress(_AllDone), chain_lease as lease:
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             check_level(connection)
             catalog = load_tenant_catalog(connection, tenant)
             rolled_back = rolled_back_digests(connection)
@@ -161,7 +161,7 @@ def _ends_when_done(
 
     def look(_: int) -> None:
         nonlocal known
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             check_level(connection)
             catalog = load_tenant_catalog(connection, tenant, known)
         if catalog is known or catalog.chain_state.rolling_back is not None:
@@ -222,10 +222,10 @@ def _apply(
     """Store, activate and log one migration, in one transaction."""
     source = file.read()
     parsed = file.parse(source)
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     started = time.perf_counter()
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         for lease in held:
             leases.check(connection, lease)
         _require_schema_changes_allowed(connection, tenant)
@@ -291,7 +291,7 @@ def _jump(
     storage: Storage, tenant: int, owner: Owner, to: int | None, known: TenantCatalog | None
 ) -> tuple[AppliedMigration | None, BlockedActivation | None]:
     """Activate all that may be, in one transaction; raises `LeaseHeld`."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
         target, blocked = _find_target(connection, catalog, to)
@@ -300,7 +300,7 @@ def _jump(
         require_schema_changes_allowed(connection, tenant)
     precompute_fingerprints(catalog.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         # Taken and given back in the one transaction: nobody sees it held.
         leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
         catalog = load_tenant_catalog(connection, tenant, catalog)

@@ -169,7 +169,7 @@ class Errand(Generic[T]):
             return result  # type: ignore[return-value]  # None is a result, too
         try:
             if self.call.is_interrupted and self._runtime is not None:
-                self._runtime.refuse_use()  # it was closed meanwhile
+                self._runtime.require_open()  # it was closed meanwhile
             raise failure
         finally:
             del failure  # its traceback refers to this frame

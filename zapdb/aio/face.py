@@ -37,7 +37,7 @@ from zapdb.database.models import Model
 from zapdb.database.transactions import takes_argument
 from zapdb.limits import INSERT_BATCH_RECORDS, WRITE
 from zapdb.records import Record
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Face(Generic[S]):
         def make() -> Iterator[T]:
             return iter(start(self._target()))
 
-        return Records(carry, make, _never if begun is None else begun.refuse_ended)
+        return Records(carry, make, _never if begun is None else begun.require_open)
 
 
 def _never() -> None:
@@ -148,7 +148,7 @@ class HandleFace(AccessFace[S]):
         Raises `UnknownName`, and `ActivationPending` for a tenant that is behind what is stored:
         open it by `db.for_tenant` before.
         """
-        self._runtime.refuse_use()
+        self._runtime.require_open()
         made = self._runtime.within(self._open, lambda: self._sync.for_tenant(name), is_part=False)
         return type(self)(self._runtime, await made)
 
@@ -201,7 +201,7 @@ class DatabaseFace(AccessFace[database.Database]):
             block = transactions.Block(
                 self._sync._session,
                 transactions.Transaction,
-                Mode.WRITE,
+                TransactionMode.WRITE,
                 self._sync._session_for_tenant,
                 token=token,
                 is_repeated=True,
@@ -239,7 +239,7 @@ class DatabaseFace(AccessFace[database.Database]):
         if not self._sync._owns_node:
             await self._done("task", lambda db: db.close())
             return
-        self._sync._refuse_open_transaction()
+        self._sync._require_no_transaction()
         await self._runtime.close(self._sync.close)
 
 

@@ -50,11 +50,11 @@ class Records(AsyncIterator[T]):
     """
 
     def __init__(
-        self, carry: Carry, make: Callable[[], Iterator[T]], refuse_ended: Callable[[], None]
+        self, carry: Carry, make: Callable[[], Iterator[T]], require_open: Callable[[], None]
     ) -> None:
         self._carry = carry
         self._make = make
-        self._refuse_ended = refuse_ended
+        self._require_alive = require_open
         self._sizes = page_sizes(None)
         self._iterator: Iterator[T] | None = None
         self._here = deque[T]()
@@ -66,7 +66,7 @@ class Records(AsyncIterator[T]):
         return self
 
     async def __anext__(self) -> T:
-        self._refuse_ended()
+        self._require_alive()
         while not self._here:
             failure, self._failure = self._failure, None
             if failure is not None:

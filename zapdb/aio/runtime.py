@@ -29,7 +29,7 @@ from zapdb.limits import (
     CONNECTION_WAIT_SECONDS,
 )
 from zapdb.logs import log_event
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import InterruptibleCall
 from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT, OpenTransaction
@@ -83,9 +83,9 @@ class Runtime:
         self._lanes = weakref.WeakKeyDictionary[OpenTransaction, _Lane]()
         self._is_closing = False
 
-    def refuse_use(self) -> None:
+    def require_open(self) -> None:
         """Raises `UsageError` where the database is closed, or another process opened it."""
-        self.storage.refuse_use()
+        self.storage.require_open()
         if self._is_closing:
             raise UsageError(
                 "the database is closed", database=self.storage.shown_url, hint="open it again"
@@ -98,7 +98,7 @@ class Runtime:
     ) -> T:
         """Do it in an open transaction: the one that is given, or else that of the calling task;
         or else by itself."""
-        self.refuse_use()
+        self.require_open()
         if begun is not None:
             return await self.within(begun, work)
         joined = self.storage.open_here()
@@ -137,14 +137,16 @@ class Runtime:
         """Whether a place was had in time; the database may have been closed meanwhile."""
         is_had = await acquire_place(places, timeout_seconds)
         try:
-            self.refuse_use()
+            self.require_open()
         except UsageError:
             if is_had:
                 places.release()
             raise
         return is_had
 
-    async def _await_turn(self, mode: Mode = Mode.WRITE) -> FairSemaphore | None:
+    async def _await_turn(
+        self, mode: TransactionMode = TransactionMode.WRITE
+    ) -> FairSemaphore | None:
         """SQLite's single writer's place, as far as this process is concerned."""
         turn = self.storage.turn
         if turn is not None and not await self._acquire(turn, BUSY_TIMEOUT_MS / 1000):
@@ -158,7 +160,7 @@ class Runtime:
     ) -> T:
         """Do it with the worker of an open transaction, which is undone where the task is cancelled
         meanwhile; in the transaction itself, unless it is no part of it."""
-        begun.refuse_ended()
+        begun.require_open()
         lane = self._lanes.get(begun)
         if lane is None or not lane.take():
             raise _refuse_use_of(begun)
@@ -179,7 +181,7 @@ class Runtime:
 
     async def enter(self, block: Block[H]) -> H:
         """Enter a block: a transaction or snapshot is begun, or a savepoint in that of the task."""
-        self.refuse_use()
+        self.require_open()
         outer = block.find_outer()
         if outer is not None:
             return block.entered(await self.within(outer, lambda: block.begin_inside(outer)))
@@ -189,7 +191,7 @@ class Runtime:
         storage, caller = self.storage, find_caller()
         is_writing = not block.mode.only_reads
         if is_writing:
-            storage.refuse_write()
+            storage.require_writable()
         turn = await self._await_turn() if is_writing else None
         try:
             if not await self._acquire(storage.places, CONNECTION_WAIT_SECONDS):

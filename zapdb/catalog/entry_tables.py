@@ -14,13 +14,13 @@ from zapdb.catalog.kinds import EntryTableRow, IndexRow, RetiredEntries
 from zapdb.catalog.row_values import load_row
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import CATALOG
 from zapdb.storage.statements import create_index_table, delete_index_entries, drop_index_table
 
 
 def assign_entry_table(connection: Connection, tenant: int, index: Index) -> int:
-    """The number of an entry table without entries of the tenant, inside a CHANGE transaction."""
+    """The number of an entry table without entries of the tenant, inside a DDL transaction."""
     for row in rows.list_rows(connection, EntryTableRow, index.number):
         waiting = rows.get(connection, RetiredEntries, index.number, row.entry_table, tenant)
         if row.unique == index.unique and waiting is None:
@@ -42,7 +42,7 @@ def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
     Raises `ConcurrencyError` where somebody is still reading the table.
     """
     index, entry_table = retired.index, retired.entry_table
-    with storage.transaction(Mode.ASIDE) as connection:
+    with storage.transaction(TransactionMode.NOWAIT) as connection:
         if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
             return  # another sweep was faster
         if not _is_needed(connection, index, entry_table, but=retired):
@@ -51,7 +51,7 @@ def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
             rows.delete(connection, RetiredEntries, retired.key)
             return
     while True:
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             # Once the row is gone, the tenant may have begun the index anew in this very table.
             if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
                 return
@@ -66,7 +66,7 @@ def drop_unused_entry_tables(storage: Storage) -> None:
     Raises `ConcurrencyError` where somebody is still reading one.
     """
     for row in rows.list_rows(storage.connection(), EntryTableRow):
-        with storage.transaction(Mode.ASIDE) as connection:
+        with storage.transaction(TransactionMode.NOWAIT) as connection:
             if not _is_needed(connection, row.index, row.entry_table):
                 drop_index_table(connection, row.entry_table)
                 rows.delete(connection, EntryTableRow, row.key)

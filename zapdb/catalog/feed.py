@@ -17,7 +17,7 @@ from zapdb.catalog.kinds import KINDS
 from zapdb.catalog.row_values import dump_row, load_row
 from zapdb.catalog.rows import draw, level_to_write, put
 from zapdb.limits import TOMBSTONES_KEPT
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG, COUNTERS
 
@@ -60,7 +60,7 @@ def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
 
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
     """Delete the tombstones that are older than the last `kept` changes; returns how many."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         horizon = read_seq(connection) - kept
         if horizon <= read_horizon(connection):
             return 0

@@ -18,7 +18,7 @@ from zapdb.catalog.kinds import RetiredEntries, RetiredRecords
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.storage import ArchiveStatements, Connection, Mode, Storage
+from zapdb.storage import ArchiveStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.statements import (
@@ -72,7 +72,7 @@ def _sweep_one(storage: Storage, retired: Retired) -> None:
 
 def _sweep_records(storage: Storage, retired: RetiredRecords) -> None:
     delete_records(storage, retired.tenant, retired.table, while_retired=True)
-    with storage.transaction(Mode.ASIDE) as connection:
+    with storage.transaction(TransactionMode.NOWAIT) as connection:
         if rows.get(connection, RetiredRecords, retired.key, lock=True) is None:
             return  # another sweep was faster
         if not _is_active(connection, retired.table):
@@ -84,7 +84,7 @@ def drop_unused_record_tables(storage: Storage) -> None:
     """Drop what a tenant that was removed was the last to use, as far as nobody is reading it."""
     try:
         for number in list_record_tables(storage.connection()):
-            with storage.transaction(Mode.ASIDE) as connection:
+            with storage.transaction(TransactionMode.NOWAIT) as connection:
                 if not _is_active(connection, number):
                     drop_record_table_if_empty(connection, number)
         entry_tables.drop_unused_entry_tables(storage)
@@ -129,7 +129,7 @@ def delete_records(
         for archived in entry.schema.archived
     }
     while True:
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             if while_retired and not is_retired(connection, tenant, number, lock=True):
                 return deleted
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))

@@ -105,7 +105,7 @@ class NewRevision:
 
 
 def append_revision(connection: Connection, made: NewRevision) -> int:
-    """Append an entry, inside a CHANGE transaction: nobody else can append to a log meanwhile.
+    """Append an entry, inside a DDL transaction: nobody else can append to a log meanwhile.
 
     Returns the revision, one above the newest: the newest entry of a log is never deleted.
     """
@@ -168,7 +168,7 @@ def delete_revisions(
     """Delete entries of a log; never its newest one, which says what the next revision is."""
     connection.run_many(
         f"DELETE FROM zapdb_schema_history WHERE tenant = {int(tenant)}"
-        f" AND table_number = {int(table_number)} AND revision = {connection.storage.mark}",
+        f" AND table_number = {int(table_number)} AND revision = {connection.storage.placeholder}",
         [(revision,) for revision in revisions],
     )
 

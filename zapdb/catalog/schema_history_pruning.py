@@ -16,7 +16,7 @@ from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.records import decode_prefix
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.archives import count_archives
 from zapdb.storage.pending_changes import count_changes
 from zapdb.storage.statements import RecordStatements, list_record_tables
@@ -127,7 +127,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
             "with `zapdb migrate prune-archive`, or prune less; revisions that the "
             "change log needs always stay",
         )
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
         if log != pruning.log or read_chain_state(connection).rolling_back is not None:
             raise ConcurrencyError(

@@ -20,7 +20,7 @@ from zapdb.errors import (
 )
 from zapdb.limits import ACTIVATION_WAIT_SECONDS, MIGRATIONS_MAX, SWEEP_AGE_SECONDS
 from zapdb.schema import Index, Schema, TableSchema
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 Level = Literal["database", "tenant", "table", "field", "index"]
 LEVELS: Final[tuple[Level, ...]] = ("database", "tenant", "table", "field", "index")
@@ -56,15 +56,15 @@ class Setting:
     default: str
     scopes: tuple[Level, ...]
     choices: tuple[str, ...]
-    says: str
+    description: str
     numbers: IntegerRange | None = None
     takes_gate: bool = False
     """Whether every writer must know it when it was set: it is set under the gate then."""
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> TransactionMode:
         """The kind of transaction that sets it."""
-        return Mode.CHANGE if self.takes_gate else Mode.CATALOG
+        return TransactionMode.DDL if self.takes_gate else TransactionMode.CATALOG
 
     @property
     def values(self) -> tuple[str, ...]:

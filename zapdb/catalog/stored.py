@@ -184,7 +184,7 @@ def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
 
 
 def store(connection: Connection, migration: Migration, source: bytes) -> None:
-    """Add a migration behind the newest, inside a CHANGE transaction."""
+    """Add a migration behind the newest, inside a DDL transaction."""
     id = rows.draw(connection, "migration")
     connection.core_execute(
         sa.insert(MIGRATIONS).values(
@@ -205,7 +205,7 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
 
 
 def mark_rolled_back(connection: Connection, number: int) -> None:
-    """Take the newest migration out of the chain, inside a CHANGE transaction."""
+    """Take the newest migration out of the chain, inside a DDL transaction."""
     connection.core_execute(
         sa.update(MIGRATIONS)
         .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
@@ -226,6 +226,6 @@ def mark_rolled_back(connection: Connection, number: int) -> None:
 
 
 def mark_rolling_back(connection: Connection, number: int) -> None:
-    """Say that a migration is being rolled back, inside a CHANGE transaction."""
+    """Say that a migration is being rolled back, inside a DDL transaction."""
     state = read_chain_state(connection, lock=True)
     rows.put(connection, structs.replace(state, rolling_back=number))

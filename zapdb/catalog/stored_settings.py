@@ -48,7 +48,7 @@ HISTORY_SQL: Final = (
 def read_history_settings(connection: Connection, tenant: int) -> Settings:
     """What is set of `change_log` alone, for a tenant: asked for with every change of a schema."""
     found = connection.fetch_all(
-        HISTORY_SQL.format(mark=connection.storage.mark), (f"%/{CHANGE_LOG}",)
+        HISTORY_SQL.format(mark=connection.storage.placeholder), (f"%/{CHANGE_LOG}",)
     )
     return _collect(
         tenant,

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import CATALOG, CATALOG_VERSIONS
 
 DEFAULT_TENANT: Final = 1
@@ -44,7 +44,7 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
 
 def create_tenant(storage: Storage, name: str) -> Tenant:
     """As `add_tenant`, in a transaction of its own."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         return add_tenant(connection, name)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from zapdb.catalog import rows
 from zapdb.datasets import zone_names
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, as_text
 from zapdb.values import Zones
 
@@ -19,7 +19,7 @@ def append_zones(storage: Storage) -> None:
     """Give numbers to the zones of this process's data that have none; safe to race."""
     if not _missing(storage.connection()):
         return
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         # Locks the counter: who came later reads the table only when this is committed.
         rows.draw(connection, "zone", 0)
         missing = _missing(connection)
@@ -27,7 +27,7 @@ def append_zones(storage: Storage) -> None:
             first = rows.draw(connection, "zone", len(missing))
             # Not one statement with some 1,200 parameters: to compose that takes a quarter of the
             # time in which a new database is opened.
-            mark = storage.mark
+            mark = storage.placeholder
             connection.run_many(
                 f"INSERT INTO zapdb_zones (number, name) VALUES ({mark}, {mark})",
                 list(enumerate(missing, first)),

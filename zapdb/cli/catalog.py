@@ -24,7 +24,7 @@ from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.indexes.code import show_code
 from zapdb.schema import Check, Field, ForeignKey, Index, TableSchema, fingerprint
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.values import Reference
 
 
@@ -325,7 +325,7 @@ def catalog_fingerprint_command(
     wanted = None if find is None else parse_fingerprint(find)
     with opened_for(database, tenant) as (storage, number):
         recover_schema_histories(storage, number)
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             log = read_log(connection, number, table)
             labels = read_labels(connection)
     if wanted is not None:

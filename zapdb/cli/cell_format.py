@@ -133,7 +133,9 @@ def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
 def parse_json_cell(text: str, path: str, expected: str) -> Any:
     """Plain data; raises `InvalidValue` for what is not JSON, or says a thing twice."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twice)
+        return json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_require_unique_keys
+        )
     except (ValueError, RecursionError) as error:
         raise InvalidValue(
             "the text is not valid JSON",
@@ -148,7 +150,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"JSON has no value {name}")
 
 
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+def _require_unique_keys(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object has the same name twice")

@@ -30,7 +30,7 @@ from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
 from zapdb.records import Record, raw_value
 from zapdb.schema import TableSchema
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark
 
@@ -106,7 +106,7 @@ def changes_list_command(
 
 
 def _find_table(db: Database, name: str) -> int:
-    with db._storage.transaction(Mode.READ) as connection:
+    with db._storage.transaction(TransactionMode.READ) as connection:
         return read_log(connection, db._catalog.tenant, name)[-1].table_number
 
 

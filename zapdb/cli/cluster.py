@@ -20,7 +20,7 @@ from zapdb.cluster.nodes import Node
 from zapdb.cluster.status import ClusterStatus, LeaseStatus, LevelUpgrade, NodeStatus
 from zapdb.errors import UsageError
 from zapdb.jobs.job import list_jobs
-from zapdb.storage import Connection, Mode, Storage, ensure_storage
+from zapdb.storage import Connection, Storage, TransactionMode, ensure_storage
 
 OVER: Part = ("over", "red")
 
@@ -44,7 +44,7 @@ def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption 
     whose files do not hold them.
     """
     output = Output(as_json)
-    with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
+    with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
         status = cluster.read_status(connection)
         jobs = [job for job in list_jobs(connection) if job.state in ("planned", "blocked")]
     _write_status(status, jobs, output)
@@ -129,7 +129,7 @@ def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption =
     age_seconds, lease_seconds, datasets}]}`.
     """
     output = Output(as_json)
-    with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
+    with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
         found = cluster.read_nodes(connection)
     columns = (
         *("node", "host", "pid", "release", "level"),
@@ -191,7 +191,7 @@ def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption 
     lease_seconds}]}`.
     """
     output = Output(as_json)
-    with _opened(database) as storage, storage.transaction(Mode.READ) as connection:
+    with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
         found = cluster.read_leases(connection)
     output.table(
         ("lease", "owner", "host", "pid", "epoch", "age", "expires in"),
@@ -248,7 +248,7 @@ def cluster_evict_command(
     if bool(nodes) == expired:
         raise UsageError("give the ids of the nodes to evict, or --expired")
     with _opened(database) as storage:
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             wanted = _find_wanted(connection, nodes or [], expired=expired)
         for status in wanted:
             lease = f"its lease ends in {format_seconds(status.lease_seconds)}"

@@ -25,7 +25,7 @@ class CommandGroup:
     """What a group is about, and the functions of its commands: `module.function` of this
     package."""
 
-    says: str
+    description: str
     commands: Mapping[str, str]
 
 
@@ -175,7 +175,7 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
         if isinstance(found, CommandGroup):
-            found = self.data[name] = make_group(name, found.says, found.commands)
+            found = self.data[name] = make_group(name, found.description, found.commands)
         elif isinstance(found, str):
             found = self.data[name] = _make_command(name, load_function(found))
         return found
@@ -183,7 +183,7 @@ class _Commands(UserDict[str, Any]):
 
 def make_group(
     name: str,
-    says: str,
+    description: str,
     places: Mapping[str, str | CommandGroup],
     callback: Callable[..., Any] | None = None,
 ) -> Any:
@@ -191,7 +191,7 @@ def make_group(
     app = typer.Typer(
         name=name,
         cls=LazyGroup,
-        help=says,
+        help=description,
         add_completion=name == "zapdb",
         no_args_is_help=False,
         pretty_exceptions_enable=False,

@@ -25,7 +25,7 @@ from zapdb.jobs.job_status import (
     list_open_jobs,
     read_table_statuses,
 )
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 Engine = Literal["local", "spark"]
 
@@ -123,7 +123,7 @@ def convert_status_command(
     output = Output(as_json)
     with (
         opened(database, tenant) as (storage, catalog),
-        storage.transaction(Mode.READ) as connection,
+        storage.transaction(TransactionMode.READ) as connection,
     ):
         tables = read_table_statuses(connection, catalog)
         jobs = list_open_jobs(connection, catalog.tenant)

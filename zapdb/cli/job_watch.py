@@ -16,7 +16,7 @@ from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, print_note
 from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns
 from zapdb.jobs import plan_jobs, run_locally
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 
 class _JobTrigger:
@@ -75,6 +75,6 @@ def _run_all(storage: Storage, tenant: int, runner: Any, output: Output) -> None
 
     jobs = plan_jobs(storage, tenant)
     if jobs:
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, tenant)
         run_jobs(storage, catalog, jobs, runner, output, report)

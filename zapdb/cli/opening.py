@@ -10,7 +10,7 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cluster import ensure_rows
 from zapdb.cluster.level import check_level
-from zapdb.storage import Mode, Storage, connect, ensure_storage, read_storage_version
+from zapdb.storage import Storage, TransactionMode, connect, ensure_storage, read_storage_version
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Stora
     with connected(database) as storage:
         ensure_storage(storage, create=False)
         ensure_rows(storage)
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             check_level(connection)
             number = find_tenant(connection, find_tenant_name(tenant)).number
         yield storage, number

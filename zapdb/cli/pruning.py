@@ -17,7 +17,7 @@ from zapdb.cli.output import Output, Part, ask_user, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 
 def migrate_prune_archive_command(
@@ -42,7 +42,7 @@ def migrate_prune_archive_command(
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
         require_not_rolling_back(catalog)
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
             archived = list_archived(connection, catalog)
         _write_archived(archived, output)

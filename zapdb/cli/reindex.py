@@ -20,7 +20,7 @@ from zapdb.cli.output import Output, print_note
 from zapdb.datasets import dataset_of
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this table only.")]
 IndexOption = Annotated[
@@ -125,7 +125,7 @@ def reindex_status_command(
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             settings = read_settings(connection, catalog.tenant)
         found = [
             _describe(settings, descriptor, index)

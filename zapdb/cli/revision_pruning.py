@@ -15,7 +15,7 @@ from zapdb.cli.opening import opened_for
 from zapdb.cli.output import Output, Part, ask_user
 from zapdb.cli.revisions import TableNumberOption, TableOption, find_log, show_time
 from zapdb.errors import EXIT_ERROR, UsageError
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 
 
 def catalog_prune_command(
@@ -52,7 +52,7 @@ def catalog_prune_command(
     """
     output = Output(as_json)
     with opened_for(database, tenant) as (storage, number):
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             log = find_log(connection, number, table, table_number)
             now = storage.now_us(connection)
             oldest = None if older_than is None else now - parse_duration(older_than)

@@ -26,7 +26,7 @@ from zapdb.cli.opening import opened_for
 from zapdb.cli.output import Output
 from zapdb.errors import UnknownName, UsageError
 from zapdb.schema import compare_tables
-from zapdb.storage import Connection, Mode
+from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.cells import as_time
 
 FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
@@ -100,7 +100,7 @@ def catalog_revisions_command(
         raise UsageError("a table schema is binary, so it is shown in JSON only", hint="add --json")
     with opened_for(database, tenant) as (storage, number):
         recover_schema_histories(storage, number)
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             log = find_log(connection, number, table, table_number)
             labels = read_labels(connection)
             now = storage.now_us(connection)

@@ -12,12 +12,12 @@ from zapdb.cli.output import Output, ask_user, format_count, format_seconds, pri
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, roll_back_newest, run_locally
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 
 def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> list[RollbackStep]:
     """The migrations above `to`, newest first, each with what its rollback does."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         end = catalog.chain.end
         if not end:

@@ -25,7 +25,7 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
 TenantOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this tenant only.")]
@@ -44,10 +44,10 @@ class SettingTarget:
 
     storage: Storage
     scope: Scope
-    says: str
+    description: str
 
     def read(self) -> Settings:
-        with self.storage.transaction(Mode.READ) as connection:
+        with self.storage.transaction(TransactionMode.READ) as connection:
             return read_settings(connection, self.scope.tenant or 0)
 
     def describe(self, setting: Setting, settings: Settings) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class SettingTarget:
             "default": setting.default,
             "values": list(setting.values),
             "scopes": list(setting.scopes),
-            "description": setting.says,
+            "description": setting.description,
         }
 
 
@@ -74,13 +74,17 @@ def _opened(
     with opened(database) as (storage, catalog):
         schema, number = catalog.chain.schema_at(catalog.chain.end), None
         if tenant is not None:
-            with storage.transaction(Mode.READ) as connection:
+            with storage.transaction(TransactionMode.READ) as connection:
                 number = find_tenant(connection, tenant).number
                 catalog = load_tenant_catalog(connection, number, catalog)
             schema = catalog.chain.schema_at(catalog.position)
         names = {"tenant": tenant, "table": table, "field": field, "index": index}
-        says = "".join(f" of {kind} {name}" for kind, name in names.items() if name is not None)
-        yield SettingTarget(storage, resolve_scope(schema, number, table, field, index), says)
+        description = "".join(
+            f" of {kind} {name}" for kind, name in names.items() if name is not None
+        )
+        yield SettingTarget(
+            storage, resolve_scope(schema, number, table, field, index), description
+        )
 
 
 def settings_list_command(
@@ -212,5 +216,5 @@ def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -
 
 def _report(place: SettingTarget, setting: Setting, seq: int, output: Output) -> None:
     found = place.describe(setting, place.read())
-    output.write(f"{setting.name}{place.says} is ", (found["value"], "bold"))
+    output.write(f"{setting.name}{place.description} is ", (found["value"], "bold"))
     output.document(found | {"seq": seq})

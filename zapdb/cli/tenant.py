@@ -14,7 +14,7 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, ask_user, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 
 NameArgument = Annotated[str, typer.Argument(help="The tenant's name.")]
@@ -27,7 +27,10 @@ def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = F
     `created_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
-    with opened(database) as (storage, catalog), storage.transaction(Mode.READ) as connection:
+    with (
+        opened(database) as (storage, catalog),
+        storage.transaction(TransactionMode.READ) as connection,
+    ):
         tenants = list_tenants(connection)
     output.table(
         ("tenant", "position", "created", "by"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zapdb.cluster import nodes
 from zapdb.errors import ActivationPending
 from zapdb.migrations import Chain, Migration
-from zapdb.storage import Connection, Mode
+from zapdb.storage import Connection, TransactionMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def find_reachable_position(
 ) -> tuple[int, BlockedActivation | None]:
     """How far up to `target` a tenant may be brought now, and what keeps it from going on.
 
-    Inside a CHANGE transaction, processes whose lease is over are evicted on the way: one that is
+    Inside a DDL transaction, processes whose lease is over are evicted on the way: one that is
     only suspended must not wake up and go on.
     """
     waiting = [m for m in chain.after(position) if m.number <= target and m.waits_for_nodes]
@@ -52,7 +52,7 @@ def find_reachable_position(
         live = tuple(str(node.lease.owner) for node, alive in without if alive)
         if live:
             return migration.number - 1, BlockedActivation(migration, live)
-        if connection.mode is Mode.CHANGE:
+        if connection.mode is TransactionMode.DDL:
             for node, _ in without:
                 nodes.evict(connection, node)
     return target, None

@@ -10,14 +10,14 @@ from zapdb.catalog.stored import NO_MIGRATIONS
 from zapdb.catalog.tenants import DEFAULT_TENANT, DEFAULT_TENANT_NAME, add_tenant
 from zapdb.cluster.level import first_level
 from zapdb.release import __version__
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 
 def ensure_rows(storage: Storage) -> None:
     """Write the first rows if they are not there; safe to race."""
     if rows.get(storage.connection(), DatabaseRow) is not None:
         return
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         storage.lock_storage_version(connection)
         if rows.get(connection, DatabaseRow) is not None:
             return

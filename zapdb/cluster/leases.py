@@ -22,7 +22,7 @@ from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
 from zapdb.limits import LEASE
 from zapdb.logs import log_event
 from zapdb.metrics import TAKEOVERS
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import LEASES
 from zapdb.storage.owners import Owner
 from zapdb.storage.retries import retry
@@ -56,7 +56,7 @@ class Lease:
 
 def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
     """Take the lease, or take it over if it is over; raises `LeaseHeld` naming its owner."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         return take(connection, name, owner, seconds)
 
 
@@ -116,7 +116,7 @@ def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
 
 def release(storage: Storage, lease: Lease) -> None:
     """Give the lease back if it is still held; the epoch stays, so that it never repeats."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         found = read_lease(connection, lease.name, lock=True)
         if found is not None and found.epoch == lease.epoch:
             return_lease(connection, lease.name)
@@ -211,7 +211,7 @@ class Renewal:
 
     def beat(self) -> None:
         """What is done each time; raises `LeaseLost` where it is for the last time."""
-        with self._storage.transaction(Mode.CATALOG) as connection:
+        with self._storage.transaction(TransactionMode.CATALOG) as connection:
             self.renew(connection)
 
     def renew(self, connection: Connection) -> None:

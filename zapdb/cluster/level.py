@@ -21,7 +21,7 @@ from zapdb.cluster.nodes import Node
 from zapdb.errors import ConcurrencyError, IncompatibleVersion
 from zapdb.formats import LEVELS
 from zapdb.migrations import Migration
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.storage_version import list_upgrades, pending_upgrades, upgrade_storage
 
 logger = logging.getLogger("zapdb.level")
@@ -81,15 +81,15 @@ def require_level(storage: Storage, level: int) -> None:
     Raises `IncompatibleVersion` if this release does not support it, or a live node does not,
     naming those.
     """
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         current = check_level(connection)
     if current < level:
-        with storage.transaction(Mode.CHANGE) as connection:
+        with storage.transaction(TransactionMode.DDL) as connection:
             raise_level(connection, level)
 
 
 def raise_level(connection: Connection, level: int) -> None:
-    """The same inside a CHANGE transaction. Nodes whose lease is over are evicted first."""
+    """The same inside a DDL transaction. Nodes whose lease is over are evicted first."""
     if level > release.LEVEL:
         raise IncompatibleVersion(
             "this operation needs a newer release",
@@ -127,9 +127,9 @@ def _describe(node: Node) -> str:
     return f"{node}, release {node.row.release}, level {node.row.level}"
 
 
-def settle_level(storage: Storage) -> None:
+def try_raise_level(storage: Storage) -> None:
     """With `level: auto`, raise it to what all support; tried again later if it can't be now."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         if read_policy(connection) != "auto":
             return
         possible, current = level_possible(connection), read_level(connection)
@@ -149,13 +149,13 @@ def upgrade_storage_with_level(storage: Storage) -> bool:
     pending = pending_upgrades(storage)
     if not pending:
         return False
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         raise_level(connection, max(upgrade.level for upgrade in pending))
         upgrade_storage(connection)
     return True
 
 
-def settle_layout(storage: Storage) -> None:
+def try_upgrade_storage(storage: Storage) -> None:
     """The same where migrations are applied: if it can't be now, the old storage version stays."""
     try:
         upgrade_storage_with_level(storage)

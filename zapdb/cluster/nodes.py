@@ -61,7 +61,7 @@ def remove_node(connection: Connection, node_id: str) -> None:
 
 
 def evict(connection: Connection, node: Node) -> None:
-    """Inside a CHANGE transaction: what the node does from now on can't commit."""
+    """Inside a DDL transaction: what the node does from now on can't commit."""
     remove_node(connection, node.id)
     log_event(
         logger,

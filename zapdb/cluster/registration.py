@@ -14,11 +14,11 @@ from zapdb.catalog import rows
 from zapdb.catalog.kinds import NodeRow
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner, Renewal
-from zapdb.cluster.level import check_level, read_level, settle_level
+from zapdb.cluster.level import check_level, read_level, try_raise_level
 from zapdb.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.nodes")
 
@@ -27,7 +27,7 @@ def register(
     storage: Storage,
     files_end: int,
     *,
-    serves: int | None = None,
+    served_position: int | None = None,
     pending: dict[int, str] | None = None,
     datasets: dict[str, tuple[str, str]] | None = None,
 ) -> Node:
@@ -36,7 +36,7 @@ def register(
     What the arguments mean says `NodeRow`. Its id is the storage's `session`, by which the server
     knows its connections; a second node over the same storage gets an id of its own.
     """
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
         is_first = rows.get(connection, NodeRow, storage.node_id) is None
         owner = Owner.here(storage.node_id if is_first else None)
@@ -46,31 +46,31 @@ def register(
             release.__version__,
             release.LEVEL,
             files_end,
-            files_end if serves is None else serves,
+            files_end if served_position is None else served_position,
             pending or {},
             datasets or {},
         )
         rows.put(connection, row)
-    _settle(storage)
+    _try_raise_level(storage)
     return Node(lease, row)
 
 
 def deregister(storage: Storage, node: Node) -> None:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         remove_node(connection, node.id)
-    _settle(storage)
+    _try_raise_level(storage)
 
 
-def _settle(storage: Storage) -> None:
+def _try_raise_level(storage: Storage) -> None:
     with suppress(ZapdbError):  # what others do does not keep this process from coming or going
-        settle_level(storage)
+        try_raise_level(storage)
 
 
 def evict_dead_nodes(storage: Storage, older_than_seconds: float) -> list[Node]:
     """Evict nodes whose lease has been over for so long; returns them. Takes the gate if any."""
     if not _list_dead(storage.connection(), older_than_seconds):
         return []
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         dead = _list_dead(connection, older_than_seconds)
         for node in dead:
             evict(connection, node)
@@ -114,7 +114,7 @@ class Heartbeat(Renewal):
 
     def beat(self) -> None:
         try:
-            with self._storage.transaction(Mode.CATALOG) as connection:
+            with self._storage.transaction(TransactionMode.CATALOG) as connection:
                 self.level = read_level(connection)
                 check_level(connection)
                 self.renew(connection)
@@ -129,6 +129,6 @@ class Heartbeat(Renewal):
 
     def _look_after_others(self) -> None:
         self._storage.end_dead_holders()
-        settle_level(self._storage)
+        try_raise_level(self._storage)
         for node in evict_dead_nodes(self._storage, NODE_KEPT_SECONDS):
             logger.info("the row of a process that died long ago was removed: %s", node)

@@ -26,7 +26,7 @@ from zapdb.cluster.nodes import Node, has_migration
 from zapdb.errors import UnknownName, UsageError
 from zapdb.migrations import label
 from zapdb.printing import one_line
-from zapdb.storage import Connection, Mode, Storage, read_storage_version
+from zapdb.storage import Connection, Storage, TransactionMode, read_storage_version
 from zapdb.storage.fixed_tables import MIGRATIONS
 from zapdb.storage.storage_version import StorageUpgrade, pending_upgrades, upgrade_storage
 
@@ -175,7 +175,7 @@ def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatu
 
 def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
     """Evict nodes, with the gate; returns those that were still there."""
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         evicted = [node for node, _ in nodes.list_nodes(connection) if node.id in ids]
         for node in evicted:
             nodes.evict(connection, node)
@@ -202,7 +202,9 @@ def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> LevelUpgrade:
     not support. With `dry_run` nothing is changed, and that is found in `waiting_for`.
     """
     pending = tuple(pending_upgrades(storage))
-    with storage.transaction(Mode.READ if dry_run else Mode.CHANGE) as connection:
+    with storage.transaction(
+        TransactionMode.READ if dry_run else TransactionMode.DDL
+    ) as connection:
         before, possible = check_level(connection), level_possible(connection)
         after = max(before, possible, *(revision.level for revision in pending))
         waiting_for = tuple(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from zapdb.activation.serving import served_names
+from zapdb.activation.served_schema import served_names
 from zapdb.database.models import Model, check_class, table_name
 from zapdb.database.session import Session
 from zapdb.database.table import Table
@@ -44,7 +44,7 @@ class Access:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables that there are, as this process's files have them."""
-        return served_names(self._session.catalog, self._session.serves)
+        return served_names(self._session.catalog, self._session.served_position)
 
     def sql(
         self,

@@ -100,7 +100,7 @@ class DatabaseAdmin:
     ) -> list[JobReport]:
         """Build the indexes that are not built yet, convert all stale records, and look whether
         the records that are there keep to new checks and references."""
-        self._storage.refuse_write()
+        self._storage.require_writable()
         reports = []
         for job in plan_jobs(self._storage, self._tenant, kinds):
             report = run_job(self._storage, job, runner)

@@ -15,7 +15,7 @@ FLOAT_UNITS: Final = 2**1074
 """So many of the smallest float make 1: every finite float is a whole number of them."""
 
 
-def refuse_sum(table: str, field: Field) -> None:
+def require_summable(table: str, field: Field) -> None:
     """Raises `UsageError` unless the values of a field can be added."""
     if not isinstance(field.type, Integer | Decimal | Float):
         raise UsageError(

@@ -27,7 +27,7 @@ def open_reader(
     session: Session, read: ReadActive, fields: Collection[str] | None, as_text: Collection[str]
 ) -> Any:
     """A `pyarrow.RecordBatchReader` of what `read` returns; it holds one page at a time."""
-    bound, _ = read(lambda connection, _: (session.read_activation(connection), None))
+    bound, _ = read(lambda connection, _: (session.read_catalog_version(connection), None))
     schema = arrow_schema(bound.adapter.schema, fields, as_text)
     return to_reader(schema, read_batches(session, read, schema, fields, as_text))
 

@@ -18,7 +18,7 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs, run_job, run_locally, run_rebuilds
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.background")
 
@@ -78,7 +78,7 @@ def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> N
 
 def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> None:
     """Build the tenant's indexes again whose data changed, one thread for all."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     try:
         run_rebuilds(storage, catalog, should_stop, workers=1)

@@ -12,7 +12,7 @@ from zapdb.errors import UsageError
 from zapdb.indexes import BoundTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.statements import VALUES_PER_STATEMENT, activation_sql, fetch_in
+from zapdb.storage.statements import VALUES_PER_STATEMENT, catalog_version_sql, fetch_in
 from zapdb.writes import Write, execute, plan_delete, plan_update
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
@@ -21,9 +21,9 @@ KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
 def fetch_many(
     connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> tuple[int | None, dict[bytes, bytes]]:
-    """The activation number, and the stored records by key; at most `KEYS_PER_STATEMENT` keys."""
+    """The catalog version, and the stored records by key; at most `KEYS_PER_STATEMENT` keys."""
     records = bound.records
-    active = activation_sql(records.tenant)
+    active = catalog_version_sql(records.tenant)
     sql = (
         f"SELECT key, value, ({active}) FROM {records.name}"
         f" WHERE tenant = {records.tenant} AND key IN"
@@ -36,11 +36,12 @@ def fetch_many(
 
 
 def find_record(connection: Connection, bound: BoundTable, key: bytes) -> tuple[int | None, bool]:
-    """The activation number, and whether there is a record with a key."""
+    """The catalog version, and whether there is a record with a key."""
     records = bound.records
     row = connection.fetch_one(
         f"SELECT a.version, EXISTS (SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
-        f" AND key = {connection.storage.mark}) FROM ({activation_sql(records.tenant)}) AS a",
+        f" AND key = {connection.storage.placeholder})"
+        f" FROM ({catalog_version_sql(records.tenant)}) AS a",
         (key,),
     )
     return (0, False) if row is None else (row[0], bool(row[1]))

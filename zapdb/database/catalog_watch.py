@@ -23,7 +23,7 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.catalog_watch")
 
@@ -171,7 +171,7 @@ class CatalogWatcher:
 
     def _step(self) -> list[SchemaChange]:
         before = self._cache
-        with self._storage.transaction(Mode.READ) as connection:
+        with self._storage.transaction(TransactionMode.READ) as connection:
             if self._storage.read_only:  # no heartbeat looks at it
                 check_level(connection)
             now = (

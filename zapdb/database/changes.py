@@ -110,7 +110,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | 
     until = find_newest_stamp(session, log)
     if since is None:
         since = log.read_beginning(fetch)
-    refuse_beyond(session, since, until)
+    require_within_log(session, since, until)
     reader = _Reader(session)
     for row in log.read(fetch, since, until):
         found = reader.decode(row)
@@ -119,7 +119,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | 
         yield found
 
 
-def refuse_beyond(session: Session, bookmark: Bookmark, newest: int) -> None:
+def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> None:
     """Raises `UsageError` for a bookmark that is none of this database."""
     if bookmark.stamp > newest:
         raise UsageError(
@@ -372,8 +372,8 @@ class ChangeFollower:
 
     def _store(self, connection: Connection, target: Bookmark) -> None:
         storage, tenant = self._session.storage, self._session.catalog.tenant
-        mark, now = storage.mark, storage.now_us(connection)
-        ChangeLog(storage, tenant).refuse_pruned(connection.fetch_all, target)
+        mark, now = storage.placeholder, storage.now_us(connection)
+        ChangeLog(storage, tenant).require_unpruned(connection.fetch_all, target)
         stored = self._find(connection)
         if str(stored or START) not in self._known:
             raise self._advanced_elsewhere(stored)
@@ -414,7 +414,7 @@ class ChangeFollower:
             with self._session.writing() as connection:
                 connection.run(
                     f"DELETE FROM zapdb_followers WHERE tenant = {self._session.catalog.tenant}"
-                    f" AND name = {connection.storage.mark}",
+                    f" AND name = {connection.storage.placeholder}",
                     (self.name,),
                 )
 
@@ -427,7 +427,7 @@ class ChangeFollower:
     def _find(self, connection: Connection) -> Bookmark | None:
         row = connection.fetch_one(
             f"SELECT bookmark FROM zapdb_followers WHERE tenant = {self._session.catalog.tenant}"
-            f" AND name = {connection.storage.mark}",
+            f" AND name = {connection.storage.placeholder}",
             (self.name,),
         )
         return None if row is None else Bookmark.parse(row[0])

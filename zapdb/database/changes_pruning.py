@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from zapdb.database.changes import EPOCH, find_newest_stamp, open_log, refuse_beyond
+from zapdb.database.changes import EPOCH, find_newest_stamp, open_log, require_within_log
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
 from zapdb.storage import Connection
@@ -38,7 +38,7 @@ def prune_changes(
 ) -> PrunedChanges:
     """See `DatabaseChangeLog.prune`."""
     limit = _read_limit(before)
-    session.storage.refuse_write()
+    session.storage.require_writable()
     if session.storage.is_in_transaction:
         raise UsageError(
             "the change log cannot be pruned inside a transaction or a snapshot",
@@ -47,7 +47,7 @@ def prune_changes(
     pruning = ChangeLogPruning(open_log(session))
     newest = find_newest_stamp(session, pruning.log)
     if isinstance(limit, Bookmark):
-        refuse_beyond(session, limit, newest)
+        require_within_log(session, limit, newest)
     with session.reading() as connection:
         place = _find_place(connection, pruning, limit)
         if dry_run:

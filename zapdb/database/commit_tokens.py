@@ -21,7 +21,7 @@ from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
 from zapdb.limits import COMMIT_OUTCOME, COMMIT_TOKEN_KEPT_SECONDS, COMMIT_TOKEN_PURGE_SECONDS
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.retries import retry
 
@@ -87,7 +87,7 @@ class _Undo(Exception):
 
 def _took_effect(storage: Storage, token: CommitToken) -> bool | None:
     found: bool | None = None
-    with suppress(_Undo), storage.transaction(Mode.CATALOG) as connection:
+    with suppress(_Undo), storage.transaction(TransactionMode.CATALOG) as connection:
         if storage.dialect == "postgresql":
             connection.run(f"SET LOCAL lock_timeout = {int(COMMIT_OUTCOME.seconds * 1000)}")
         sql = _insert_sql(storage) + _UNLESS[storage.dialect]
@@ -107,7 +107,7 @@ _UNLESS: Final = {
 
 def _insert_sql(storage: Storage) -> str:
     kept = int(COMMIT_TOKEN_KEPT_SECONDS * 1e6)
-    return INSERT.format(mark=storage.mark, clock=storage.clock_sql, kept=kept)
+    return INSERT.format(mark=storage.placeholder, clock=storage.clock_sql, kept=kept)
 
 
 class CommitTokenPurger:
@@ -138,6 +138,6 @@ def purge_tokens(storage: Storage) -> int:
 
 def _purge(storage: Storage) -> tuple[int, int]:
     """The same, and what the database's clock showed."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         now_us = storage.now_us(connection)
-        return connection.run(PURGE.format(mark=storage.mark), (now_us,)), now_us
+        return connection.run(PURGE.format(mark=storage.placeholder), (now_us,)), now_us

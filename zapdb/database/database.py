@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.datasets import settle_datasets
+from zapdb.activation.datasets import apply_dataset_policies
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog.kinds import TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
@@ -31,7 +31,7 @@ from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument
 from zapdb.errors import CatalogChanged, UsageError, ZapdbError
 from zapdb.limits import CATALOG
-from zapdb.storage import Mode
+from zapdb.storage import TransactionMode
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_owners import in_no_transaction
 
@@ -62,8 +62,10 @@ class Database(Access):
         self._node_context = context
         self._tenant = tenant
         self._storage, self._node = context.storage, context.node
-        serves = context.files.serves
-        self._session = Session(context.storage, catalog, context.node, serves, context.pins)
+        served_position = context.files.served_position
+        self._session = Session(
+            context.storage, catalog, context.node, served_position, context.pins
+        )
         self._session.settings = read_settings(context.storage.connection(), catalog.tenant)
         self._refresher = TenantRefresher(context.watcher, self._session)
         self._owns_node = shares is None
@@ -104,7 +106,7 @@ class Database(Access):
             catalog, _ = retry(CATALOG, prepare, on=CatalogChanged)
         check_pins(self._storage, catalog, self._node_context.pins)
         if self._node is not None and catalog.chain_state.rolling_back is None:
-            catalog = settle_datasets(self._storage, catalog, self._node)
+            catalog = apply_dataset_policies(self._storage, catalog, self._node)
             catalog = rebuild(self._storage, catalog)
         return Database(self._node_context, catalog, name, tuple(applied), shares=self)
 
@@ -143,7 +145,9 @@ class Database(Access):
         and with `TransactionConflict` if it did not. That costs one statement more. Raises
         `ConnectionsBusy` where `max_connections` transactions are open for too long.
         """
-        return Block(self._session, Transaction, Mode.WRITE, self._session_for_tenant, token=token)
+        return Block(
+            self._session, Transaction, TransactionMode.WRITE, self._session_for_tenant, token=token
+        )
 
     def snapshot(self, *, serializable: bool = False) -> Block[Snapshot]:
         """`with db.snapshot() as snap`: what is read through `snap`, or through `db` by the task or
@@ -154,7 +158,7 @@ class Database(Access):
         then for a moment at which that can't be, 30 s at most, and raises `TransactionConflict`.
         On SQLite each snapshot is.
         """
-        mode = Mode.SERIAL if serializable else Mode.READ
+        mode = TransactionMode.SERIAL if serializable else TransactionMode.READ
         return Block(self._session, Snapshot, mode, self._session_for_tenant)
 
     @overload
@@ -178,7 +182,7 @@ class Database(Access):
             block = Block(
                 self._session,
                 Transaction,
-                Mode.WRITE,
+                TransactionMode.WRITE,
                 self._session_for_tenant,
                 token=token,
                 is_repeated=True,
@@ -220,7 +224,7 @@ class Database(Access):
         """
         if self._storage.is_closed or self._storage.is_inherited:
             return  # where it was forked, the registration and the connections are the parent's
-        self._refuse_open_transaction()
+        self._require_no_transaction()
         self._refresher.stop()
         if not self._owns_node:
             return
@@ -232,7 +236,7 @@ class Database(Access):
                 deregister(self._storage, self._node)
         self._storage.close()
 
-    def _refuse_open_transaction(self) -> None:
+    def _require_no_transaction(self) -> None:
         if self._owns_node and self._storage.is_in_transaction:
             raise UsageError(
                 "this thread has an open transaction or snapshot",

@@ -24,7 +24,7 @@ from zapdb.jobs.job import list_jobs
 from zapdb.jobs.job_status import read_table_statuses
 from zapdb.limits import METRICS_TENANTS_MAX
 from zapdb.printing import ShownText
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -38,26 +38,26 @@ class Gauge:
     values."""
 
     name: str
-    says: str
+    description: str
     labels: tuple[str, ...]
     samples: tuple[Sample, ...]
 
 
-def _gauge(name: str, says: str, *labels: str) -> _Family:
-    return _Family(f"zapdb_{name}", says, labels)
+def _gauge(name: str, description: str, *labels: str) -> _Family:
+    return _Family(f"zapdb_{name}", description, labels)
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
     name: str
-    says: str
+    description: str
     labels: tuple[str, ...]
 
     def of(self, value: float) -> Gauge:
-        return Gauge(self.name, self.says, self.labels, (((), value),))
+        return Gauge(self.name, self.description, self.labels, (((), value),))
 
     def each(self, samples: Iterable[Sample]) -> Gauge:
-        return Gauge(self.name, self.says, self.labels, tuple(samples))
+        return Gauge(self.name, self.description, self.labels, tuple(samples))
 
 
 LEVEL = _gauge("cluster_level", "The level that every process must support.")
@@ -147,7 +147,7 @@ def read_gauges(
     count_records: bool = True,
 ) -> list[Gauge]:
     """The state of the database, as of one moment."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         return list(_read(connection, catalog, cache_seq, count_records))
 
@@ -232,17 +232,19 @@ class _Collector:
         )
 
         for gauge in self.gauges:
-            family = GaugeMetricFamily(gauge.name, gauge.says, labels=gauge.labels)
+            family = GaugeMetricFamily(gauge.name, gauge.description, labels=gauge.labels)
             for labels, value in gauge.samples:
                 family.add_metric(labels, value)
             yield family
         for counter in counted.COUNTERS:
-            sums = CounterMetricFamily(counter.name, counter.says, labels=counter.labels)
+            sums = CounterMetricFamily(counter.name, counter.description, labels=counter.labels)
             for labels, value in sorted(counter.read().items()):
                 sums.add_metric(labels, value)
             yield sums
         for histogram in counted.HISTOGRAMS:
-            waits = HistogramMetricFamily(histogram.name, histogram.says, labels=histogram.labels)
+            waits = HistogramMetricFamily(
+                histogram.name, histogram.description, labels=histogram.labels
+            )
             bounds = [*map(str, histogram.bounds), "+Inf"]
             for labels, (counts, total) in sorted(histogram.read().items()):
                 waits.add_metric(labels, list(zip(bounds, counts, strict=True)), total)

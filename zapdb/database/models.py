@@ -166,7 +166,7 @@ def check_class(table: object, made: type[Record]) -> None:
         )
 
 
-def find_models(module: ModuleType | None, serves: int | None) -> Models | None:
+def find_models(module: ModuleType | None, served_position: int | None) -> Models | None:
     """What a generated module was made of; raises `UsageError` for any other module, and where no
     migration files say which shapes the process works with."""
     if module is None:
@@ -178,7 +178,7 @@ def find_models(module: ModuleType | None, serves: int | None) -> Models | None:
             models=getattr(module, "__name__", type(module).__name__),
             hint="import the module, and pass the module itself: zapdb.open(…, models=models)",
         )
-    if serves is None:
+    if served_position is None:
         raise UsageError(
             "models need migration files, and none were given",
             models=module.__name__,
@@ -187,17 +187,17 @@ def find_models(module: ModuleType | None, serves: int | None) -> Models | None:
     return found
 
 
-def check_models(module: ModuleType | None, chain: Chain, serves: int | None) -> None:
+def check_models(module: ModuleType | None, chain: Chain, served_position: int | None) -> None:
     """Compare a module with the shapes that this process works with, those at `serves`.
 
     Nothing is wrong with tables that the module does not know, nor with other indexes, checks and
     values of defaults: no word of the module depends on them. Raises `ModelsMismatch`, which names
     every table and field that differs, and what `find_models` does.
     """
-    models = find_models(module, serves)
-    if models is None or module is None or serves is None:
+    models = find_models(module, served_position)
+    if models is None or module is None or served_position is None:
         return
-    found = list(_compare(models, chain.schema_at(serves)))
+    found = list(_compare(models, chain.schema_at(served_position)))
     if not found:
         return
     shown = found[:SHOWN_MAX]
@@ -207,7 +207,7 @@ def check_models(module: ModuleType | None, chain: Chain, serves: int | None) ->
         "the models do not match the schema of this process",
         models=module.__name__,
         made_of=models.migration,
-        schema=chain.at(serves).label,
+        schema=chain.at(served_position).label,
         differences="".join(f"\n    {line}" for line in shown),
         hint=f"run `zapdb codegen models --output {_find_file(module)}`",
     )

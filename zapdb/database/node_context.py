@@ -15,7 +15,7 @@ from typing import Literal
 from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_recovery
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.pinning import Pins
-from zapdb.activation.serving import refuse_behind, refuse_unserved
+from zapdb.activation.served_schema import require_active, require_served
 from zapdb.activation.up import (
     AppliedMigration,
     await_activation,
@@ -38,7 +38,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import list_rebuilds, rebuild_when_opening
 from zapdb.migrations import MigrationFile, list_files, resolve_files
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 Apply = Literal["never", "auto"]
 
@@ -53,7 +53,7 @@ class MigrationFiles:
 
     directory: Path | None
     migrations: list[MigrationFile]
-    serves: int | None
+    served_position: int | None
     apply: Apply = "never"
 
     @property
@@ -90,7 +90,7 @@ def prepare_tenant(
     that is needed, and where the files hold the migration: its node would keep it in use. Raises
     `CatalogChanged` where it must be called again, to look at what there is now.
     """
-    serves = files.serves or 0
+    served_position = files.served_position or 0
     catalog = load_checked(storage, tenant, known)
     if files.end >= (catalog.chain_state.rolling_back or files.end + 1):
         require_no_ongoing_rollback(catalog)
@@ -102,19 +102,19 @@ def prepare_tenant(
         with suppress(ActivationPending):  # waited for below, where it is needed
             applied.extend(migrate_up(storage, tenant, files.directory))
         raise changed_while_opening(storage)
-    if pending and serves > catalog.chain.end:
+    if pending and served_position > catalog.chain.end:
         raise _pending(pending[0].label, len(pending), storage)
     if catalog.position < catalog.chain.end and catalog.chain_state.rolling_back is None:
         # It stays where it is, as far as that can be served.
         with suppress(SchemaChangesRefused, RollbackInProgress):
             applied.extend(catch_up(storage, tenant, known=catalog)[0])
         catalog = load_checked(storage, tenant, catalog)
-    if catalog.position < serves:
-        applied.extend(await_activation(storage, tenant, serves, wait_seconds))
+    if catalog.position < served_position:
+        applied.extend(await_activation(storage, tenant, served_position, wait_seconds))
         raise changed_while_opening(storage)
-    if files.serves is not None:
+    if files.served_position is not None:
         settings = read_settings(storage.connection(), tenant)
-        refuse_unserved(catalog, files.serves, settings.get("served_window"))
+        require_served(catalog, files.served_position, settings.get("served_window"))
     resolved = resolve_files(pending, catalog.chain, provisional_numbers())
     return catalog, {m.number: m.digest for m in resolved.after(catalog.chain.end)}
 
@@ -133,16 +133,16 @@ def prepare_tenant_read_only(
     storage: Storage, tenant: int, files: MigrationFiles, known: TenantCatalog | None = None
 ) -> TenantCatalog:
     """What is in force, if it can be served to a process that has the files and writes nothing."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
         settings = read_settings(connection, tenant)
     pending = compare_files(files.migrations, list(catalog.stored), catalog.chain).pending
-    if files.serves is not None:
-        if files.serves > catalog.chain.end:
+    if files.served_position is not None:
+        if files.served_position > catalog.chain.end:
             raise _pending(pending[0].label, len(pending), storage)
-        refuse_behind(catalog, files.serves)
-        refuse_unserved(catalog, files.serves, settings.get("served_window"))
+        require_active(catalog, files.served_position)
+        require_served(catalog, files.served_position, settings.get("served_window"))
     return catalog
 
 
@@ -163,7 +163,7 @@ def rebuild(storage: Storage, catalog: TenantCatalog) -> TenantCatalog:
 
 def check_pins(storage: Storage, catalog: TenantCatalog, pins: Pins) -> None:
     if pins.by_table:
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             pins.check(connection, catalog)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.datasets import datasets_in_use, settle_datasets
+from zapdb.activation.datasets import apply_dataset_policies, datasets_in_use
 from zapdb.activation.pinning import Pins
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
@@ -106,7 +106,7 @@ def open(
     """
     files = read_files(migrations, apply, serve_as)
     pins = Pins(pin or {}, None if files.directory is None else files.end)
-    find_models(models, files.serves)
+    find_models(models, files.served_position)
     if read_only and apply == "auto":
         raise UsageError(
             "read_only and apply='auto' cannot be combined",
@@ -129,7 +129,7 @@ def open(
 
         def open_node() -> Database:
             catalog, pending = prepare_tenant(storage, number, files, wait, applied)
-            check_models(models, catalog.chain, files.serves)
+            check_models(models, catalog.chain, files.served_position)
             return _open_as_node(opening, catalog, pending, applied)
 
         return retry(CATALOG, open_node, on=CatalogChanged)
@@ -171,14 +171,20 @@ def _open_as_node(
     `CatalogChanged` then."""
     storage, files = opening.storage, opening.files
     datasets = datasets_in_use(catalog)
-    node = register(storage, files.end, serves=files.serves, pending=pending, datasets=datasets)
+    node = register(
+        storage,
+        files.end,
+        served_position=files.served_position,
+        pending=pending,
+        datasets=datasets,
+    )
     try:
         current = load_checked(storage, catalog.tenant, catalog)
         if (current.chain_state, current.position) != (catalog.chain_state, catalog.position):
             raise changed_while_opening(storage)
         check_pins(storage, current, opening.pins)
         if current.chain_state.rolling_back is None:
-            current = settle_datasets(storage, current, node)
+            current = apply_dataset_policies(storage, current, node)
             sweep_retired(storage)
             if list_rebuilds(current):
                 current = _rebuild_alive(storage, current, node)
@@ -213,7 +219,7 @@ def _open_read_only(opening: _Opening) -> Database:
         storage, find_tenant(connection, opening.tenant).number, files
     )
     check_pins(storage, catalog, opening.pins)
-    check_models(opening.models, catalog.chain, files.serves)
+    check_models(opening.models, catalog.chain, files.served_position)
     return opening.make(None, catalog)
 
 

@@ -31,7 +31,7 @@ Row = tuple[bytes, bytes, bytes]
 Last = tuple[bytes, bytes] | None
 """The full key of the record that was read last, and its own."""
 Fetch = Callable[[Connection, Last, int], tuple[int | None, list[Row]]]
-"""One page behind a row, of at most so many rows, and the activation number."""
+"""One page behind a row, of at most so many rows, and the catalog version."""
 
 
 def read_spans(

@@ -4,7 +4,7 @@ Each page is a snapshot of its own unless all of it runs inside `db.snapshot()` 
 `db.transaction()`.
 
 A plan is made for what this process knows to be active. Whether that is so, the first page tells,
-which comes with the activation number (rule 8): if it is not, all begins again with another plan.
+which comes with the catalog version (rule 8): if it is not, all begins again with another plan.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from zapdb.database.aggregates import add_up, refuse_sum
+from zapdb.database.aggregates import add_up, require_summable
 from zapdb.database.bulk import change_all, remove_all
 from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
 from zapdb.database.dataset_warnings import list_warnings
@@ -218,7 +218,7 @@ class Query:
         """
         table = self._bound.adapter.schema
         found, _ = as_field(table, field)
-        refuse_sum(table.name, found)
+        require_summable(table.name, found)
         return add_up(found, self._values(found))
 
     def page(self, size: int, cursor: str | None = None) -> Page:
@@ -348,7 +348,7 @@ class Query:
     def _look(self) -> None:
         """Learn what is active now, where no page that is read tells it."""
         self._session.read_active(
-            self._bound, lambda c, _: (self._session.read_activation(c), None)
+            self._bound, lambda c, _: (self._session.read_catalog_version(c), None)
         )
 
     def _mark(self, execution: PlanExecution) -> Mark:

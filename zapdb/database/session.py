@@ -5,7 +5,7 @@ A session works in the open transaction that it is bound to, else in that of the
 thread, else in none.
 
 A writing transaction takes the gate, then reads in one statement its node's epoch and the tenant's
-activation number; if that moved, the tenant catalog is loaded again inside the transaction, so that
+catalog version; if that moved, the tenant catalog is loaded again inside the transaction, so that
 what it writes fits what is in force when it commits (rules 7 and 8).
 """
 
@@ -20,7 +20,7 @@ from typing import Self, TypeVar
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinning import NO_PINS, Pins, Violations
-from zapdb.activation.serving import find_served, refuse_behind
+from zapdb.activation.served_schema import find_served_table, require_active
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.settings import Settings
 from zapdb.cluster.level import check_level
@@ -45,17 +45,24 @@ from zapdb.errors import (
 from zapdb.indexes import BoundTable
 from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.records import Record, load_through
-from zapdb.storage import Connection, Explain, MissingTable, Mode, StatementRefused, Storage
+from zapdb.storage import (
+    Connection,
+    Explain,
+    MissingTable,
+    StatementRefused,
+    Storage,
+    TransactionMode,
+)
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.retries import retry
-from zapdb.storage.statements import activation_sql
+from zapdb.storage.statements import catalog_version_sql
 from zapdb.storage.transaction_owners import Caller
 
 T = TypeVar("T")
 
 
 TableRead = Callable[[Connection, BoundTable], tuple[int | None, T]]
-"""A query: the activation number that it saw, or None where none matters, and the answer."""
+"""A query: the catalog version that it saw, or None where none matters, and the answer."""
 
 
 class _LoadedCatalog:
@@ -111,28 +118,28 @@ class Session:
         storage: Storage,
         catalog: TenantCatalog,
         node: Node | None,
-        serves: int | None = None,
+        served_position: int | None = None,
         pins: Pins = NO_PINS,
     ) -> None:
         self.storage = storage
         self.node = node
-        self.serves = serves
+        self.served_position = served_position
         """The position whose shapes the application works with; None for whatever is in force."""
         self.open: OpenTransaction | None = None
         """The transaction that all of it is done in; None where that is found out for each call."""
         self._pins = pins
         self._shared = _Shared(catalog)
         self._local = _Local()
-        self.activation_sql = activation_sql(catalog.tenant)
+        self.catalog_version_sql = catalog_version_sql(catalog.tenant)
         self._token_purger = CommitTokenPurger(storage)
         self._check_sql = self._guard_sql = ""
         self.is_read_only = node is None
         """Whether this process is no node: it looks at the level itself, and writes nothing."""
         if node is not None:
             epoch = f"SELECT epoch FROM zapdb_leases WHERE name = 'node/{node.id}'"
-            self._check_sql = f"SELECT ({self.activation_sql}), ({epoch})"
-            mark = storage.mark
-            self._guard_sql = f"({self.activation_sql}) = {mark} AND ({epoch}) = {mark}"
+            self._check_sql = f"SELECT ({self.catalog_version_sql}), ({epoch})"
+            mark = storage.placeholder
+            self._guard_sql = f"({self.catalog_version_sql}) = {mark} AND ({epoch}) = {mark}"
 
     def bind(self, begun: OpenTransaction) -> Self:
         """The same, working in an open transaction from whatever thread or task."""
@@ -174,7 +181,7 @@ class Session:
     def _guard(self, begun: OpenTransaction, records: Iterator[Record]) -> Iterator[Record]:
         for record in records:
             yield self.belong(record)
-            begun.refuse_ended()
+            begun.require_open()
 
     def belong(self, record: Record) -> Record:
         """A record that was read in an open transaction: its blobs are, too, until that ends."""
@@ -231,7 +238,7 @@ class Session:
 
     def _bind_served(self, name: str) -> BoundTable:
         loaded = self._require_pins(name)
-        descriptor = find_served(loaded.catalog, self.serves, name)
+        descriptor = find_served_table(loaded.catalog, self.served_position, name)
         if loaded.violations:
             return self.bind_numbered(descriptor.schema.number, name)
         return self._open(loaded, descriptor)
@@ -267,7 +274,7 @@ class Session:
         number = descriptor.schema.number
         bound = loaded.tables.get(number)
         if bound is None:
-            bound = BoundTable(self.storage, loaded.catalog, descriptor, self.serves)
+            bound = BoundTable(self.storage, loaded.catalog, descriptor, self.served_position)
             loaded.tables[number] = bound
         return bound
 
@@ -283,17 +290,17 @@ class Session:
         connection = self.storage.connection()
         known = self._shared.loaded.catalog
         if connection.mode is None:
-            with self.storage.transaction(Mode.READ):  # all of it as of one moment
+            with self.storage.transaction(TransactionMode.READ):  # all of it as of one moment
                 loaded = self._load(connection, known)
         else:
             loaded = self._load(connection, known)
         catalog = loaded.catalog
-        if self.is_read_only and self.serves is not None:
-            refuse_behind(catalog, self.serves)
+        if self.is_read_only and self.served_position is not None:
+            require_active(catalog, self.served_position)
         if connection.mode is not None and connection.mode.only_reads:
             connection.pinned[self._shared] = loaded
         with self._shared.lock:
-            if catalog.activation > self._shared.loaded.catalog.activation:
+            if catalog.version > self._shared.loaded.catalog.version:
                 self._pins.log_new(self._shared.loaded.violations, loaded.violations)
                 self._shared.loaded = loaded
 
@@ -301,9 +308,9 @@ class Session:
         catalog = load_tenant_catalog(connection, known.tenant, known)
         return _LoadedCatalog(catalog, self._pins.find_violations(connection, catalog))
 
-    def read_activation(self, connection: Connection) -> int:
-        """The activation number now; 0, which none has, if the tenant is gone."""
-        row = connection.fetch_one(self.activation_sql)
+    def read_catalog_version(self, connection: Connection) -> int:
+        """The catalog version now; 0, which none has, if the tenant is gone."""
+        row = connection.fetch_one(self.catalog_version_sql)
         return 0 if row is None else int(row[0])
 
     def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
@@ -325,7 +332,7 @@ class Session:
             found = self.rebind(bound)
             connection = self.storage.connection()
             try:
-                activation, answer = read(connection, found)
+                version, answer = read(connection, found)
             except MissingTable as error:
                 if connection.mode is None:
                     raise
@@ -334,7 +341,7 @@ class Session:
                     table=found.schema.name,
                     hint="read again in a new snapshot",
                 ) from error
-            if activation is None or activation == found.catalog.activation:
+            if version is None or version == found.catalog.version:
                 return found, answer
             raise changed_while_read(found)
 
@@ -354,8 +361,8 @@ class Session:
         stay behind when the error is caught and the transaction goes on.
         """
         connection = self.storage.connection()
-        self.storage.refuse_write()
-        if connection.mode is Mode.WRITE:
+        self.storage.require_writable()
+        if connection.mode is TransactionMode.WRITE:
             try:
                 if self._shared not in connection.checked:
                     self.check_writer(connection)  # another tenant's session began the transaction
@@ -373,7 +380,9 @@ class Session:
                 yield begun
             return
         try:
-            with self.storage.transaction(Mode.WRITE, exclusive=self._local.exclusive) as begun:
+            with self.storage.transaction(
+                TransactionMode.WRITE, exclusive=self._local.exclusive
+            ) as begun:
                 self.check_writer(begun)
                 yield begun
         except StatementRefused as refused:
@@ -385,7 +394,9 @@ class Session:
         token: CommitToken | None = None
         self._token_purger.run_if_due()
         try:
-            with self.storage.transaction(Mode.WRITE, exclusive=self._local.exclusive) as begun:
+            with self.storage.transaction(
+                TransactionMode.WRITE, exclusive=self._local.exclusive
+            ) as begun:
                 self._require_current(begun, self._explain_refusal)
                 begun.note_begun()
                 with self._recheck_after_error(begun):
@@ -405,7 +416,7 @@ class Session:
         if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
             self.check_writer(connection)
             return
-        known = (catalog.activation, node.lease.epoch)
+        known = (catalog.version, node.lease.epoch)
         connection.require(self._guard_sql, known, partial(StatementRefused, explain))
         connection.checked.add(self._shared)
 
@@ -465,13 +476,13 @@ class Session:
     def job_transaction(self) -> Iterator[Connection]:
         """A transaction of zapdb's own beside those of applications: each statement sees what is
         committed, and nobody is made to repeat anything for it."""
-        with self.storage.transaction(Mode.TASK) as connection:
+        with self.storage.transaction(TransactionMode.JOB) as connection:
             self.check_writer(connection)
             yield connection
 
     def begin(
         self,
-        mode: Mode,
+        mode: TransactionMode,
         *,
         token: bool = False,
         lent: Connection | None = None,
@@ -479,7 +490,7 @@ class Session:
     ) -> OpenTransaction:
         """Begin a transaction or a snapshot that stays open: see `Transactions.begin_open`."""
         if lent is None:
-            self.storage.refuse_use()
+            self.storage.require_open()
         begun = self.storage.begin_open(mode, lent, caller)
         try:
             with begun.use() as connection:
@@ -523,7 +534,7 @@ class Session:
         if token is not None:
             self._token_purger.run_if_due()
 
-    def refuse_inner_token(self, token: bool) -> None:
+    def require_outermost_token(self, token: bool) -> None:
         if token:
             raise UsageError(
                 "a commit token belongs to a whole transaction, and this one is nested",
@@ -539,16 +550,16 @@ class Session:
 
     def _pin(self, connection: Connection) -> None:
         """What is in force as of a snapshot stays so for whoever reads in it."""
-        row = connection.fetch_one(self.activation_sql)
+        row = connection.fetch_one(self.catalog_version_sql)
         loaded = self._shared.loaded
         connection.pinned[self._shared] = loaded
-        if row is None or row[0] != loaded.catalog.activation:
+        if row is None or row[0] != loaded.catalog.version:
             self.reload()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A READ transaction; raises `IncompatibleVersion` where no node would have been told."""
-        with self.storage.transaction(Mode.READ) as connection:
+        with self.storage.transaction(TransactionMode.READ) as connection:
             if self.is_read_only:
                 check_level(connection)
             yield connection
@@ -557,14 +568,14 @@ class Session:
         """What a writing transaction looks at first: whether this process may write, and what is in
         force."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
-        activation, lease = connection.fetch_one(self._check_sql)
+        version, lease = connection.fetch_one(self._check_sql)
         if not lease_is_held(connection, lease, self.node.lease.epoch):
             raise LeaseLost(
                 "this process was evicted",
                 node=self.node.lease.owner,
                 hint="nothing was written; close the database and open it again",
             )
-        if activation != self._shared.loaded.catalog.activation:
+        if version != self._shared.loaded.catalog.version:
             self.reload()
         require_not_rolling_back(self._shared.loaded.catalog)
         connection.checked.add(self._shared)

@@ -100,7 +100,7 @@ class Table:
         except MissingTable:
             row = None
         # Nearly always what is in force is what this process knows.
-        is_current = row is not None and row[1] == bound.catalog.activation
+        is_current = row is not None and row[1] == bound.catalog.version
         if is_current and not self._session.writes_back(bound):
             return bound.adapter.reader.read(encoded, row[0])
         return self._find_in_full(key)
@@ -224,7 +224,7 @@ class Table:
 
     def count(self) -> int:
         _, (count,) = self._read_active(
-            lambda c, t: (self._session.read_activation(c), c.fetch_one(t.records.count_sql))
+            lambda c, t: (self._session.read_catalog_version(c), c.fetch_one(t.records.count_sql))
         )
         return int(count)
 
@@ -294,7 +294,7 @@ class Table:
     def readable_indexes(self) -> tuple[str, ...]:
         """The names of the indexes that queries can read now. Others are being built, or are made
         with other collation or time zone data: queries scan where they would need those."""
-        bound, _ = self._read_active(lambda c, _: (self._session.read_activation(c), None))
+        bound, _ = self._read_active(lambda c, _: (self._session.read_catalog_version(c), None))
         return tuple(index.name for index in bound.adapter.indexes if index.is_readable)
 
     # Writing
@@ -441,7 +441,7 @@ class Table:
     ) -> Write:
         # A stale record's new blobs, those that the conversion makes, are stored with it.
         attachments = bound.make_attachments(key, stored)
-        self._refuse_key_change(bound, key, changes)
+        self._require_same_key(bound, key, changes)
         given = streamed.store(bound, connection, changes)
         changed = bound.adapter.change(key, stored, given, attachments)
         return plan_update(bound, key, stored, changed, attachments)
@@ -557,7 +557,7 @@ class Table:
         missing = bound.adapter.generated_names - values.keys()
         return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
-    def _refuse_key_change(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
+    def _require_same_key(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
         given = [name for name in bound.adapter.key_names if name in changes]
         if not given:
             return

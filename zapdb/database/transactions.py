@@ -23,7 +23,7 @@ from zapdb.database.access import Access
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict, UsageError, ZapdbError
 from zapdb.logs import log_event
-from zapdb.storage import Connection, Mode
+from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.transaction_owners import Caller, note_begun
 from zapdb.storage.transactions import count_conflict
@@ -72,7 +72,7 @@ class Handle(Access):
 
     @property
     def _session(self) -> Session:  # type: ignore[override]  # it goes with the transaction
-        self._open.refuse_ended()
+        self._open.require_open()
         return self._bound
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class Handle(Access):
         Raises `UnknownName`, and `ActivationPending` for a tenant that is behind what is stored:
         open it by `db.for_tenant` before.
         """
-        self._open.refuse_ended()
+        self._open.require_open()
         with self._open.waiting_for_call():
             session = self._for_tenant(name).bind(self._open)
         if self._open.mode.only_reads:
@@ -103,7 +103,7 @@ class Transaction(Handle):
         with tx.savepoint():
             tx.table("items").insert(title="Milk")
         """
-        return Block(self._session, Transaction, Mode.WRITE, self._for_tenant)
+        return Block(self._session, Transaction, TransactionMode.WRITE, self._for_tenant)
 
 
 class Snapshot(Handle):
@@ -134,7 +134,7 @@ class Block(AbstractContextManager[H]):
         self,
         session: Session,
         handle: type[H],
-        mode: Mode,
+        mode: TransactionMode,
         for_tenant: ForTenant,
         *,
         token: bool = False,
@@ -165,7 +165,7 @@ class Block(AbstractContextManager[H]):
         return self._session
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> TransactionMode:
         return self._mode
 
     @property
@@ -200,7 +200,7 @@ class Block(AbstractContextManager[H]):
 
     def begin_inside(self, begun: OpenTransaction) -> OpenTransaction:
         """Begin a savepoint in the transaction; any thread may do it for the one that enters."""
-        begun.refuse_ended()
+        begun.require_open()
         if self._mode.only_reads or begun.mode.only_reads:
             raise UsageError(
                 f"a {begun.name} is already open here",
@@ -208,7 +208,7 @@ class Block(AbstractContextManager[H]):
                 hint="a transaction also reads as of one moment; to write, leave the "
                 "snapshot first",
             )
-        self._session.refuse_inner_token(self._token)
+        self._session.require_outermost_token(self._token)
         with self._session.bind(begun).using(), begun.use() as connection:
             savepoint = self._session.storage.savepoint(connection)
             savepoint.__enter__()
@@ -311,7 +311,7 @@ class Block(AbstractContextManager[H]):
     def _refuse_over(self, begun: OpenTransaction, error: BaseException | None) -> None:
         """It was undone by another block, or its database was closed."""
         if error is None:
-            self._session.storage.refuse_use()
+            self._session.storage.require_open()
             self._refuse(begun, error, f"the {begun.name} was undone before its block was left")
 
     def _refuse(

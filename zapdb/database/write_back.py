@@ -16,7 +16,7 @@ from zapdb.errors import ConcurrencyError, CorruptRecord, StorageError
 from zapdb.indexes import BoundTable
 from zapdb.limits import WRITE_BACK_RECORDS
 from zapdb.records import Attachments, ReadConflict
-from zapdb.storage import Connection, Mode
+from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.archives import archive_rows
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.rewriting import rewrite_records
@@ -59,7 +59,7 @@ def _best_effort() -> AbstractContextManager[None]:
 
 @contextmanager
 def _begin(session: Session, bound: BoundTable) -> Iterator[Connection]:
-    with session.storage.transaction(Mode.ASIDE) as connection:
+    with session.storage.transaction(TransactionMode.NOWAIT) as connection:
         session.check_writer(connection)
         if session.catalog is not bound.catalog:
             raise changed_while_read(bound)
@@ -67,7 +67,7 @@ def _begin(session: Session, bound: BoundTable) -> Iterator[Connection]:
 
 
 def _convert(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> None:
-    records, mark = bound.records, connection.storage.mark
+    records, mark = bound.records, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
     locked = connection.storage.lock_records(
         connection,

@@ -13,7 +13,7 @@ from zapdb.errors import TransactionConflict
 from zapdb.migrations import Chain
 from zapdb.records import Attachments, Conversion
 from zapdb.schema import TableSchema
-from zapdb.storage import ArchiveStatements, Mode, RecordStatements, Storage
+from zapdb.storage import ArchiveStatements, RecordStatements, Storage, TransactionMode
 
 
 def compile_from_newer(
@@ -57,7 +57,7 @@ def _load_now(storage: Storage, known: TenantCatalog) -> TenantCatalog:
     connection = storage.connection()
     if connection.mode is not None:
         return load_tenant_catalog(connection, known.tenant, known)
-    with storage.transaction(Mode.READ) as connection:  # all of it as of one moment
+    with storage.transaction(TransactionMode.READ) as connection:  # all of it as of one moment
         return load_tenant_catalog(connection, known.tenant, known)
 
 

@@ -13,7 +13,7 @@ from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.retired_tables import delete_records
 from zapdb.errors import UsageError
 from zapdb.records import encode_prefix
-from zapdb.storage import Connection, Mode, RecordStatements, Storage
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.archives import count_archives, delete_archives
 
 
@@ -30,7 +30,7 @@ class ArchivedValues:
 def sweep_archives(storage: Storage, tenant: int) -> int:
     """Delete the archived values of fields that are in force again and that no stale record needs;
     returns how many. Safe to interrupt, and beside everything else."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         kept = count_archives(connection, tenant)
         if not kept:
             return 0
@@ -51,14 +51,14 @@ def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bo
     records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
     sql = f"SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
     prefix = encode_prefix(descriptor.layout_revision)
-    sql += f" AND value < {connection.storage.mark} LIMIT 1"
+    sql += f" AND value < {connection.storage.placeholder} LIMIT 1"
     return connection.fetch_one(sql, (prefix,)) is not None
 
 
 def _delete(storage: Storage, tenant: int, fields: list[int]) -> int:
     deleted = 0
     while True:
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             found = delete_archives(connection, tenant, fields)
         deleted += found
         if not found:
@@ -87,7 +87,7 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     A rollback, or restoring, gives records then what is declared for those without an archived
     value. Raises `UsageError` while stale records are left: converting them archives more.
     """
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
         require_not_rolling_back(catalog)
         schema = catalog.chain.schema_at(catalog.position)

@@ -10,7 +10,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.statements import VALUES_PER_STATEMENT, unpack_entry
 
@@ -112,7 +112,7 @@ class RewriteWork(IndexWork):
         ordered, mine = sorted(keys), f"tenant = {self.job.tenant}"
         for start in range(0, len(ordered), VALUES_PER_STATEMENT):
             some = ordered[start : start + VALUES_PER_STATEMENT]
-            marks = ", ".join([self.storage.mark] * len(some))
+            marks = ", ".join([self.storage.placeholder] * len(some))
             rows = self.storage.lock_records(
                 connection,
                 self.records.name,
@@ -144,12 +144,12 @@ def remove_orphans(storage: Storage, work: RewriteWork) -> int:
     assert work.index is not None
     removed = 0
     while True:
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             orphans = work.index.entries.list_orphans(connection, BATCH_RECORDS_MAX)
         if not orphans:
             return removed
         # Nobody writes meanwhile, and inserts one of these records.
-        with storage.transaction(Mode.CHANGE) as connection:
+        with storage.transaction(TransactionMode.DDL) as connection:
             catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
             if catalog is not work.catalog:
                 work = _renew(work, catalog)

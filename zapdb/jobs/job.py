@@ -27,7 +27,7 @@ from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import clear_findings
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
-from zapdb.storage import Connection, EntryStatements, Mode, RecordStatements, Storage
+from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import RANGES
 
@@ -72,7 +72,7 @@ def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None)
     One that was superseded is needed again, after a rollback: it begins anew. So does one that was
     blocked: what blocked it may have been repaired.
     """
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         stored = rows.get(connection, Job, job.id)
         if stored is not None and stored.state not in REPLANNED_STATES:
             return stored
@@ -81,7 +81,7 @@ def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None)
         every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
         slices = records.slice_keys if entries is None else entries.slice_entries
         bounds = [None, *slices(connection, every), None]
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, records=count, created_at=storage.now_us(connection))
         if rows.put_if_absent(connection, job):
             _insert_ranges(connection, job.id, bounds)
@@ -167,7 +167,7 @@ def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None
 
     A given number is claimed whoever holds it: a task that runs twice takes over from its twin.
     """
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         now = storage.now_us(connection)
         row = _choose(connection, job_id, number, now)
         if row is None:
@@ -235,7 +235,7 @@ def record_progress(
 ) -> None:
     """Note a batch in the transaction that did it; raises `LeaseLost` if the fence moved on."""
     counted = counted or BatchCounts()
-    mark = connection.storage.mark
+    mark = connection.storage.placeholder
     expires = connection.storage.now_us(connection) + int(RANGE_LEASE_SECONDS * 1e6)
     touched = connection.run(
         f'UPDATE zapdb_ranges SET resume_after = {mark}, "read" = "read" + {mark},'
@@ -265,7 +265,7 @@ def record_progress(
 
 def give_back(storage: Storage, claimed: Range) -> None:
     """Let others go on with a range at once, where it stands."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         connection.core_execute(
             sa.update(RANGES)
             .where(

@@ -24,7 +24,7 @@ from zapdb.migrations import Chain, Migration
 from zapdb.records import decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import TableSchema
-from zapdb.storage import Connection, Mode, RecordStatements, Storage
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def make_migration_plan(
 ) -> MigrationPlan:
     """The plan of bringing a tenant from the tenant catalog's position to the end of the chain."""
     pending = chain.after(catalog.position)
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         before, after = chain.schema_at(catalog.position), chain.schema_at(chain.end)
         tables = [
             _plan_table(connection, storage, catalog, chain, table, sample)

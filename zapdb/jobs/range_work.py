@@ -39,7 +39,7 @@ from zapdb.limits import (
 from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import Attachments, decode_prefix, encode_prefix
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.pending_changes import append_change
 from zapdb.storage.retries import retry
@@ -72,7 +72,7 @@ class ConvertWork(Work):
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        return f"value < {self.storage.mark}", [encode_prefix(self.job.target)]
+        return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         return self.rewrite(connection, batch, self.bound.reader.convert)
@@ -99,7 +99,7 @@ class RollbackWork(Work):
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        condition, parameters = rollback_condition(self.storage.mark, self.rollback)
+        condition, parameters = rollback_condition(self.storage.placeholder, self.rollback)
         return condition, list(parameters)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
@@ -157,7 +157,7 @@ WORK: dict[str, Callable[[Storage, TenantCatalog, TableDescriptor, Job], Work]] 
 def load_work(storage: Storage, job_id: str) -> Work:
     """The job's work in this process; raises `ExecutorMismatch` where it would do something
     else."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
         job = read_job(connection, job_id)
         catalog = load_tenant_catalog(connection, job.tenant)
@@ -290,7 +290,7 @@ class _RangeRun:
 
     def _run_batch(self, resume_after: bytes | None, skips: bool) -> list[tuple[bytes, bytes]]:
         work = self.work
-        with self.storage.transaction(Mode.TASK) as connection:
+        with self.storage.transaction(TransactionMode.JOB) as connection:
             work = self._current_work(connection)
             started = time.perf_counter()
             rows = work.fetch(
@@ -314,10 +314,10 @@ class _RangeRun:
 
     def _current_work(self, connection: Connection) -> Work:
         """The work under what is in force now; raises `Superseded` if that makes it pointless."""
-        (activation,) = connection.fetch_one(
+        (version,) = connection.fetch_one(
             f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
-        if activation != self.work.catalog.activation:
+        if version != self.work.catalog.version:
             catalog = load_tenant_catalog(connection, self.work.job.tenant, self.work.catalog)
             self.work = _make_work(self.storage, catalog, self.work.job)
         return self.work
@@ -326,7 +326,7 @@ class _RangeRun:
         """Whether the range has to be gone through again; notes that it is done if not."""
 
         def look() -> bool:
-            with self.storage.transaction(Mode.TASK) as connection:
+            with self.storage.transaction(TransactionMode.JOB) as connection:
                 work = self._current_work(connection)
                 if work.condition[1]:
                     condition, parameters = work.range_condition(

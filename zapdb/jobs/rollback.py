@@ -20,7 +20,7 @@ from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.run import JobReport, Runner, plan_table_rollback, run_job, run_locally
 from zapdb.limits import CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -71,7 +71,7 @@ def roll_back_newest(
 
 def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
     """Convert a tenant's records back, or delete those of tables that go."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     reports = []
     for rollback in list_table_rollbacks(catalog):

@@ -46,9 +46,9 @@ from zapdb.limits import BATCH_RECORDS_MAX, CATALOG, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
-from zapdb.storage import Connection, EntryStatements, Mode, RecordStatements, Storage
+from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.retries import retry
-from zapdb.storage.statements import activation_sql
+from zapdb.storage.statements import catalog_version_sql
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -92,7 +92,7 @@ def plan_jobs(
 
 
 def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> list[Job]:
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     if catalog.rolling_back is not None:
         return []
@@ -158,7 +158,7 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
     Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer what is in force:
     some of the jobs may have been planned by a process that knows better.
     """
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         unwanted = [
             job
             for job in list_jobs(connection)
@@ -166,8 +166,8 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
             and job.state in ("planned", "blocked")
             and job.id not in needed
         ]
-        (activation,) = connection.fetch_one(activation_sql(catalog.tenant))
-        if activation != catalog.activation:
+        (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
+        if version != catalog.version:
             raise CatalogChanged(
                 "the schema kept changing while jobs were planned",
                 database=storage.shown_url,
@@ -227,7 +227,7 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
             if ended is None:
                 return None
         if ended is not None:
-            with storage.transaction(Mode.READ) as connection:
+            with storage.transaction(TransactionMode.READ) as connection:
                 progress, seq = read_progress(connection, job.id), read_seq(connection)
             report = JobReport(ended.job, progress, time.perf_counter() - started, seq)
             if ended.ended_here:
@@ -263,7 +263,7 @@ def _log(report: JobReport) -> None:
 
 def _find_ended(storage: Storage, job: Job) -> _EndedJob | None:
     """The job if a twin ended it; otherwise nobody wants it any more, and that is noted."""
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         stored = read_job(connection, job.id, lock=True)
         if stored.state == "planned":
             set_state(connection, stored, "superseded")
@@ -275,7 +275,7 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
     work = load_work(storage, job.id)
     if isinstance(work, RewriteWork):
         _remove_orphans(storage, work)
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         if open_ranges(connection, job.id):
             raise JobError(
                 "a runner stopped before its job was finished",
@@ -285,7 +285,7 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
         complete = _is_complete(storage, work)
         findings = () if complete else _find_duplicates(connection, work, is_last=is_last)
     if not (complete or findings):
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             reopen(connection, job.id)
         return None
     if isinstance(work, IndexWork) and complete:
@@ -299,7 +299,7 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
 
 
 def _end_job(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) -> _EndedJob:
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         stored = read_job(connection, job.id, lock=True)
         if not findings:
             return _EndedJob(
@@ -339,7 +339,7 @@ def _find_duplicates(
 
 def _remove_orphans(storage: Storage, work: RewriteWork) -> None:
     """Finding them takes looking for all records: they are looked for where there must be some."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         if open_ranges(connection, work.job.id) or _is_complete(storage, work):
             return
     remove_orphans(storage, work)
@@ -355,7 +355,8 @@ def _is_complete(storage: Storage, work: Work) -> bool:
         return bool(entries == count)
     if isinstance(work, ConvertWork):
         (stale,) = connection.fetch_one(
-            f"{records.count_sql} AND value < {storage.mark}", (encode_prefix(work.job.target),)
+            f"{records.count_sql} AND value < {storage.placeholder}",
+            (encode_prefix(work.job.target),),
         )
         return not stale
     return True  # a rollback counts for itself, under the gate
@@ -363,7 +364,7 @@ def _is_complete(storage: Storage, work: Work) -> bool:
 
 def _publish(storage: Storage, work: IndexWork) -> None:
     """The counted snapshot is enough: since the build began, every writer keeps the index."""
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
         for descriptor in catalog.tables.values():
             for index in descriptor.indexes:
@@ -419,7 +420,7 @@ def _wait_for_others(
     """Ranges that other live processes hold are theirs; wait until they are done or given up."""
     owner = Owner.here()
     while not throttle.should_stop():
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             if not open_ranges(connection, job.id):
                 return
         work = load_work(storage, job.id)

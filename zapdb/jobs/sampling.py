@@ -27,7 +27,7 @@ from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.record_trace import MemoryBlobs
 from zapdb.migrations.round_trip import PREFIX, RoundTrip
 from zapdb.records import Attachments, decode_prefix
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.values.blob import Blob
 
@@ -67,7 +67,7 @@ def prove_with_records(
     """
     converted = [(migration, set(converted_tables(migration))) for migration in migrations]
     sampled = []
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         for descriptor in catalog.tables.values():
             number = descriptor.schema.number
             touching = [migration for migration, tables in converted if number in tables]

@@ -33,7 +33,7 @@ from zapdb.limits import (
     SWEEP_SLICE_BLOBS,
 )
 from zapdb.records import OwnedBlobs
-from zapdb.storage import BlobStatements, Connection, MissingTable, Mode, Storage
+from zapdb.storage import BlobStatements, Connection, MissingTable, Storage, TransactionMode
 from zapdb.storage.archives import iter_archive, list_archived_fields
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import first_id_at_ms
@@ -107,7 +107,7 @@ def count_blobs(connection: Connection) -> tuple[int, int]:
 
 def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> SweepSlice | None:
     def mark_once() -> SweepSlice | None:
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             return mark_slice(connection, after, before)
 
     # A retired table may be dropped under the walk: it had no records.
@@ -133,7 +133,7 @@ def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
     """Delete blobs in short transactions, in the order given; returns how many were there."""
     table, deleted = BlobStatements(storage), 0
     for start in range(0, len(ids), SWEEP_BATCH_BLOBS):
-        with storage.transaction(Mode.CATALOG) as connection:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
             batch = ids[start : start + SWEEP_BATCH_BLOBS]
             deleted += sum(table.delete(connection, made) for made in batch)
     return deleted

@@ -10,7 +10,7 @@ from typing import Final
 from zapdb.catalog.kinds import Job
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.limits import BATCH_RECORDS_MAX
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 STEP_SECONDS: Final = 0.1
 """How often one that waits looks whether it should stop."""
@@ -40,7 +40,7 @@ class Throttle:
         """As the settings say when the job begins."""
         if job.kind == "roll_back":  # application writes wait for it
             return cls(None, should_stop)
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             settings = read_settings(connection, job.tenant)
         return cls(settings.number("job_records_per_second", job.table), should_stop)
 

@@ -17,7 +17,7 @@ from zapdb.indexes import BoundTable, make_reader, violations
 from zapdb.jobs.findings import add_findings, read_findings
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Record
-from zapdb.storage import Connection, Mode, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 
 class ValidateWork(Work):
@@ -83,7 +83,7 @@ def find_violations(
 
 def publish_validated(storage: Storage, work: ValidateWork) -> tuple[ConstraintFinding, ...]:
     """Mark what no record violates, once all ranges are done; returns the findings on the rest."""
-    with storage.transaction(Mode.CHANGE) as connection:
+    with storage.transaction(TransactionMode.DDL) as connection:
         findings = read_findings(connection, work.job.id)
         violated = {finding.what for finding in findings}
         catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)

@@ -26,7 +26,7 @@ from zapdb.jobs.sweep import count_blobs
 from zapdb.jobs.validation import find_violations
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.records import OwnedBlobs, Record, decode_prefix
-from zapdb.storage import BlobStatements, Connection, Mode, Storage
+from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 
 
@@ -68,7 +68,7 @@ class _Problems:
 
 def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
         for migration in catalog.chain.migrations:
             migration.check()
@@ -105,7 +105,7 @@ def _report_log(number: int, log: list[RevisionEntry], problems: _Problems) -> T
 
 def verify_blobs(storage: Storage) -> BlobsReport:
     """Count the blobs of all tenants; raises `CorruptRecord` where a record can't be read."""
-    with storage.transaction(Mode.READ) as connection:
+    with storage.transaction(TransactionMode.READ) as connection:
         return BlobsReport(*count_blobs(connection))
 
 
@@ -142,7 +142,7 @@ def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems
     readable = [index for index in bound.indexes if index.is_readable]
     demands = bool(bound.checks or bound.references)
     records, after = 0, b""
-    mark = connection.storage.mark
+    mark = connection.storage.placeholder
     while True:
         page = connection.fetch_all(bound.records.page_sql, (after, PAGE_RECORDS_MAX))
         if not page:

@@ -41,7 +41,7 @@ class Work(ABC):
 
     def range_condition(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:
         """Which records are to be worked on of a range above `lower`, up to `upper`."""
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         condition, parameters = self.condition
         condition, parameters = f"tenant = {self.job.tenant} AND {condition}", [*parameters]
         for operator, bound in ((">", lower), ("<=", upper)):

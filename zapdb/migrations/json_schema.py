@@ -74,7 +74,7 @@ class _Schemas:
         self.definitions: dict[str, dict[str, Any]] = {}
         self.names: dict[type, str] = {}
 
-    def add(self, kind: type, name: str, says: str) -> None:
+    def add(self, kind: type, name: str, description: str) -> None:
         assert name not in self.definitions, f"two dataclasses are called {name}"
         self.names[kind] = name
         self.definitions[name] = {}  # before its keys: a definition may hold itself
@@ -88,7 +88,9 @@ class _Schemas:
         if takes_scalar(kind):
             mapping = {"anyOf": [_refer_to("name"), mapping]}
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
-        self.definitions[name] = _leave_out_empty({"title": words, "description": says, **mapping})
+        self.definitions[name] = _leave_out_empty(
+            {"title": words, "description": description, **mapping}
+        )
 
     def _describe_key(self, key: Key) -> dict[str, Any]:
         described = self.describe(key.kind)
@@ -129,12 +131,12 @@ class _Schemas:
         return _refer_to(self.names[kind])
 
     def describe_top(self, key: str) -> dict[str, Any]:
-        described, says = TOP[key]
+        described, description = TOP[key]
         if key == "summary":
             described = LINE
         if not isinstance(described, dict):
             described = self.describe(described)
-        return {"description": says, **described}
+        return {"description": description, **described}
 
 
 def _operation() -> dict[str, Any]:

@@ -49,7 +49,7 @@ class LintRule:
     code: str
     level: Severity
     title: str
-    says: str
+    description: str
     fix: str
 
     @property

@@ -67,12 +67,12 @@ def resolve(parsed: ParsedMigration, before: Schema, numbers: NumberAllocator) -
         None if implies_waiting(parsed.changes) else parsed.activation,
         parsed.version,
     )
-    _refuse_round_trips(migration, parsed, collector)
+    _require_lasting_changes(migration, parsed, collector)
     collector.raise_violations()
     return migration
 
 
-def _refuse_round_trips(
+def _require_lasting_changes(
     migration: Migration, parsed: ParsedMigration, collector: ViolationCollector
 ) -> None:
     """A table that changes there and back has the shape that it had: nothing would tell records

@@ -43,7 +43,7 @@ def squash(chain: Chain, to: int) -> Migration:
 
     Raises `UsageError` where a later migration restores what one of them archived.
     """
-    _refuse_restored(chain, to)
+    _require_nothing_restored(chain, to)
     schema = chain.schema_at(to)
     changes: tuple[Operation, ...] = tuple(CreateType.describe(kind) for kind in _in_order(schema))
     planned = _plan_tables(schema)
@@ -83,7 +83,7 @@ def to_document(migration: Migration) -> str:
     )
 
 
-def _refuse_restored(chain: Chain, to: int) -> None:
+def _require_nothing_restored(chain: Chain, to: int) -> None:
     for migration in chain.after(to):
         for operation in migration.changes:
             if isinstance(operation, RestoreField | RestoreTable) and operation.archived_by <= to:

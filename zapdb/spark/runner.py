@@ -14,7 +14,7 @@ from zapdb.jobs.range_work import Superseded
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
-from zapdb.storage import Mode, Storage
+from zapdb.storage import Storage, TransactionMode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def run_on_spark(
     spark = start_session(master)
     check_session(spark, storage)
     for _ in range(ROUNDS_MAX):
-        with storage.transaction(Mode.READ) as connection:
+        with storage.transaction(TransactionMode.READ) as connection:
             numbers = open_ranges(connection, job.id)
         if not numbers:
             return

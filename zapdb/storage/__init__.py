@@ -16,11 +16,11 @@ from zapdb.storage.driver_errors import (
     Refusal,
     StatementRefused,
 )
-from zapdb.storage.modes import Mode
 from zapdb.storage.private_file import PrivateFile, is_in_memory
 from zapdb.storage.sqlite import SQLite
 from zapdb.storage.statements import EntryStatements, RecordStatements
 from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
+from zapdb.storage.transaction_modes import TransactionMode
 
 __all__ = [
     "STORAGE_VERSION",
@@ -31,11 +31,11 @@ __all__ = [
     "EntryStatements",
     "Explain",
     "MissingTable",
-    "Mode",
     "RecordStatements",
     "Refusal",
     "StatementRefused",
     "Storage",
+    "TransactionMode",
     "connect",
     "ensure_storage",
     "read_storage_version",

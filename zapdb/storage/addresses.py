@@ -50,7 +50,7 @@ def read_address(address: str | URL) -> URL:
     known = None if not isinstance(text, str) or _UNPRINTABLE.search(text) else _parse(text)
     if known is None:
         raise UsageError("this is not a database address", hint=f"give {SCHEMES}")
-    _refuse_misread(*known)
+    _require_read_as_written(*known)
     return known[0]
 
 
@@ -183,7 +183,7 @@ def _parse(text: str) -> tuple[URL, re.Match[str]] | None:
     return url, parts
 
 
-def _refuse_misread(url: URL, parts: re.Match[str]) -> None:
+def _require_read_as_written(url: URL, parts: re.Match[str]) -> None:
     """Refuse an address in which something stands at a wrong place."""
     if url.drivername.startswith("sqlite"):
         if any((url.username, url.password, url.host, url.port)):

@@ -30,7 +30,7 @@ class ArchiveStatements:
     def __init__(self, records: RecordStatements, fields: Collection[int]) -> None:
         self.fields = tuple(sorted(fields))
         self._records = records
-        mark = records.storage.mark
+        mark = records.storage.placeholder
         # No field has the number 0, and a list of none is not for PostgreSQL.
         tenant, numbers = records.tenant, ", ".join(map(str, map(int, self.fields or (0,))))
         mine = f"tenant = {tenant} AND field IN ({numbers})"
@@ -82,7 +82,7 @@ class ArchiveStatements:
     ) -> dict[bytes, dict[int, bytes]]:
         """What is kept beside several records, by key and field number."""
         found: dict[bytes, dict[int, bytes]] = {}
-        mark = self._records.storage.mark
+        mark = self._records.storage.placeholder
         for start in range(0, len(keys) if self.fields else 0, KEYS_PER_STATEMENT):
             some = keys[start : start + KEYS_PER_STATEMENT]
             marks = ", ".join([mark] * len(some))
@@ -135,7 +135,7 @@ def delete_archives(
         f"SELECT field, key FROM zapdb_archives WHERE tenant = {int(tenant)}"
         f" AND field IN ({numbers}) LIMIT {int(limit)}"
     )
-    mark = connection.storage.mark
+    mark = connection.storage.placeholder
     connection.run_many(
         f"DELETE FROM zapdb_archives WHERE tenant = {int(tenant)}"
         f" AND field = {mark} AND key = {mark}",
@@ -165,7 +165,7 @@ def iter_archive(
     connection: Connection, tenant: int, field: int, size_bytes_min: int
 ) -> Iterator[list[bytes]]:
     """The encodings of one field's values that have so many bytes, page by page."""
-    mark, after = connection.storage.mark, b""
+    mark, after = connection.storage.placeholder, b""
     sql = (
         f"SELECT key, value FROM zapdb_archives WHERE tenant = {int(tenant)}"
         f" AND field = {int(field)} AND length(value) >= {int(size_bytes_min)} AND key > {mark}"

@@ -1,7 +1,7 @@
 """What a storage engine provides, beneath transactions and connections: its statements.
 
 Most of what differs between SQLite and PostgreSQL is said here by abstract methods. The hot path's
-own statements are made where tables are (`physical`), for either `mark`.
+own statements are made where tables are (`statements`), for either `placeholder`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Storage(Transactions):
     """A database as zapdb uses it; safe to share between threads."""
 
     dialect: ClassVar[str]
-    mark: ClassVar[str]
+    placeholder: ClassVar[str]
     """The driver's placeholder of a bound parameter."""
     clock_sql: ClassVar[str]
     secret_options: Mapping[str, Any] = MappingProxyType({})

@@ -27,7 +27,7 @@ class BlobStatements:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        mark = storage.mark
+        mark = storage.placeholder
         self._insert_sql = (
             "INSERT INTO zapdb_blobs (id, chunk, checksum, data)"
             f" VALUES ({mark}, {mark}, {mark}, {mark})"
@@ -84,7 +84,7 @@ class BlobStatements:
         self, connection: Connection, after: bytes, before: bytes | None, limit: int
     ) -> list[bytes]:
         """The next blobs' ids behind one, in order; those below `before` if it is given."""
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         condition, parameters = f"id > {mark}", [after]
         if before is not None:
             condition += f" AND id < {mark}"

@@ -171,7 +171,7 @@ class ChangeLog:
         )
         return Bookmark.parse(found[0][0]) if found else START
 
-    def refuse_pruned(self, fetch: Fetch, place: Bookmark) -> None:
+    def require_unpruned(self, fetch: Fetch, place: Bookmark) -> None:
         """Raises `ChangesPruned` where something behind a place was pruned."""
         beginning = self.read_beginning(fetch)
         if place < beginning:
@@ -211,7 +211,7 @@ class ChangeLog:
         return self._any_since(connection, NOTHING if row is None else LogSnapshot.parse(row[0]))
 
     def add_stamp(self, connection: Connection) -> None:
-        """Give what became visible since the last one a stamp, inside a TASK transaction.
+        """Give what became visible since the last one a stamp, inside a JOB transaction.
 
         Where another process does so at the same moment, that one's holds. What is looked at last
         is the number of the next one: so its snapshot is younger than that of the one before.
@@ -234,7 +234,7 @@ class ChangeLog:
             )
         if not self._any_since(connection, before):
             return
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         connection.run(
             f"INSERT INTO zapdb_stamps (tenant, number, snapshot, stamped_at)"
             f" VALUES ({self.tenant}, {mark}, {mark}, {mark})",
@@ -257,10 +257,10 @@ class ChangeLog:
         """
         place = since
         for page in self._read_pages(fetch, since, until):
-            self.refuse_pruned(fetch, place)  # after the page was read: it is whole
+            self.require_unpruned(fetch, place)  # after the page was read: it is whole
             yield from page
             place = page[-1].bookmark if page else place
-        self.refuse_pruned(fetch, place)
+        self.require_unpruned(fetch, place)
 
     def _read_pages(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[list[ChangeRow]]:
         transactions, some = self._list_transactions(fetch, since, until), CHUNK_FIRST
@@ -328,7 +328,7 @@ class ChangeLog:
         self, fetch: Fetch, transactions: Sequence[LoggedTransaction], since: Bookmark
     ) -> list[ChangeRow] | None:
         """The rows of some transactions; None if they are too many for one page."""
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         marks = ", ".join([mark] * len(transactions))
         numbers = [made.number for made in transactions]
         rows = fetch(
@@ -351,7 +351,7 @@ class ChangeLog:
     def _read_large(
         self, fetch: Fetch, transaction: LoggedTransaction, since: Bookmark
     ) -> Iterator[list[ChangeRow]]:
-        mark, place = self.storage.mark, (-1, b"")
+        mark, place = self.storage.placeholder, (-1, b"")
         if (transaction.stamp, transaction.commit_order) == (
             since.stamp,
             since.commit_order,
@@ -370,7 +370,7 @@ class ChangeLog:
 
     def measure_lag(self, connection: Connection, since: Bookmark) -> Lag:
         """What is behind a bookmark, with a stamp or without."""
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         here = f"t.commit_order > {mark} OR (t.commit_order = {mark}"
         here += f" AND (c.table_number, c.key) > ({mark}, {mark}))"
         place: list[Any] = [since.commit_order, since.commit_order, since.table, since.key]

@@ -46,7 +46,7 @@ class ChangeLogPruning:
     def __init__(self, log: ChangeLog) -> None:
         self.log = log
         self._mine = f"tenant = {log.tenant}"
-        self._mark = log.storage.mark
+        self._mark = log.storage.placeholder
 
     # How far
 
@@ -167,7 +167,7 @@ class ChangeLogPruning:
 
     def delete_some(self, connection: Connection, after: int) -> Batch:
         """Delete some of what lies before the beginning, of transactions with higher numbers than
-        `after`; inside a TASK transaction."""
+        `after`; inside a JOB transaction."""
         if not self.log.is_numbered:  # whoever prunes, too, takes turns, and counts right
             connection.run(
                 f"SELECT 1 FROM zapdb_followers WHERE {self._mine} AND name = '{BEGINNING}'"

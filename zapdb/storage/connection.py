@@ -18,8 +18,8 @@ from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.storage.cells import check_rows
 from zapdb.storage.driver_errors import DuplicateKey, Refusal, StatementRefused, connection_lost
-from zapdb.storage.interruption import Refusing, refuse_interrupted
-from zapdb.storage.modes import Mode
+from zapdb.storage.interruption import Refusing, raise_interrupted
+from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
     from zapdb.storage.base import Storage
@@ -56,9 +56,9 @@ class Connection:
         """Whether statements on it were cancelled, and are refused: it is used by nobody again."""
         self.is_abandoned = False
         """Whether its thread ended inside a transaction, which was undone."""
-        self.is_doomed = False
+        self.is_rollback_only = False
         """Whether a part of its transaction could not be undone, so that all of it must be."""
-        self.mode: Mode | None = None
+        self.mode: TransactionMode | None = None
         self.is_refused = False
         """Whether a statement of the last pipeline was refused: nothing behind it was done."""
         self.uses = 0
@@ -89,7 +89,7 @@ class Connection:
     def interrupt(self) -> None:
         """Run no statement any more: its call was interrupted."""
         self.is_interrupted = True
-        self._executor = Refusing(refuse_interrupted)
+        self._executor = Refusing(raise_interrupted)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -97,15 +97,15 @@ class Connection:
         self.uses += 1
         try:
             if self.is_closing:
-                self.storage.refuse_use()
+                self.storage.require_open()
             yield
         finally:
             self.uses -= 1
 
-    def refuse_statements(self) -> None:
+    def close_for_statements(self) -> None:
         """Begin none any more, since the database is closed. Those under way are told by `uses`."""
         self.is_closing = True
-        self._executor = Refusing(self.storage.refuse_use)
+        self._executor = Refusing(self.storage.require_open)
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row of a statement of the hot path, or None."""
@@ -209,23 +209,23 @@ class Connection:
 
     def begin_savepoint(self) -> object:
         """Begin a savepoint; returns what it is undone by."""
-        self._run_or_doom("SAVEPOINT zapdb")
+        self._run_or_abort("SAVEPOINT zapdb")
         return None
 
     def release_savepoint(self) -> None:
-        self._run_or_doom("RELEASE SAVEPOINT zapdb")
+        self._run_or_abort("RELEASE SAVEPOINT zapdb")
 
     def undo_savepoint(self, mark: object) -> None:
         """Undo what was done since a savepoint was begun, and end it."""
-        if not self.is_doomed:
-            self._run_or_doom("ROLLBACK TO SAVEPOINT zapdb")
-            self._run_or_doom("RELEASE SAVEPOINT zapdb")
+        if not self.is_rollback_only:
+            self._run_or_abort("ROLLBACK TO SAVEPOINT zapdb")
+            self._run_or_abort("RELEASE SAVEPOINT zapdb")
 
-    def _run_or_doom(self, sql: str) -> None:
+    def _run_or_abort(self, sql: str) -> None:
         try:
             self.run(sql)
         except BaseException:
-            self.is_doomed = True
+            self.is_rollback_only = True
             raise
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:

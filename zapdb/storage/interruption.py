@@ -122,7 +122,7 @@ class Refusing:
         raise CallInterrupted
 
 
-def refuse_interrupted() -> NoReturn:
+def raise_interrupted() -> NoReturn:
     """What is raised for statements of a call that was interrupted."""
     raise CallInterrupted
 

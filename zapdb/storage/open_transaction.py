@@ -20,7 +20,7 @@ from zapdb.storage.transaction_owners import Caller, current_owner, find_begun
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
-    from zapdb.storage.modes import Mode
+    from zapdb.storage.transaction_modes import TransactionMode
     from zapdb.storage.transactions import Transactions
 
 ONE_AT_A_TIME_HINT: Final = (
@@ -40,7 +40,7 @@ class OpenTransaction:
     """A transaction or snapshot that was begun, and who began it."""
 
     def __init__(
-        self, storage: Transactions, connection: Connection, mode: Mode, caller: Caller
+        self, storage: Transactions, connection: Connection, mode: TransactionMode, caller: Caller
     ) -> None:
         self.storage = storage
         self.connection = connection
@@ -105,7 +105,7 @@ class OpenTransaction:
         if local.active is self and not self.is_ended:
             yield self.connection
             return
-        self.refuse_ended()
+        self.require_open()
         if not self._in_use.acquire(blocking=False):
             raise UsageError(
                 f"another thread is using the {self.name}",
@@ -114,7 +114,7 @@ class OpenTransaction:
             )
         previous, local.active = local.active, self
         try:
-            self.refuse_ended()
+            self.require_open()
             with self.storage.refusing_deadlock(self.connection):
                 yield self.connection
         finally:
@@ -153,9 +153,9 @@ class OpenTransaction:
         """Whether nobody uses it any more, and the caller may end it."""
         return self._in_use.acquire(blocking=False)
 
-    def refuse_ended(self) -> None:
+    def require_open(self) -> None:
         """Raises `UsageError` where it has ended, or where its database was closed."""
-        self.storage.refuse_use()
+        self.storage.require_open()
         if self.is_ended:
             raise UsageError(
                 f"the {self.name} has ended",
@@ -164,11 +164,11 @@ class OpenTransaction:
                 "block, or use the database again",
             )
 
-    def refuse_heir(self) -> None:
+    def require_owner(self) -> None:
         """Raises `UsageError` unless the calling task or thread is the one that began it."""
         if self.is_mine:
             return
-        self.storage.refuse_use()
+        self.storage.require_open()
         raise UsageError(
             f"this task or thread inherited an open {self.name} that it did not begin",
             begun_at=self.place,

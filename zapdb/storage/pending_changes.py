@@ -196,7 +196,7 @@ class PendingChanges:
         except DuplicateKey as error:
             raise _moved_here(connection) from error
         if made.events:
-            mark = connection.storage.mark
+            mark = connection.storage.placeholder
             connection.run_many(
                 f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES ({mark},"
                 f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark})",
@@ -287,7 +287,7 @@ def append_change(
 
 
 def append_event(connection: Connection, principal: str, event: Event) -> None:
-    """Inside a CHANGE transaction: note what happened to a schema."""
+    """Inside a DDL transaction: note what happened to a schema."""
     if connection.pending is None:
         connection.pending = PendingChanges(principal)
     connection.pending.add_event(event)
@@ -300,7 +300,7 @@ def iter_changes(
     connection: Connection, size_bytes_min: int
 ) -> Iterator[list[tuple[int, int, bytes]]]:
     """Tenant, table and bytes of every record in the log that has so many bytes, page by page."""
-    mark = connection.storage.mark
+    mark = connection.storage.placeholder
     names = "tenant, transaction_number, table_number, key"
     sql = (
         f"SELECT {names}, before, after FROM zapdb_changes WHERE event IS NULL"
@@ -321,7 +321,7 @@ def iter_changes(
 
 def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple[bytes, int]]:
     """How many changes of a table have each revision, before or after, by its encoded prefix."""
-    mark, of = connection.storage.mark, "FROM zapdb_changes"
+    mark, of = connection.storage.placeholder, "FROM zapdb_changes"
     mine = f"tenant = {int(tenant)} AND table_number = {int(table)}"
     # Tenants' events have no table, and those about switching no revision.
     sides = " UNION ALL ".join(

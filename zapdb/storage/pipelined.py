@@ -20,8 +20,8 @@ from zapdb.limits import PIPELINE_SIZE_BYTES_MAX, PIPELINE_STATEMENTS_MAX
 from zapdb.storage.connection import Connection, Rows
 from zapdb.storage.driver_errors import DuplicateKey, Refusal, connection_lost
 from zapdb.storage.interruption import Refusing
-from zapdb.storage.modes import Mode
 from zapdb.storage.pipeline import Answer, Outcome, Pipeline, Statement
+from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
     from zapdb.storage.base import Storage
@@ -81,7 +81,7 @@ class PipelinedConnection(Connection):
 
     @property
     def is_pipelined(self) -> bool:
-        return self.mode is Mode.WRITE
+        return self.mode is TransactionMode.WRITE
 
     @property
     def is_unbegun(self) -> bool:
@@ -188,7 +188,7 @@ class PipelinedConnection(Connection):
                 del self.waiting[at:]
                 return
         self._forget()
-        if self.is_doomed or self._has_failed_to_begin:
+        if self.is_rollback_only or self._has_failed_to_begin:
             return
         self._wait(Statement("ROLLBACK TO SAVEPOINT zapdb", dooms=True))
         self._wait(Statement("RELEASE SAVEPOINT zapdb", dooms=True))
@@ -239,7 +239,7 @@ class PipelinedConnection(Connection):
             self._has_failed_to_begin = statements[0].begins
             # Nobody knows where a savepoint stands, and after Ctrl-C not even that.
             is_known = isinstance(error, Exception) and not any(s.dooms for s in statements)
-            self.is_doomed = self.is_doomed or not is_known
+            self.is_rollback_only = self.is_rollback_only or not is_known
             raise
         finally:
             self.uses -= 1
@@ -258,7 +258,9 @@ class PipelinedConnection(Connection):
         is_refusal = isinstance(meaning, DuplicateKey) or isinstance(
             error, psycopg.errors.DivisionByZero
         )
-        self.is_doomed = self.is_doomed or statement.dooms or (statement.begins and not is_refusal)
+        self.is_rollback_only = (
+            self.is_rollback_only or statement.dooms or (statement.begins and not is_refusal)
+        )
         if statement.refused is not None and is_refusal:
             return statement.refused()
         meaning.__cause__ = error

@@ -118,7 +118,7 @@ class ConnectionPool(ABC):
         """Whether this process was forked from the one that opened the database."""
         return self._abandoned is not None
 
-    def refuse_use(self) -> None:
+    def require_open(self) -> None:
         """Raises `UsageError` where the database is closed, or another process opened it."""
         if self.is_inherited:
             raise UsageError(
@@ -148,8 +148,8 @@ class ConnectionPool(ABC):
             return active
         found = find_begun(self)
         if found is not None:
-            self.refuse_use()
-            found.refuse_heir()
+            self.require_open()
+            found.require_owner()
         return found
 
     def connection(self) -> Connection:
@@ -168,7 +168,7 @@ class ConnectionPool(ABC):
         """The connection that this thread keeps."""
         known = self.local.connection
         if known is None or known.core.closed or self.is_gone:
-            self.refuse_use()
+            self.require_open()
         if known is None or known.core.closed:
             self.reap_connections()
             known = self._connect()
@@ -227,7 +227,7 @@ class ConnectionPool(ABC):
 
         Raises `ConnectionsBusy` where none is given back in time, naming those that have them.
         """
-        self.refuse_use()
+        self.require_open()
         self.reap_connections()
         if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.reap_connections):
             raise self.connections_busy()
@@ -257,7 +257,7 @@ class ConnectionPool(ABC):
             raise
 
     def _connect_lent(self) -> Connection:
-        self.refuse_use()
+        self.require_open()
         connection = self._find_idle() or self._connect()
         connection.keeper = None
         connection.has_place = True
@@ -431,7 +431,7 @@ class ConnectionPool(ABC):
             connections = [*self._connections.values(), *self._open]
             self._connections = {}
         for connection in connections:
-            connection.refuse_statements()
+            connection.close_for_statements()
         for connection in connections:
             if self._wait_until_unused(connection):
                 connection.core.close()

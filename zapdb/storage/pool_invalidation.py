@@ -23,7 +23,7 @@ class PoolInvalidation:
     def __init__(self, engine: sqlalchemy.Engine) -> None:
         self._count = 0
         sqlalchemy.event.listen(engine, "connect", self._mark)
-        sqlalchemy.event.listen(engine, "checkout", self._refuse_older)
+        sqlalchemy.event.listen(engine, "checkout", self._require_current)
 
     def connected_after(self, core: sqlalchemy.Connection) -> int:
         """The losses before a connection was made, which has just left the pool."""
@@ -41,6 +41,6 @@ class PoolInvalidation:
     def _mark(self, _driver: object, record: Any) -> None:
         record.info[_CONNECTED_AFTER] = self._count
 
-    def _refuse_older(self, _driver: object, record: Any, _handed_out: object) -> None:
+    def _require_current(self, _driver: object, record: Any, _handed_out: object) -> None:
         if record.info[_CONNECTED_AFTER] < self._count:
             raise sqlalchemy.exc.DisconnectionError  # the pool makes another one

@@ -48,10 +48,10 @@ from zapdb.storage.driver_errors import (
 )
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
-from zapdb.storage.modes import Mode
 from zapdb.storage.pipelined import PipelinedConnection
 from zapdb.storage.pool import OPENED
 from zapdb.storage.retries import retry
+from zapdb.storage.transaction_modes import TransactionMode
 
 try:
     import psycopg
@@ -62,13 +62,13 @@ except ImportError as missing:
 logger = logging.getLogger("zapdb.gate")
 
 BEGIN = {
-    Mode.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-    Mode.SERIAL: "BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE",
-    Mode.WRITE: "BEGIN ISOLATION LEVEL SERIALIZABLE",
-    Mode.ASIDE: "BEGIN ISOLATION LEVEL READ COMMITTED",
-    Mode.TASK: "BEGIN ISOLATION LEVEL READ COMMITTED",
-    Mode.CHANGE: "BEGIN ISOLATION LEVEL READ COMMITTED",
-    Mode.CATALOG: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    TransactionMode.READ: "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+    TransactionMode.SERIAL: "BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE",
+    TransactionMode.WRITE: "BEGIN ISOLATION LEVEL SERIALIZABLE",
+    TransactionMode.NOWAIT: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    TransactionMode.JOB: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    TransactionMode.DDL: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    TransactionMode.CATALOG: "BEGIN ISOLATION LEVEL READ COMMITTED",
 }
 PLANNING = ("SET enable_bitmapscan = off", "SET jit = off")
 """What is read of many records is a range of a primary key, in its order, a page at a time. While
@@ -98,7 +98,7 @@ STORAGE_VERSION_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
 
 class PostgreSQL(Storage):
     dialect = "postgresql"
-    mark = "%s"
+    placeholder = "%s"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
     def __init__(
@@ -182,22 +182,26 @@ class PostgreSQL(Storage):
             hint="use PostgreSQL 13 or later, not a compatible server",
         )
 
-    def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
+    def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:
         driver = connection.driver
-        if mode is Mode.WRITE and not exclusive and isinstance(connection, PipelinedConnection):
+        if (
+            mode is TransactionMode.WRITE
+            and not exclusive
+            and isinstance(connection, PipelinedConnection)
+        ):
             self._begin_waiting(connection)
             return
-        if mode is Mode.CHANGE:
+        if mode is TransactionMode.DDL:
             # Short attempts: while one waits, new writers wait behind it.
             retry(GATE, partial(self._take_gate_exclusively, connection), on=GateTimeout)
             return
-        if mode is Mode.SERIAL:
+        if mode is TransactionMode.SERIAL:
             self._begin_serial(driver)
             return
         statements = [BEGIN[mode]]
-        if mode is Mode.ASIDE:
+        if mode is TransactionMode.NOWAIT:
             statements.append(f"SET LOCAL lock_timeout = {WRITE_BACK_LOCK_TIMEOUT_MS}")
-        if mode is Mode.CATALOG or exclusive:  # it keeps others from going on
+        if mode is TransactionMode.CATALOG or exclusive:  # it keeps others from going on
             idle_ms = int(CATALOG_IDLE_SECONDS * 1000)
             statements.append(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
         if exclusive:
@@ -206,7 +210,7 @@ class PostgreSQL(Storage):
                 GATE_EXCLUSIVE,
                 "SET LOCAL lock_timeout = 0",
             ]
-        elif mode in (Mode.WRITE, Mode.ASIDE, Mode.TASK):
+        elif mode in (TransactionMode.WRITE, TransactionMode.NOWAIT, TransactionMode.JOB):
             statements.append(GATE_SHARED)
         driver.execute("; ".join(statements))  # one way to the server and back
 
@@ -214,7 +218,7 @@ class PostgreSQL(Storage):
         """The snapshot is taken by the first query, which waits for a moment that is safe."""
         limit = f"SET LOCAL statement_timeout = '{SERIAL_WAIT_SECONDS}s'"
         try:
-            driver.execute(f"{BEGIN[Mode.SERIAL]}; {limit}")
+            driver.execute(f"{BEGIN[TransactionMode.SERIAL]}; {limit}")
             driver.execute("SELECT 1")
             driver.execute("SET LOCAL statement_timeout TO DEFAULT")
         except driver_errors.QueryCanceled as error:
@@ -228,7 +232,7 @@ class PostgreSQL(Storage):
     def _take_gate_exclusively(self, connection: Connection) -> None:
         """One attempt. Raises `GateTimeout` naming who holds it; those that are gone are ended."""
         driver = connection.driver
-        driver.execute(BEGIN[Mode.CHANGE])
+        driver.execute(BEGIN[TransactionMode.DDL])
         try:
             driver.execute(f"SET LOCAL lock_timeout = {GATE_LOCK_TIMEOUT_MS}")
             driver.execute(GATE_EXCLUSIVE)
@@ -336,7 +340,7 @@ class PostgreSQL(Storage):
             raise failure
 
     def commit(self, connection: Connection) -> None:
-        self._refuse_ended(connection.driver)
+        self._require_alive(connection.driver)
         if isinstance(connection, PipelinedConnection) and connection.is_pipelined:
             connection.commit()
             return
@@ -356,7 +360,7 @@ class PostgreSQL(Storage):
             connection.driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         )
 
-    def _refuse_ended(self, driver: Any) -> None:
+    def _require_alive(self, driver: Any) -> None:
         """Before COMMIT is sent: where the session has ended, nothing was written, for certain."""
         farewell = _read_farewell(driver)
         if farewell is not None:
@@ -369,7 +373,7 @@ class PostgreSQL(Storage):
         if farewell is not None:
             driver.close()
             raise psycopg.OperationalError(farewell)
-        connection.begin(BEGIN[Mode.WRITE], GATE_SHARED)
+        connection.begin(BEGIN[TransactionMode.WRITE], GATE_SHARED)
 
     def translate(self, error: BaseException) -> Exception:
         match error:

@@ -30,7 +30,7 @@ class Savepoint(AbstractContextManager[None]):
     def __enter__(self) -> None:
         connection = self._connection
         # Where the database ended the transaction, this would begin another.
-        self._storage.refuse_doomed(connection)
+        self._storage.require_committable(connection)
         self._pending = connection.pending
         self._mark = connection.begin_savepoint()
         if self._pending is not None:
@@ -46,7 +46,7 @@ class Savepoint(AbstractContextManager[None]):
             self._undo()
             return
         try:
-            self._storage.refuse_use()
+            self._storage.require_open()
             self._connection.release_savepoint()
         except BaseException:
             self._undo()

@@ -58,9 +58,9 @@ from zapdb.storage.fair_lock import FairLocks, FairSemaphore
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
-from zapdb.storage.modes import Mode
 from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
+from zapdb.storage.transaction_modes import TransactionMode
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
 EXTEND_LEASES_SQL = "UPDATE zapdb_leases SET expires_at = expires_at + ? WHERE expires_at > ?"
@@ -78,13 +78,13 @@ OPTIONS: Final = frozenset({"uri", "mode", "cache", "immutable", "nolock", "psow
 """What may stand behind a path that is a URI: SQLite's own options."""
 
 BEGIN = {
-    Mode.READ: "BEGIN",
-    Mode.SERIAL: "BEGIN",  # each one is: there is one writer at a time
-    Mode.WRITE: "BEGIN IMMEDIATE",
-    Mode.ASIDE: "BEGIN IMMEDIATE",
-    Mode.TASK: "BEGIN IMMEDIATE",
-    Mode.CHANGE: "BEGIN IMMEDIATE",
-    Mode.CATALOG: "BEGIN IMMEDIATE",
+    TransactionMode.READ: "BEGIN",
+    TransactionMode.SERIAL: "BEGIN",  # each one is: there is one writer at a time
+    TransactionMode.WRITE: "BEGIN IMMEDIATE",
+    TransactionMode.NOWAIT: "BEGIN IMMEDIATE",
+    TransactionMode.JOB: "BEGIN IMMEDIATE",
+    TransactionMode.DDL: "BEGIN IMMEDIATE",
+    TransactionMode.CATALOG: "BEGIN IMMEDIATE",
 }
 
 
@@ -98,7 +98,7 @@ WRITERS: Final = FairLocks()
 class SQLite(Storage):
     must_be_unused = True
     dialect = "sqlite"
-    mark = "?"
+    placeholder = "?"
     # SQLite's own clock is the host's, to the millisecond; in days, which are fractions, it has to
     # be rounded.
     clock_sql = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
@@ -136,11 +136,11 @@ class SQLite(Storage):
         It is looked at before and behind: a connection to another file must not read from it, since
         it would take the -wal file beside it for that one's.
         """
-        self.refuse_other_file()
+        self.require_same_file()
         driver = dialect.connect(self._file.address, **options | {"uri": True})
         self._file.note()
         try:
-            self.refuse_other_file()
+            self.require_same_file()
         except DatabaseReplaced:
             driver.close()
             raise
@@ -157,16 +157,16 @@ class SQLite(Storage):
         if self._private is not None:
             self._private.remove()
 
-    def refuse_other_file(self) -> None:
+    def require_same_file(self) -> None:
         """Raises `DatabaseReplaced` where the file at the path is not the one that was opened."""
         self.is_gone = self._file.is_replaced
         if self.is_gone:
             raise self._file.replaced()
 
-    def refuse_use(self) -> None:
-        super().refuse_use()
+    def require_open(self) -> None:
+        super().require_open()
         if self.is_gone:  # as of the last time that somebody looked
-            self.refuse_other_file()
+            self.require_same_file()
 
     def is_absent(self) -> bool:
         return self._file.is_absent
@@ -194,17 +194,17 @@ class SQLite(Storage):
                 hint="put it on a local file system; network file systems lack shared memory",
             )
 
-    def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
-        self.refuse_other_file()  # costs a hundredth of the cheapest COMMIT
+    def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:
+        self.require_same_file()  # costs a hundredth of the cheapest COMMIT
         if mode.only_reads:
             with connection.in_use():
                 connection.driver.execute(BEGIN[mode])
-        elif mode is Mode.ASIDE:
+        elif mode is TransactionMode.NOWAIT:
             self._begin_unless_kept_out(connection)
         else:
             self._begin_in_turn(connection, mode)
 
-    def _begin_in_turn(self, connection: Connection, mode: Mode) -> None:
+    def _begin_in_turn(self, connection: Connection, mode: TransactionMode) -> None:
         driver = connection.driver
         if not (connection.holds_writer_lock or self.local.holds_writer_lock):
             self._await_turn(mode)
@@ -216,7 +216,7 @@ class SQLite(Storage):
             else:
                 self._begin_in_slices(driver, mode)
 
-    def _begin_or_tell(self, driver: Any, mode: Mode) -> None:
+    def _begin_or_tell(self, driver: Any, mode: TransactionMode) -> None:
         """Raises `TransactionConflict`, or `GateTimeout`, where another process keeps it out."""
         try:
             driver.execute(BEGIN[mode])
@@ -225,7 +225,7 @@ class SQLite(Storage):
                 raise self._kept_out(driver, mode) from error
             raise
 
-    def _begin_in_slices(self, driver: Any, mode: Mode) -> None:
+    def _begin_in_slices(self, driver: Any, mode: TransactionMode) -> None:
         """Begin to write, on behalf of a call that may be interrupted: SQLite's waiting for another
         process is a sleep, which its interrupt does not end."""
         driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
@@ -235,7 +235,7 @@ class SQLite(Storage):
         finally:
             driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
-    def _lend_for(self, mode: Mode) -> Connection:
+    def _lend_for(self, mode: TransactionMode) -> Connection:
         """Its turn first: so those that wait to write keep no connections from those that read."""
         if mode.only_reads:
             return self.lend_connection()
@@ -252,7 +252,7 @@ class SQLite(Storage):
             raise
         return connection
 
-    def _await_turn(self, mode: Mode) -> None:
+    def _await_turn(self, mode: TransactionMode) -> None:
         """Wait until no other transaction of this process writes."""
         began, call = time.monotonic(), current_call()
 
@@ -288,8 +288,8 @@ class SQLite(Storage):
     def turn(self) -> FairSemaphore:
         return self._writers
 
-    def late_for_turn(self, mode: Mode) -> ZapdbError:
-        here = None if mode is Mode.CHANGE else self._kept_out_here()
+    def late_for_turn(self, mode: TransactionMode) -> ZapdbError:
+        here = None if mode is TransactionMode.DDL else self._kept_out_here()
         return here or self._kept_out(self.own_connection().driver, mode)
 
     def take_turn(self, connection: Connection) -> None:
@@ -297,7 +297,7 @@ class SQLite(Storage):
         self._writers.holder = weakref.ref(connection)
 
     def _begin_unless_kept_out(self, connection: Connection) -> None:
-        driver, mode = connection.driver, Mode.ASIDE
+        driver, mode = connection.driver, TransactionMode.NOWAIT
         if not self._writers.acquire(0):
             raise TransactionConflict("another thread is writing", database=self.shown_url)
         connection.holds_writer_lock = True
@@ -317,7 +317,7 @@ class SQLite(Storage):
         super().abandon_after_fork()
         self._writers = FairSemaphore()
 
-    def _kept_out(self, driver: Any, mode: Mode) -> GateTimeout | TransactionConflict:
+    def _kept_out(self, driver: Any, mode: TransactionMode) -> GateTimeout | TransactionConflict:
         """Another process has the single writer's place: which, as far as it is known."""
         writer = find_writer(os.path.realpath(self._file.path))
         try:
@@ -330,7 +330,7 @@ class SQLite(Storage):
             context["held_by"] = describe_process(writer)
         if nodes:
             context["nodes"] = "; ".join(map(str, nodes))
-        if mode is Mode.CHANGE:
+        if mode is TransactionMode.DDL:
             return GateTimeout(
                 "the schema change could not get the gate: writers held it too long",
                 **context,
@@ -345,12 +345,12 @@ class SQLite(Storage):
         )
 
     def before_commit(self, connection: Connection, seconds: float) -> None:
-        if connection.mode is not Mode.READ:
-            self.refuse_other_file()
+        if connection.mode is not TransactionMode.READ:
+            self.require_same_file()
         if seconds > LONG_TRANSACTION_SECONDS and connection.mode in (
-            Mode.WRITE,
-            Mode.TASK,
-            Mode.CHANGE,
+            TransactionMode.WRITE,
+            TransactionMode.JOB,
+            TransactionMode.DDL,
         ):
             passed = int(seconds * 1e6)
             connection.run(EXTEND_LEASES_SQL, (passed, self.now_us(connection) - passed))

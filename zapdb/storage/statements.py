@@ -2,7 +2,7 @@
 
 Their names are made of numbers alone, so no name of a user's ever becomes part of a statement. All
 tenants share them. The statements of the hot path are written here, once per table and tenant; the
-reads carry the tenant's activation number, so that a process notices a change with the first
+reads carry the tenant's catalog version, so that a process notices a change with the first
 statement after it (rule 8).
 """
 
@@ -73,7 +73,7 @@ def delete_of_tenant(
 
 def delete_index_entries(connection: Connection, entry_table: int, tenant: int, limit: int) -> int:
     """Delete some of a tenant's entries; returns how many."""
-    name, mark = index_table_name(entry_table), connection.storage.mark
+    name, mark = index_table_name(entry_table), connection.storage.placeholder
     rows = connection.fetch_all(
         f"SELECT key, record FROM {name} WHERE tenant = {int(tenant)} LIMIT {int(limit)}"
     )
@@ -92,7 +92,7 @@ def list_record_tables(connection: Connection) -> list[int]:
 
 def list_tenants_with_records(connection: Connection, number: int) -> Iterator[int]:
     """The tenants that have records in a table: one search in its index for each."""
-    name, mark = record_table_name(number), connection.storage.mark
+    name, mark = record_table_name(number), connection.storage.placeholder
     (tenant,) = connection.fetch_one(f"SELECT min(tenant) FROM {name}")
     while tenant is not None:
         yield as_number(tenant)
@@ -114,7 +114,7 @@ def fetch_in(connection: Connection, sql: str, values: Sequence[bytes]) -> Itera
     """The rows of a statement that ends in `IN`, asked for some of the values at a time."""
     for start in range(0, len(values), VALUES_PER_STATEMENT):
         some = values[start : start + VALUES_PER_STATEMENT]
-        marks = ", ".join([connection.storage.mark] * len(some))
+        marks = ", ".join([connection.storage.placeholder] * len(some))
         yield from connection.fetch_all(f"{sql} ({marks})", some)
 
 
@@ -132,7 +132,7 @@ def prefix_sql(mark: str, column: str) -> str:
 PREFIX_PARAMETERS: Final = (b"\xc0", b"\xc0", b"\xc1")
 
 
-def activation_sql(tenant: int) -> str:
+def catalog_version_sql(tenant: int) -> str:
     return f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {int(tenant)}"
 
 
@@ -156,12 +156,12 @@ def _count(
     parameters: Sequence[bytes],
     limit: int | None,
 ) -> tuple[int, int]:
-    """The activation number and the number of rows, as far as `limit`."""
+    """The catalog version and the number of rows, as far as `limit`."""
     rows = f"SELECT 1 FROM {name} WHERE {where}"
     if limit is not None:
         rows += f" LIMIT {int(limit)}"
     row = connection.fetch_one(
-        f"SELECT ({activation_sql(tenant)}), count(*) FROM ({rows}) AS found", parameters
+        f"SELECT ({catalog_version_sql(tenant)}), count(*) FROM ({rows}) AS found", parameters
     )
     return (0, 0) if row[0] is None else (as_number(row[0]), as_number(row[1]))
 
@@ -173,14 +173,14 @@ class RecordStatements:
         self.storage = storage
         self.tenant = int(tenant)
         self.name = record_table_name(number)
-        mark, mine = storage.mark, f"tenant = {self.tenant}"
+        mark, mine = storage.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
-            f"SELECT value, ({activation_sql(tenant)}) FROM {self.name}"
+            f"SELECT value, ({catalog_version_sql(tenant)}) FROM {self.name}"
             f" WHERE {mine} AND key = {mark}"
         )
-        # The activation number comes even where there is no record; no row: no such tenant.
+        # The catalog version comes even where there is no record; no row: no such tenant.
         self.find_sql = (
-            f"SELECT r.value, a.version FROM ({activation_sql(tenant)}) AS a LEFT JOIN"
+            f"SELECT r.value, a.version FROM ({catalog_version_sql(tenant)}) AS a LEFT JOIN"
             f" {self.name} AS r ON r.{mine} AND r.key = {mark}"
         )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
@@ -196,7 +196,7 @@ class RecordStatements:
             f" AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.scan_sql = (
-            f"SELECT key, value, ({activation_sql(tenant)}) FROM {self.name}"
+            f"SELECT key, value, ({catalog_version_sql(tenant)}) FROM {self.name}"
             f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
@@ -213,7 +213,7 @@ class RecordStatements:
         """The key behind another one when so many are skipped."""
         row = connection.fetch_one(
             f"SELECT key FROM {self.name} WHERE tenant = {self.tenant}"
-            f" AND key > {self.storage.mark} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
+            f" AND key > {self.storage.placeholder} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
             (after,),
         )
         return None if row is None else as_bytes(row[0])
@@ -225,10 +225,10 @@ class RecordStatements:
     def scan_page(
         self, connection: Connection, after: bytes
     ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
-        """The activation number and the (key, record) pairs behind a key; none ends the table."""
+        """The catalog version and the (key, record) pairs behind a key; none ends the table."""
         rows = connection.fetch_all(self.scan_sql, (after, PAGE_RECORDS_MAX))
         if not rows:
-            active = connection.fetch_one(activation_sql(self.tenant))
+            active = connection.fetch_one(catalog_version_sql(self.tenant))
             return 0 if active is None else active[0], []
         return rows[0][2], [(key, value) for key, value, _ in rows]
 
@@ -242,7 +242,7 @@ class RecordStatements:
         *,
         descending: bool,
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
-        """The activation number, and (key, key, record) of one page with lower ≤ key < upper: rows
+        """The catalog version, and (key, key, record) of one page with lower ≤ key < upper: rows
         as `EntryStatements.page` has them. `after` is the last (key, key) of the page before."""
         if after is not None and descending:
             upper = after[0] if upper is None else min(upper, after[0])
@@ -251,12 +251,13 @@ class RecordStatements:
             lower = behind if lower is None else max(lower, behind)
         where, parameters = self._between(lower, upper)
         rows = connection.fetch_all(
-            f"SELECT key, value, ({activation_sql(self.tenant)}) FROM {self.name} WHERE {where}"
+            f"SELECT key, value, ({catalog_version_sql(self.tenant)}) FROM {self.name}"
+            f" WHERE {where}"
             f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
             parameters,
         )
         if not rows:
-            active = connection.fetch_one(activation_sql(self.tenant))
+            active = connection.fetch_one(catalog_version_sql(self.tenant))
             return 0 if active is None else as_number(active[0]), []
         found = [(as_bytes(key), as_bytes(value)) for key, value, _ in rows]
         return as_number(rows[0][2]), [(key, key, value) for key, value in found]
@@ -271,15 +272,15 @@ class RecordStatements:
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
-        """The activation number, and how many records have lower ≤ key < upper: up to `limit`."""
+        """The catalog version, and how many records have lower ≤ key < upper: up to `limit`."""
         return _count(connection, self.tenant, self.name, *self._between(lower, upper), limit)
 
     def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
-        return _between(self.storage.mark, self.tenant, lower, upper)
+        return _between(self.storage.placeholder, self.tenant, lower, upper)
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
         """How many records have each revision, by its encoded prefix."""
-        prefix = prefix_sql(self.storage.mark, "value")
+        prefix = prefix_sql(self.storage.placeholder, "value")
         return [
             (as_bytes(prefix), count)
             for prefix, count in connection.fetch_all(
@@ -352,7 +353,7 @@ class EntryStatements:
         self.entry_table = entry_table
         self.name = index_table_name(entry_table)
         self.records = records
-        mark, mine = storage.mark, f"tenant = {self.tenant}"
+        mark, mine = storage.placeholder, f"tenant = {self.tenant}"
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
         self.delete_sql = (
             f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
@@ -374,8 +375,8 @@ class EntryStatements:
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
-        """The activation number, and how many entries have lower ≤ key < upper: up to `limit`."""
-        where, parameters = _between(self.storage.mark, self.tenant, lower, upper)
+        """The catalog version, and how many entries have lower ≤ key < upper: up to `limit`."""
+        where, parameters = _between(self.storage.placeholder, self.tenant, lower, upper)
         return _count(connection, self.tenant, self.name, where, parameters, limit)
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
@@ -413,7 +414,7 @@ class EntryStatements:
 
     def slice_entries(self, connection: Connection, every: int) -> list[bytes]:
         """The place of every n-th entry, in order."""
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         rows = connection.fetch_all(
             "SELECT key, record FROM (SELECT key, record,"
             f" row_number() OVER (ORDER BY key, record) AS at FROM {self.name}"
@@ -432,7 +433,8 @@ class EntryStatements:
         for operator, place in ((">", after), ("<=", last)):
             if place is not None:
                 conditions.append(
-                    f"(x.key, x.record) {operator} ({self.storage.mark}, {self.storage.mark})"
+                    f"(x.key, x.record) {operator} ({self.storage.placeholder},"
+                    f" {self.storage.placeholder})"
                 )
                 parameters += unpack_entry(place)
         rows = connection.fetch_all(
@@ -468,13 +470,13 @@ class EntryStatements:
         *,
         descending: bool,
     ) -> tuple[int | None, list[tuple[bytes, bytes, bytes]]]:
-        """The activation number, and (entry key, record key, record) of one page.
+        """The catalog version, and (entry key, record key, record) of one page.
 
         `lower` is inclusive, `upper` exclusive; `after` is the last (entry key, record key) of the
-        page before, exclusive in the direction of the scan. The activation number comes even with
+        page before, exclusive in the direction of the scan. The catalog version comes even with
         no entry, since an index that moved elsewhere would look empty here.
         """
-        mark = self.storage.mark
+        mark = self.storage.placeholder
         conditions, parameters = [f"x.tenant = {self.tenant}"], []
         if lower is not None:
             conditions.append(f"x.key >= {mark}")
@@ -494,7 +496,7 @@ class EntryStatements:
             parameters += after
         sql = (
             "SELECT active.version, page.key, page.record, page.value FROM"
-            f" ({activation_sql(self.tenant)}) AS active LEFT JOIN"
+            f" ({catalog_version_sql(self.tenant)}) AS active LEFT JOIN"
             f" (SELECT x.key, x.record, r.value FROM {self.name} AS x"
             f" JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
             f" WHERE {' AND '.join(conditions)}"

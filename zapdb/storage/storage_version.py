@@ -24,7 +24,7 @@ from zapdb.errors import (
 from zapdb.release import __version__
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
-from zapdb.storage.modes import Mode
+from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -113,7 +113,7 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     storage.prepare()
     if version is not None:
         return
-    with storage.transaction(Mode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         storage.lock_storage_version(connection)
         if read_storage_version(storage) is None:  # another process may have been faster
             storage.check_capabilities(connection)
@@ -145,7 +145,7 @@ def list_upgrades() -> list[StorageUpgrade]:
 
 
 def upgrade_storage(connection: Connection) -> None:
-    """Inside a CHANGE transaction, once the cluster's level allows it: run what is pending.
+    """Inside a DDL transaction, once the cluster's level allows it: run what is pending.
 
     Every process loads again what it knows, as after an activation.
     """

@@ -24,10 +24,10 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import unknown_driver_error
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import current_call
-from zapdb.storage.modes import GATES, Mode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool import ConnectionPool
 from zapdb.storage.savepoints import Savepoint
+from zapdb.storage.transaction_modes import GATES, TransactionMode
 from zapdb.storage.transaction_owners import Caller, find_caller
 
 logger = logging.getLogger("zapdb.storage")
@@ -40,7 +40,9 @@ class Transactions(ConnectionPool):
     """The transactions of a database."""
 
     @contextmanager
-    def transaction(self, mode: Mode, *, exclusive: bool = False) -> Iterator[Connection]:
+    def transaction(
+        self, mode: TransactionMode, *, exclusive: bool = False
+    ) -> Iterator[Connection]:
         """A transaction of one call: committed at the end, rolled back on an exception.
 
         A WRITE that is `exclusive` has no other writer beside it; raises `TransactionConflict`
@@ -53,7 +55,7 @@ class Transactions(ConnectionPool):
                 hint="end it first; a schema change cannot run inside a transaction",
             )
         if not mode.only_reads:
-            self.refuse_write()
+            self.require_writable()
         try:
             with self.refusing_deadlock(connection):
                 self._begin_measured(connection, mode, exclusive=exclusive)
@@ -74,7 +76,7 @@ class Transactions(ConnectionPool):
     # Those that stay open
 
     def begin_open(
-        self, mode: Mode, lent: Connection | None = None, caller: Caller | None = None
+        self, mode: TransactionMode, lent: Connection | None = None, caller: Caller | None = None
     ) -> OpenTransaction:
         """Begin one that stays open between calls; its owner is the calling task or thread, or
         `caller`.
@@ -83,7 +85,7 @@ class Transactions(ConnectionPool):
         `ConnectionsBusy`.
         """
         if not mode.only_reads:
-            self.refuse_write()
+            self.require_writable()
         connection = self._lend_for(mode) if lent is None else lent
         try:
             begun = OpenTransaction(self, connection, mode, caller or find_caller())
@@ -107,11 +109,11 @@ class Transactions(ConnectionPool):
     def take_turn(self, connection: Connection) -> None:
         """It is the connection's turn to write; that ends with its transaction."""
 
-    def late_for_turn(self, mode: Mode) -> ZapdbError:
+    def late_for_turn(self, mode: TransactionMode) -> ZapdbError:
         """What is raised where the turn did not come in time: says who writes."""
         raise NotImplementedError  # where there are no turns
 
-    def _lend_for(self, mode: Mode) -> Connection:
+    def _lend_for(self, mode: TransactionMode) -> Connection:
         """A connection on which a transaction of this kind can begin."""
         return self.lend_connection()
 
@@ -144,11 +146,11 @@ class Transactions(ConnectionPool):
             self.after_transaction(begun.connection)
             self.give_back(begun.connection)
 
-    def _finish(self, connection: Connection, mode: Mode, began: float) -> None:
+    def _finish(self, connection: Connection, mode: TransactionMode, began: float) -> None:
         """Commit a transaction that was begun; undoes it where it can't be."""
         try:
-            self.refuse_use()
-            self.refuse_doomed(connection)
+            self.require_open()
+            self.require_committable(connection)
             if connection.pending is not None:
                 connection.pending.flush(connection)
                 connection.pending = None
@@ -193,7 +195,7 @@ class Transactions(ConnectionPool):
         """Part of a transaction: undone on an exception, while the rest of it may go on."""
         return Savepoint(self, connection)
 
-    def refuse_write(self) -> None:
+    def require_writable(self) -> None:
         """Raises `UsageError` where the database was opened read-only."""
         if self.read_only:
             raise UsageError(
@@ -202,18 +204,22 @@ class Transactions(ConnectionPool):
                 hint="open it without read_only=True",
             )
 
-    def _begin_measured(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
+    def _begin_measured(
+        self, connection: Connection, mode: TransactionMode, *, exclusive: bool
+    ) -> None:
         """Begin a transaction on a connection that is in none."""
         call = current_call()
         if call is not None:
             call.refuse_interrupted()
         self._begin_timed(connection, mode, exclusive=exclusive)
-        connection.mode, connection.is_doomed = mode, False
+        connection.mode, connection.is_rollback_only = mode, False
         connection.serial = next(_NUMBERS)
         if connection.checked:
             connection.checked = set()
 
-    def _begin_timed(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None:
+    def _begin_timed(
+        self, connection: Connection, mode: TransactionMode, *, exclusive: bool
+    ) -> None:
         gate = "exclusive" if exclusive else GATES.get(mode)
         if gate is None:
             self._begin(connection, mode, exclusive=exclusive)
@@ -225,7 +231,7 @@ class Transactions(ConnectionPool):
             if not connection.is_waiting:  # else that takes the gate when it is sent
                 self.note_gate(time.monotonic() - started, mode, gate)
 
-    def note_gate(self, seconds: float, mode: Mode | None, gate: str = "shared") -> None:
+    def note_gate(self, seconds: float, mode: TransactionMode | None, gate: str = "shared") -> None:
         """A transaction of this kind had the gate after so long."""
         GATE_WAITS.observe(seconds, gate)
         if seconds > GATE_WAIT_LOGGED_SECONDS:
@@ -243,11 +249,16 @@ class Transactions(ConnectionPool):
         """Begin a transaction anew that was begun, and in which nothing was done."""
         assert connection.mode is not None
         self._roll_back(connection)
-        connection.is_doomed = False
+        connection.is_rollback_only = False
         self._begin(connection, connection.mode, exclusive=False)
 
     def _begin(
-        self, connection: Connection, mode: Mode, *, exclusive: bool, may_renew: bool = True
+        self,
+        connection: Connection,
+        mode: TransactionMode,
+        *,
+        exclusive: bool,
+        may_renew: bool = True,
     ) -> None:
         try:
             self.begin(connection, mode, exclusive=exclusive)
@@ -273,7 +284,7 @@ class Transactions(ConnectionPool):
         except Exception:  # the connection is gone, and with it the transaction
             self.discard_connection(connection)
 
-    def _commit(self, connection: Connection, mode: Mode) -> None:
+    def _commit(self, connection: Connection, mode: TransactionMode) -> None:
         with connection.in_use():
             connection.is_committing = not connection.is_waiting
             try:
@@ -282,7 +293,7 @@ class Transactions(ConnectionPool):
                 connection.is_committing = False
                 self._close_books(connection)
 
-    def _commit_in_use(self, connection: Connection, mode: Mode) -> None:
+    def _commit_in_use(self, connection: Connection, mode: TransactionMode) -> None:
         try:
             self.commit(connection)
         except Exception as error:
@@ -311,9 +322,9 @@ class Transactions(ConnectionPool):
             self.discard_connection(connection)
             raise
 
-    def refuse_doomed(self, connection: Connection) -> None:
+    def require_committable(self, connection: Connection) -> None:
         """Raises `TransactionConflict` where a part of it could not be undone."""
-        if connection.is_doomed:
+        if connection.is_rollback_only:
             raise TransactionConflict(
                 "rolling back a savepoint failed, so the whole transaction was rolled back",
                 database=self.shown_url,
@@ -326,7 +337,7 @@ class Transactions(ConnectionPool):
         return NO_WATCH
 
     @abstractmethod
-    def begin(self, connection: Connection, mode: Mode, *, exclusive: bool) -> None: ...
+    def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None: ...
 
     def before_commit(self, connection: Connection, seconds: float) -> None:
         """The end of a transaction that took so long, inside it."""
@@ -342,7 +353,7 @@ class Transactions(ConnectionPool):
     def roll_back(self, connection: Connection) -> None: ...
 
 
-def count_conflict(error: BaseException, mode: Mode) -> None:
+def count_conflict(error: BaseException, mode: TransactionMode) -> None:
     """Of a transaction of this kind that ended so, for the metrics."""
     if isinstance(error, TransactionConflict):
         CONFLICTS.add(mode.value)

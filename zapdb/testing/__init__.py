@@ -27,9 +27,11 @@ __all__ = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    says = "the address of a PostgreSQL server for tests with zapdb, or 'embedded'; else SQLite"
-    parser.addoption("--zapdb-server", metavar="ADDRESS", help=says)
-    parser.addini("zapdb_server", says)
+    description = (
+        "the address of a PostgreSQL server for tests with zapdb, or 'embedded'; else SQLite"
+    )
+    parser.addoption("--zapdb-server", metavar="ADDRESS", help=description)
+    parser.addini("zapdb_server", description)
     parser.addini("zapdb_migrations", "the directory of the migration files", default="migrations")
 
 

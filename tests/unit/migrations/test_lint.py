@@ -134,7 +134,7 @@ def test_every_code_is_explained() -> None:
     for rule in RULES.values():
         assert rule.level in ("error", "warning", "note")
         assert re.fullmatch(r"an? .*[a-z]", rule.title) or rule.title[0].islower()
-        assert rule.says.endswith(".")
+        assert rule.description.endswith(".")
         assert not rule.fix.endswith(".")
         assert rule.link == f"docs/reference/lint.md#{rule.code.lower()}"
 

@@ -110,7 +110,7 @@ class _Offer:
 
 def list_tables(session: Session) -> tuple[str, ...]:
     """The names of the tables, in the shapes that the application works with."""
-    catalog, serves = session.catalog, session.serves
-    if serves is None or serves >= catalog.position:
+    catalog, served_position = session.catalog, session.served_position
+    if served_position is None or served_position >= catalog.position:
         return tuple(catalog.tables)
-    return tuple(table.name for table in catalog.chain.schema_at(serves))
+    return tuple(table.name for table in catalog.chain.schema_at(served_position))

@@ -151,7 +151,7 @@ class TableOperation(Operation):
             raise ParsingStopped
         return found
 
-    def refuse_key(
+    def require_no_key(
         self, table: TableSchema, field: Field, what: str, collector: ViolationCollector
     ) -> None:
         """Key fields may be renamed, nothing else (rule 21)."""

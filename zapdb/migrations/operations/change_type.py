@@ -18,7 +18,7 @@ from zapdb.migrations.operations.base import (
     check_expression,
     field_in,
 )
-from zapdb.migrations.operations.constraints import refuse_constrained
+from zapdb.migrations.operations.constraints import require_unconstrained
 from zapdb.migrations.operations.definitions import (
     TypeDefinition,
     check_plain,
@@ -65,7 +65,7 @@ class ChangeType(FieldOperation):
 
     def validate(self, schema: Schema, collector: ViolationCollector) -> None:
         table, old = self.find(schema, collector)
-        self.refuse_key(table, old, "given another type", collector)
+        self.require_no_key(table, old, "given another type", collector)
         if old.generated:
             collector.report(
                 self.place, f"{self.field!r} is generated: it can't be of another type"
@@ -92,7 +92,7 @@ class ChangeType(FieldOperation):
                 f"{self.field!r} has a default of the old type",
                 "say the default of the new type: add default: …",
             )
-        refuse_constrained(table, old, self.place, collector)
+        require_unconstrained(table, old, self.place, collector)
         for index in table.indexes_on(old.number):
             component = next(c for c in index.components if c.field == old.number)
             if not kind.indexable or (component.collation is not None and kind.name != "string"):

@@ -20,7 +20,7 @@ def can_find_referrers(table: TableSchema, number: int, indexes: Iterable[Index]
     return table.key[0] == number or any(i.components[0].field == number for i in indexes)
 
 
-def refuse_used(
+def require_unused(
     table: TableSchema, field: Field, place: Location, collector: ViolationCollector
 ) -> None:
     """Report whatever would be left without the field."""
@@ -30,10 +30,10 @@ def refuse_used(
             f"the index {index.name!r} uses {field.name!r}",
             f"put a drop_index of {index.name!r} before this change",
         )
-    refuse_constrained(table, field, place, collector)
+    require_unconstrained(table, field, place, collector)
 
 
-def refuse_constrained(
+def require_unconstrained(
     table: TableSchema, field: Field, place: Location, collector: ViolationCollector
 ) -> None:
     """Report the checks and the foreign key that the field has."""
@@ -56,7 +56,7 @@ def checks_on(table: TableSchema, name: str) -> Iterator[Check]:
     return (check for check in table.checks if name in names_in(parse_expression(check.expression)))
 
 
-def refuse_changed_types(
+def require_same_types(
     schema: Schema, table: int, archived: Field, place: Location, collector: ViolationCollector
 ) -> None:
     """Report types that an archived field's values are of and that are not what they were.
@@ -118,7 +118,7 @@ def has_same_bytes(old: ValueType, new: ValueType) -> bool:
     return bool(map_type(old, forget_target) == map_type(new, forget_target))
 
 
-def refuse_unreadable(
+def require_readable_types(
     table: TableSchema, old: str, new: str, place: Location, collector: ViolationCollector
 ) -> None:
     """Report the checks that can't read the field under its new name."""
@@ -159,7 +159,7 @@ def rename_in(text: str, old: str, new: str) -> str:
     return unparse(rename(parse_expression(text)))
 
 
-def refuse_no_migration(by: int, place: Location, collector: ViolationCollector) -> None:
+def require_migration_number(by: int, place: Location, collector: ViolationCollector) -> None:
     """Report an `archived_by` that no migration is numbered."""
     if by is not ABSENT and by < 1:
         collector.report(

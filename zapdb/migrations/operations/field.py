@@ -24,9 +24,9 @@ from zapdb.migrations.operations.base import (
 )
 from zapdb.migrations.operations.constraints import (
     has_same_bytes,
-    refuse_changed_types,
-    refuse_no_migration,
-    refuse_used,
+    require_migration_number,
+    require_same_types,
+    require_unused,
 )
 from zapdb.migrations.operations.definitions import FieldDefinition, normal_default, normal_plain
 from zapdb.migrations.operations.table import same_value
@@ -200,11 +200,11 @@ class DropField(FieldOperation):
 
     def validate(self, schema: Schema, collector: ViolationCollector) -> None:
         table, dropped = self.find(schema, collector)
-        self.refuse_key(table, dropped, "dropped", collector)
-        refuse_used(table, dropped, self.place, collector)
+        self.require_no_key(table, dropped, "dropped", collector)
+        require_unused(table, dropped, self.place, collector)
         if self.archived_by is not ABSENT and not self._archives:
             collector.report(self.place, "archived_by stands beside restore: {archive: true} only")
-        refuse_no_migration(self.archived_by, self.place, collector)
+        require_migration_number(self.archived_by, self.place, collector)
         if self.restore is not ABSENT:
             rest = table.with_fields(tuple(f for f in table.fields if f is not dropped))
             self.restore.validate(rest, dropped, collector)
@@ -305,7 +305,7 @@ class RestoreField(TableOperation):
         if len(table.fields) >= FIELDS_PER_TABLE_MAX:
             collector.report(self.place, f"a table has at most {FIELDS_PER_TABLE_MAX} fields")
         check_position(self.position, len(table.fields), self.place, collector)
-        refuse_changed_types(schema, table.number, archived.field, self.place, collector)
+        require_same_types(schema, table.number, archived.field, self.place, collector)
         if self.otherwise is not ABSENT:
             self.otherwise.validate(table, archived.field, collector)
         elif not archived.field.optional:

@@ -16,7 +16,7 @@ from zapdb.migrations.operations.base import (
     Operation,
     field_in,
 )
-from zapdb.migrations.operations.constraints import refuse_constrained
+from zapdb.migrations.operations.constraints import require_unconstrained
 from zapdb.migrations.operations.default import ChangeDefault
 from zapdb.migrations.operations.definitions import normal_default
 from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
@@ -36,12 +36,12 @@ class _Optionality(FieldOperation):
     def validate(self, schema: Schema, collector: ViolationCollector) -> None:
         table, field = self.find(schema, collector)
         if self.makes_optional:
-            self.refuse_key(table, field, "made optional", collector)
+            self.require_no_key(table, field, "made optional", collector)
         if field.optional == self.makes_optional:
             state = "optional" if field.optional else "required"
             collector.report(self.place, f"{self.field!r} is {state} already")
             return
-        refuse_constrained(table, field, self.place, collector)
+        require_unconstrained(table, field, self.place, collector)
         if self.fill is not ABSENT:
             rest = table.with_fields(tuple(f for f in table.fields if f is not field))
             self.fill.validate(rest, replace(field, optional=False), collector)

@@ -13,7 +13,7 @@ from zapdb.migrations.operations.base import (
     report_taken,
 )
 from zapdb.migrations.operations.constraints import (
-    refuse_unreadable,
+    require_readable_types,
     with_field_renamed_in_checks,
 )
 from zapdb.migrations.structure import Name, ViolationCollector, located
@@ -59,7 +59,7 @@ class RenameField(FieldOperation):
         table, _ = self.find(schema, collector)
         if table.field_named(self.to) is not None:
             collector.report(self.place, f"there is a field {self.to!r} in {self.table!r} already")
-        refuse_unreadable(table, self.field, self.to, self.place, collector)
+        require_readable_types(table, self.field, self.to, self.place, collector)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, renamed = self.found_in(schema)

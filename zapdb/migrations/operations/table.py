@@ -24,8 +24,8 @@ from zapdb.migrations.operations.check import AddCheck
 from zapdb.migrations.operations.constraints import (
     has_same_bytes,
     nested_types,
-    refuse_changed_types,
-    refuse_no_migration,
+    require_migration_number,
+    require_same_types,
 )
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.index import CreateIndex
@@ -144,7 +144,7 @@ class DropTable(TableOperation):
             )
         if self.archived_by is not ABSENT and self.records != "archive":
             collector.report(self.place, "archived_by stands beside records: archive only")
-        refuse_no_migration(self.archived_by, self.place, collector)
+        require_migration_number(self.archived_by, self.place, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         return replace(self, archived_by=normal_archiver(self.archived_by, number))
@@ -213,7 +213,7 @@ class RestoreTable(TableOperation):
             raise ParsingStopped
         check_position(self.position, len(schema.tables), self.place, collector)
         for field in archived.table.fields:
-            refuse_changed_types(schema, archived.table.number, field, self.place, collector)
+            require_same_types(schema, archived.table.number, field, self.place, collector)
         for field in archived.table.key_fields:
             for kind in nested_types(field.type):
                 if not isinstance(kind, Enum):

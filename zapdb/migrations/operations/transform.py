@@ -22,7 +22,7 @@ from zapdb.migrations.operations.base import (
     check_expression,
     compute,
 )
-from zapdb.migrations.operations.constraints import refuse_used
+from zapdb.migrations.operations.constraints import require_unused
 from zapdb.migrations.operations.definitions import FieldType, parameters_of
 from zapdb.migrations.structure import (
     ABSENT,
@@ -105,7 +105,7 @@ class Transform(TableOperation):
         types: dict[str, Type] = {}
         for name, definition in self.source.items():
             field = self.find_field(table, name, collector)
-            self.refuse_key(table, field, "transformed", collector)
+            self.require_no_key(table, field, "transformed", collector)
             kind = definition.build_type(schema, collector)
             if (kind, definition.optional) != (field.type, field.optional):
                 found = Type(field.type, field.optional)
@@ -118,7 +118,7 @@ class Transform(TableOperation):
                     "from says of a field its type, and whether it is optional",
                     "leave out default and generated",
                 )
-            refuse_used(table, field, self.place, collector)
+            require_unused(table, field, self.place, collector)
             types[name] = Type(field.type, field.optional)
         return types
 

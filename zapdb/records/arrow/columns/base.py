@@ -58,7 +58,7 @@ class Column(ABC):
         """
         if present is None:
             return self.append_source(names)
-        value = [*self.append_source(names), *self.refuse_null_source()]
+        value = [*self.append_source(names), *self.null_check_source()]
         return [f"if {present}:", *indent(value), "else:", *indent(self.null_source())]
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Column(ABC):
     def null_source(self) -> list[str]:
         """Statements that append a null."""
 
-    def refuse_null_source(self) -> list[str]:
+    def null_check_source(self) -> list[str]:
         """Statements that refuse what was just appended if it is a value that means null."""
         return []
 

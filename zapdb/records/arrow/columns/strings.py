@@ -99,7 +99,7 @@ class JsonColumn(Leaf):
         to_json = names.bind(_to_json, "to_json")
         return [*super().take_source(target, names), f"{target} = {to_json}({target})"]
 
-    def refuse_null_source(self) -> list[str]:
+    def null_check_source(self) -> list[str]:
         return [f"if v{self.at} == 'null': raise IndexError"]
 
     def convert(self, array: Any) -> list[Any]:

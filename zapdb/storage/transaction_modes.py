@@ -3,9 +3,9 @@
 READ      one snapshot, read-only
 SERIAL    the same, of a moment that fits into an order of all transactions
 WRITE     an application's: takes the gate shared before its first query
-ASIDE     the same for what is not worth waiting for: gives up where it would wait (rule 16)
+NOWAIT    the same for what is not worth waiting for: gives up where it would wait (rule 16)
 TASK      a job's: the gate shared, and each statement sees what is committed (rule 17)
-CHANGE    a change of state: takes the gate exclusively, briefly
+DDL       a schema change: takes the gate exclusively, briefly
 CATALOG   small writes to the catalog that concern no record, such as a heartbeat
 """
 
@@ -15,26 +15,26 @@ import enum
 from typing import Final
 
 
-class Mode(enum.Enum):
+class TransactionMode(enum.Enum):
     """The kinds of transactions."""
 
     READ = "read"
     SERIAL = "serial"
     WRITE = "write"
-    ASIDE = "aside"
-    TASK = "task"
-    CHANGE = "change"
+    NOWAIT = "nowait"
+    JOB = "job"
+    DDL = "ddl"
     CATALOG = "catalog"
 
     @property
     def only_reads(self) -> bool:
-        return self in (Mode.READ, Mode.SERIAL)
+        return self in (TransactionMode.READ, TransactionMode.SERIAL)
 
 
 GATES: Final = {
-    Mode.WRITE: "shared",
-    Mode.ASIDE: "shared",
-    Mode.TASK: "shared",
-    Mode.CHANGE: "exclusive",
+    TransactionMode.WRITE: "shared",
+    TransactionMode.NOWAIT: "shared",
+    TransactionMode.JOB: "shared",
+    TransactionMode.DDL: "exclusive",
 }
 """How the kinds of transactions take the gate; those that aren't here don't."""

@@ -8,71 +8,73 @@ from zapdb.errors import PendingMigrations, ServedSchemaUnavailable, UnknownName
 ALL = "all"
 
 
-def find_served(catalog: TenantCatalog, serves: int | None, name: str) -> TableDescriptor:
+def find_served_table(
+    catalog: TenantCatalog, served_position: int | None, name: str
+) -> TableDescriptor:
     """The state of a table that is called so at position `serves`; raises `UnknownName`."""
-    if serves is None or serves >= catalog.position:
+    if served_position is None or served_position >= catalog.position:
         return catalog.table(name)
-    schema = catalog.chain.schema_at(serves)
+    schema = catalog.chain.schema_at(served_position)
     for table in schema:
         if table.name == name:
             return catalog.table_numbered(table.number, name)
     raise UnknownName.of_table(name, [table.name for table in schema])
 
 
-def served_names(catalog: TenantCatalog, serves: int | None) -> tuple[str, ...]:
+def served_names(catalog: TenantCatalog, served_position: int | None) -> tuple[str, ...]:
     """The names of the tables at position `serves`."""
-    if serves is None or serves >= catalog.position:
+    if served_position is None or served_position >= catalog.position:
         return tuple(catalog.tables)
-    return tuple(table.name for table in catalog.chain.schema_at(serves))
+    return tuple(table.name for table in catalog.chain.schema_at(served_position))
 
 
-def refuse_behind(catalog: TenantCatalog, serves: int) -> None:
+def require_active(catalog: TenantCatalog, served_position: int) -> None:
     """Raises `PendingMigrations` where a process that can't bring the tenant up would have to."""
-    if catalog.position < serves:
+    if catalog.position < served_position:
         raise PendingMigrations(
             "the files contain a migration that is not active for this tenant, and a "
             "read-only process cannot activate it",
-            files_end=serves,
+            files_end=served_position,
             position=catalog.position,
             hint="run `zapdb migrate up`, or open the database once without read_only; "
             "serve_as=N serves the schema of an earlier file",
         )
 
 
-def refuse_unserved(catalog: TenantCatalog, serves: int, window: str) -> None:
+def require_served(catalog: TenantCatalog, served_position: int, window: str) -> None:
     """Raises `ServedSchemaUnavailable` where a process can't be served the shape at a position.
 
     `window` is how many migrations back shapes are served, or "all".
     """
-    behind = catalog.position - serves
+    behind = catalog.position - served_position
     if behind <= 0:
         return
-    if serves <= catalog.chain.start:
+    if served_position <= catalog.chain.start:
         raise ServedSchemaUnavailable(
             "the files end before the squash with which the database begins",
-            files_end=serves,
+            files_end=served_position,
             squash=catalog.chain.migrations[0].label,
             hint="add the newer files to the directory",
         )
     if window != ALL and behind > int(window):
         raise ServedSchemaUnavailable(
             "the files end earlier than this database serves",
-            files_end=serves,
+            files_end=served_position,
             position=catalog.position,
             served_window=window,
             hint="add the newer files to the directory, or widen the window with "
             "`zapdb settings set served_window`",
         )
-    for table in catalog.chain.schema_at(serves):
+    for table in catalog.chain.schema_at(served_position):
         if all(descriptor.schema.number != table.number for descriptor in catalog.tables.values()):
             dropped = next(
                 m
-                for m in catalog.chain.after(serves)
+                for m in catalog.chain.after(served_position)
                 if m.after.table_numbered(table.number) is None
             )
             raise ServedSchemaUnavailable(
                 "a table of these files was dropped",
-                files_end=serves,
+                files_end=served_position,
                 table=table.name,
                 dropped_by=dropped.label,
                 hint="add the newer files to the directory, and deploy code that works "
