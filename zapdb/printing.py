@@ -13,7 +13,7 @@ from typing import Final
 from zapdb.limits import ERROR_VALUE_CHARS_MAX
 
 CUT: Final = "…"
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def printable(text: str) -> str:
@@ -40,7 +40,7 @@ def show_moment(at: datetime | int) -> str:
     """A moment, or microseconds since 1970-01-01 UTC, to the second."""
     if isinstance(at, int):
         try:
-            at = EPOCH + timedelta(microseconds=at)
+            at = _EPOCH + timedelta(microseconds=at)
         except OverflowError:
             return f"{at} µs"
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -29,9 +29,9 @@ from zapdb.models import (
     FieldOf,
     Model,
     Models,
-    OrderedField,
-    StringField,
     TableModel,
+    TypedOrderedField,
+    TypedStringField,
     TypedTable,
 )
 
@@ -157,11 +157,11 @@ class User(Model["UsersTable"]):
     home: reference to lists (uuid), optional
     """
 
-    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
-    name: FieldOf[StringField, str]
-    zone: FieldOf[StringField, str]
-    language: FieldOf[OrderedField[Language], Language]
-    home: FieldOf[OrderedField[TodoListKey], TodoListKey | None]
+    id: FieldOf[TypedOrderedField[uuid.UUID], uuid.UUID]
+    name: FieldOf[TypedStringField, str]
+    zone: FieldOf[TypedStringField, str]
+    language: FieldOf[TypedOrderedField[Language], Language]
+    home: FieldOf[TypedOrderedField[TodoListKey], TodoListKey | None]
 
     @overload
     def follow(self, path: Literal["home"]) -> TodoList | None: ...
@@ -208,11 +208,11 @@ UserField: TypeAlias = Literal["id", "name", "zone", "language", "home"]
 class UserFields(Protocol):
     """The fields of users, for conditions."""
 
-    id: OrderedField[uuid.UUID]
-    name: StringField
-    zone: StringField
-    language: OrderedField[Language]
-    home: OrderedField[TodoListKey]
+    id: TypedOrderedField[uuid.UUID]
+    name: TypedStringField
+    zone: TypedStringField
+    language: TypedOrderedField[Language]
+    home: TypedOrderedField[TodoListKey]
 
 
 class UsersTable(TypedTable[User], Protocol):
@@ -287,9 +287,9 @@ class TodoList(Model["ListsTable"]):
     title: string
     """
 
-    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
-    owner: FieldOf[OrderedField[UserKey], UserKey]
-    title: FieldOf[StringField, str]
+    id: FieldOf[TypedOrderedField[uuid.UUID], uuid.UUID]
+    owner: FieldOf[TypedOrderedField[UserKey], UserKey]
+    title: FieldOf[TypedStringField, str]
 
     @overload
     def follow(self, path: Literal["owner"]) -> User | None: ...
@@ -330,9 +330,9 @@ TodoListField: TypeAlias = Literal["id", "owner", "title"]
 class TodoListFields(Protocol):
     """The fields of lists, for conditions."""
 
-    id: OrderedField[uuid.UUID]
-    owner: OrderedField[UserKey]
-    title: StringField
+    id: TypedOrderedField[uuid.UUID]
+    owner: TypedOrderedField[UserKey]
+    title: TypedStringField
 
 
 class ListsTable(TypedTable[TodoList], Protocol):
@@ -406,14 +406,14 @@ class Item(Model["ItemsTable"]):
     reminder: zoned_timestamp, optional
     """
 
-    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
-    list: FieldOf[OrderedField[TodoListKey], TodoListKey]
-    title: FieldOf[StringField, str]
-    done: FieldOf[OrderedField[bool], bool]
-    priority: FieldOf[OrderedField[Priority], Priority]
-    due: FieldOf[OrderedField[datetime.date], datetime.date | None]
-    notes: FieldOf[StringField, str]
-    reminder: FieldOf[OrderedField[datetime.datetime], datetime.datetime | None]
+    id: FieldOf[TypedOrderedField[uuid.UUID], uuid.UUID]
+    list: FieldOf[TypedOrderedField[TodoListKey], TodoListKey]
+    title: FieldOf[TypedStringField, str]
+    done: FieldOf[TypedOrderedField[bool], bool]
+    priority: FieldOf[TypedOrderedField[Priority], Priority]
+    due: FieldOf[TypedOrderedField[datetime.date], datetime.date | None]
+    notes: FieldOf[TypedStringField, str]
+    reminder: FieldOf[TypedOrderedField[datetime.datetime], datetime.datetime | None]
 
     @overload
     def follow(self, path: Literal["list"]) -> TodoList | None: ...
@@ -478,14 +478,14 @@ ItemField: TypeAlias = Literal[
 class ItemFields(Protocol):
     """The fields of items, for conditions."""
 
-    id: OrderedField[uuid.UUID]
-    list: OrderedField[TodoListKey]
-    title: StringField
-    done: OrderedField[bool]
-    priority: OrderedField[Priority]
-    due: OrderedField[datetime.date]
-    notes: StringField
-    reminder: OrderedField[datetime.datetime]
+    id: TypedOrderedField[uuid.UUID]
+    list: TypedOrderedField[TodoListKey]
+    title: TypedStringField
+    done: TypedOrderedField[bool]
+    priority: TypedOrderedField[Priority]
+    due: TypedOrderedField[datetime.date]
+    notes: TypedStringField
+    reminder: TypedOrderedField[datetime.datetime]
 
 
 class ItemsTable(TypedTable[Item], Protocol):
@@ -559,9 +559,9 @@ class Tag(Model["TagsTable"]):
     label: string
     """
 
-    id: FieldOf[OrderedField[uuid.UUID], uuid.UUID]
-    owner: FieldOf[OrderedField[UserKey], UserKey]
-    label: FieldOf[StringField, str]
+    id: FieldOf[TypedOrderedField[uuid.UUID], uuid.UUID]
+    owner: FieldOf[TypedOrderedField[UserKey], UserKey]
+    label: FieldOf[TypedStringField, str]
 
     @overload
     def follow(self, path: Literal["owner"]) -> User | None: ...
@@ -602,9 +602,9 @@ TagField: TypeAlias = Literal["id", "owner", "label"]
 class TagFields(Protocol):
     """The fields of tags, for conditions."""
 
-    id: OrderedField[uuid.UUID]
-    owner: OrderedField[UserKey]
-    label: StringField
+    id: TypedOrderedField[uuid.UUID]
+    owner: TypedOrderedField[UserKey]
+    label: TypedStringField
 
 
 class TagsTable(TypedTable[Tag], Protocol):
@@ -671,8 +671,8 @@ class Tagging(Model["TaggingsTable"]):
     tag: reference to tags (uuid); part of the key
     """
 
-    item: FieldOf[OrderedField[ItemKey], ItemKey]
-    tag: FieldOf[OrderedField[TagKey], TagKey]
+    item: FieldOf[TypedOrderedField[ItemKey], ItemKey]
+    tag: FieldOf[TypedOrderedField[TagKey], TagKey]
 
     @overload
     def follow(self, path: Literal["item"]) -> Item | None: ...
@@ -711,8 +711,8 @@ TaggingField: TypeAlias = Literal["item", "tag"]
 class TaggingFields(Protocol):
     """The fields of taggings, for conditions."""
 
-    item: OrderedField[ItemKey]
-    tag: OrderedField[TagKey]
+    item: TypedOrderedField[ItemKey]
+    tag: TypedOrderedField[TagKey]
 
 
 class TaggingsTable(TypedTable[Tagging], Protocol):
@@ -778,9 +778,9 @@ class Session(Model["SessionsTable"]):
     until: timestamp
     """
 
-    digest: FieldOf[OrderedField[BytesLike], bytes]
-    user: FieldOf[OrderedField[UserKey], UserKey]
-    until: FieldOf[OrderedField[datetime.datetime], datetime.datetime]
+    digest: FieldOf[TypedOrderedField[BytesLike], bytes]
+    user: FieldOf[TypedOrderedField[UserKey], UserKey]
+    until: FieldOf[TypedOrderedField[datetime.datetime], datetime.datetime]
 
     @overload
     def follow(self, path: Literal["user"]) -> User | None: ...
@@ -821,9 +821,9 @@ SessionField: TypeAlias = Literal["digest", "user", "until"]
 class SessionFields(Protocol):
     """The fields of sessions, for conditions."""
 
-    digest: OrderedField[BytesLike]
-    user: OrderedField[UserKey]
-    until: OrderedField[datetime.datetime]
+    digest: TypedOrderedField[BytesLike]
+    user: TypedOrderedField[UserKey]
+    until: TypedOrderedField[datetime.datetime]
 
 
 class SessionsTable(TypedTable[Session], Protocol):

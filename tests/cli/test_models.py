@@ -418,7 +418,7 @@ def test_the_guide_says_what_mypy_says(project: Project) -> None:
 @pytest.mark.parametrize(
     ("promised", "real", "by_fields"),
     [
-        (typing_protocols.StringField, FieldExpression, set()),
+        (typing_protocols.TypedStringField, FieldExpression, set()),
         (typing_protocols.TypedQuery, Query, set()),
         (typing_protocols.TypedPage, Page, set()),
     ],

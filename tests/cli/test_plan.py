@@ -36,7 +36,7 @@ def write_changes(project: Project, extra: str = "", known: bool = True) -> None
     archive = "restore: {archive: true, otherwise: {value: 0}}"
     kept = f"  - drop_field: {{table: people, field: last, {archive.replace('0', 'x')}}}\n"
     text = f"zapdb: 1\nsummary: Less of them\nchanges:\n{drop}{kept}{extra}rollback: inferred\n"
-    project.file("0005_less").write_text(text + ("activation: known\n" if known else ""))
+    project.file("0005_less").write_text(text + ("activation: wait_for_nodes\n" if known else ""))
 
 
 def test_a_plan_says_what_older_processes_go_without(current: Project) -> None:

@@ -223,7 +223,8 @@ def test_rule_12_tenants_wait_for_running_processes(current: Project) -> None:
             MIGRATIONS["0002_add_age"].replace("name: age", "name: height")
         )
         current.file("0006_known").write_text(
-            MIGRATIONS["0002_add_age"].replace("name: age", "name: weight") + "activation: known\n"
+            MIGRATIONS["0002_add_age"].replace("name: age", "name: weight")
+            + "activation: wait_for_nodes\n"
         )
         up = current.run("migrate", "up", "--all-tenants", "--json")
         assert up.status == 3

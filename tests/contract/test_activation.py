@@ -32,7 +32,7 @@ def older(workspace: Workspace) -> Database:
 
 def write_waiting(place: Workspace, number: int, *operations: str) -> None:
     path = place.write(number, *operations, name="waits")
-    path.write_text(path.read_text() + "activation: known\n")
+    path.write_text(path.read_text() + "activation: wait_for_nodes\n")
 
 
 def up(place: Workspace, **options: Any) -> list[AppliedMigration]:
@@ -55,11 +55,11 @@ def later(seconds: float, action: Callable[[], object]) -> threading.Timer:
     return timer
 
 
-@pytest.mark.parametrize("way", ["known", "drop_table"])
+@pytest.mark.parametrize("way", ["wait_for_nodes", "drop_table"])
 def test_rule_12_a_migration_waits_and_names_who_lacks_it(
     workspace: Workspace, older: Database, way: str
 ) -> None:
-    if way == "known":
+    if way == "wait_for_nodes":
         write_waiting(workspace, 2, ADD_COLOR)
     else:
         workspace.write(2, DROP, name="waits")

@@ -18,7 +18,7 @@ from zapdb.catalog import principal
 from zapdb.catalog.schema_history import read_entries
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
-from zapdb.database.changes import Change, SchemaEvent
+from zapdb.database.changes import RecordChange, SchemaEvent
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
@@ -48,7 +48,7 @@ def db(workspace: Workspace) -> Database:
 Told = tuple[str, Any, Any, Any]
 
 
-def tell(made: Change | SchemaEvent) -> Told:
+def tell(made: RecordChange | SchemaEvent) -> Told:
     """A change in short: operation, key, title before and after; an event by name and table."""
     if isinstance(made, SchemaEvent):
         return made.event, made.table, made.revision, made.position
@@ -60,8 +60,8 @@ def tell_all(db: Database, since: Bookmark | str | None = None) -> list[Told]:
     return [tell(made) for made in db.change_log.read(since)]
 
 
-def records_of(db: Database) -> list[Change]:
-    return [made for made in db.change_log.read() if isinstance(made, Change)]
+def records_of(db: Database) -> list[RecordChange]:
+    return [made for made in db.change_log.read() if isinstance(made, RecordChange)]
 
 
 def test_rule_29_a_transaction_appends_one_coalesced_change_for_each_key(db: Database) -> None:
@@ -213,7 +213,9 @@ def test_rule_29_every_way_of_writing_is_recorded(workspace: Workspace, db: Data
         ("tags", "delete", 8, "t", None),
         ("items", "delete", 2, "c", None),
     ]
-    found = {made.table: made for made in db.change_log.read(start) if isinstance(made, Change)}
+    found = {
+        made.table: made for made in db.change_log.read(start) if isinstance(made, RecordChange)
+    }
     assert (found["notes"].before.item, found["notes"].after.item) == (1, None)
 
 
@@ -321,14 +323,14 @@ def test_rule_29_records_are_decoded_under_the_schema_of_their_time(
     workspace.write(3, "rename_table: {table: items, to: things}")
     workspace.open().table("things").update(1, title="c")
     found = list(newer.change_log.read())
-    assert [repr(made.after) for made in found if isinstance(made, Change)] == [
+    assert [repr(made.after) for made in found if isinstance(made, RecordChange)] == [
         "items(id=1, title='a', size=4, note='n')",
         "items(id=2, title='b', size=0, note=None)",
         "items(id=1, title='a', extent=5, color='red')",
         "None",
         "things(id=1, title='c', extent=5, color='red')",
     ]
-    assert [repr(made.before) for made in found if isinstance(made, Change)] == [
+    assert [repr(made.before) for made in found if isinstance(made, RecordChange)] == [
         "None",
         "None",
         "items(id=1, title='a', extent=4, color='red')",
@@ -544,7 +546,7 @@ def test_rule_29_who_inserts_what_a_younger_transaction_deleted_comes_after_it(
         ("insert", 1, None, "second"),
         ("insert", 9, None, "x"),
     ]
-    found = [made for made in db.change_log.read(start) if isinstance(made, Change)]
+    found = [made for made in db.change_log.read(start) if isinstance(made, RecordChange)]
     assert found[0].transaction > found[1].transaction
 
 
@@ -554,7 +556,7 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
     """Writers with long and short transactions, savepoints and rollbacks; two followers that look
     all the time, each with a database of its own."""
     stop, failed = threading.Event(), list[BaseException]()
-    told: dict[str, list[Change]] = {"a": [], "b": []}
+    told: dict[str, list[RecordChange]] = {"a": [], "b": []}
 
     def write(seed: int) -> None:
         draw, mine = random.Random(seed), workspace.open()
@@ -588,7 +590,7 @@ def test_rule_29_nothing_is_missed_told_twice_or_reordered(
             while True:
                 is_last = stop.is_set() and not any(w.is_alive() for w in writers)
                 for made in follower.changes():
-                    if isinstance(made, Change):
+                    if isinstance(made, RecordChange):
                         told[name].append(made)
                     follower.advance(made.bookmark)
                 if is_last:
@@ -684,7 +686,7 @@ def test_rule_29_one_can_go_on_from_every_bookmark(
     items.update(1001, title="z")
     whole = list(db.change_log.read())
     assert [made.bookmark for made in whole] == sorted(made.bookmark for made in whole)
-    keys = [made.key[0] for made in whole if isinstance(made, Change)]
+    keys = [made.key[0] for made in whole if isinstance(made, RecordChange)]
     assert len(keys) == 30 + 5 + 1
     for at, made in enumerate(whole):
         assert list(db.change_log.read(str(made.bookmark))) == whole[at + 1 :]
@@ -744,7 +746,7 @@ def test_rule_29_a_follower_moves_with_the_transaction_that_it_writes_in(
     first, second = db.change_log.follower("copy"), workspace.open().change_log.follower("copy")
     stale = list(second.changes())
     for made in first.changes():
-        if isinstance(made, Change):
+        if isinstance(made, RecordChange):
             with suppress(KeyError), db.transaction():
                 copies.insert(id=made.key[0], title="never")
                 first.advance(made.bookmark)
@@ -826,7 +828,7 @@ def test_rule_28_the_log_owns_large_values(workspace: Workspace, db: Database) -
     time.sleep(0.01)  # blobs of this very millisecond are left alone
     report = db.admin.sweep(older_than_seconds=0)
     assert (report.blobs, report.unowned) == (3, 1)
-    found = [made for made in db.change_log.read() if isinstance(made, Change)]
+    found = [made for made in db.change_log.read() if isinstance(made, RecordChange)]
     assert [made.before.note for made in found[2:]] == [large, large + "2"]
     workspace.execute("DELETE FROM zapdb_changes")
     assert db.admin.sweep(older_than_seconds=0).unowned == 2
@@ -851,7 +853,7 @@ def test_rule_28_large_values_that_only_a_conversion_makes_are_kept_for_the_log(
     db.table("items").delete(2)
     time.sleep(0.01)
     assert db.admin.sweep(older_than_seconds=0).unowned == 0
-    found = [made for made in db.change_log.read(start) if isinstance(made, Change)]
+    found = [made for made in db.change_log.read(start) if isinstance(made, RecordChange)]
     assert found[0].before.title == found[0].after.title == "x" * 6000
     assert found[1].before.title == "y" * 6000
     assert db.admin.verify()[0].problems == ()

@@ -21,12 +21,12 @@ from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.catalog.schema_history import read_entries
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database
-from zapdb.database.changes import Change, SchemaEvent, open_log
+from zapdb.database.changes import RecordChange, SchemaEvent, open_log
 from zapdb.errors import ChangesPruned, TransactionConflict, UsageError
 from zapdb.storage import TransactionMode, change_log, change_log_pruning, pending_changes
 from zapdb.storage.change_log import START
 
-Made = Change | SchemaEvent
+Made = RecordChange | SchemaEvent
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 TO_COME = datetime(2200, 1, 1, tzinfo=UTC)
 BOTH_AND_UNSEEN = pytest.mark.parametrize(
@@ -366,7 +366,12 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 3)
-    stop, failed, told, pruned = threading.Event(), list[BaseException](), list[Change](), [0, 0]
+    stop, failed, told, pruned = (
+        threading.Event(),
+        list[BaseException](),
+        list[RecordChange](),
+        [0, 0],
+    )
 
     def guarded(work: Callable[[Database], None]) -> threading.Thread:
         def run() -> None:
@@ -391,7 +396,7 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
         while True:
             is_last = stop.is_set() and not any(w.is_alive() for w in writers)
             for made in follower.changes():
-                if isinstance(made, Change):
+                if isinstance(made, RecordChange):
                     told.append(made)
                 follower.advance(made.bookmark)
             if is_last:

@@ -20,7 +20,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
-from zapdb.database.changes import Change
+from zapdb.database.changes import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
 from zapdb.jobs import Job, roll_back_newest
 from zapdb.records import asdict
@@ -224,7 +224,9 @@ def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspa
     up(workspace, 2, LENGTHS)
     with workspace.open() as db:
         db.table("items").insert(id=2, title=5)
-        before = [(c.operation, c.revision) for c in db.change_log.read() if isinstance(c, Change)]
+        before = [
+            (c.operation, c.revision) for c in db.change_log.read() if isinstance(c, RecordChange)
+        ]
         assert before == [("insert", 1), ("delete", 1), ("insert", 2)]
         lose(workspace)  # and the record goes, so that nothing says that 2 was used
         workspace.execute("DELETE FROM zapdb_records_1")
@@ -234,7 +236,7 @@ def test_rule_01_numbers_of_a_lost_history_are_not_used_again(workspace: Workspa
             list(db.change_log.read())
         db.table("items").insert(id=3, title=9)
         (made,) = db.change_log.read(behind)
-        assert isinstance(made, Change)
+        assert isinstance(made, RecordChange)
         assert made.after is not None
         assert (made.after.title, made.revision) == (9, db._catalog.table("items").revision)
         assert made.revision > 2

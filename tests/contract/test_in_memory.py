@@ -16,7 +16,7 @@ import zapdb
 from tests.documents import document
 from zapdb.errors import UsageError
 from zapdb.storage import connect
-from zapdb.storage.private_file import PREFIX, PrivateFile, remove_abandoned
+from zapdb.storage.private_file import PRIVATE_PREFIX, PrivateFile, remove_abandoned
 
 ITEMS = (
     "create_table: {table: items, key: [id], fields: "
@@ -53,7 +53,7 @@ def migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def private_directories() -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    return list(Path(tempfile.gettempdir()).glob(f"{PRIVATE_PREFIX}*"))
 
 
 def start(migrations: Path, end: str) -> tuple[subprocess.Popen[str], Path]:
@@ -150,7 +150,7 @@ def test_after_a_crash_the_next_process_that_makes_one_removes_it(migrations: Pa
 
 
 def test_a_directory_that_is_being_made_is_left_alone(migrations: Path) -> None:
-    made = Path(tempfile.mkdtemp(prefix=PREFIX))
+    made = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX))
     (made / "lock.new").touch()
     remove_abandoned()
     assert made.is_dir()

@@ -163,7 +163,7 @@ def test_rule_12_known_waits_for_a_process_in_another_namespace(
     workspace: Workspace, contained: Peer
 ) -> None:
     path = workspace.write(2, ADD_COLOR)
-    path.write_text(path.read_text() + "activation: known\n")
+    path.write_text(path.read_text() + "activation: wait_for_nodes\n")
     up = lambda: migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory)  # noqa: E731
     refused = error_of(up)
     assert isinstance(refused, ActivationPending)

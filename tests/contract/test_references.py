@@ -177,7 +177,7 @@ def test_rule_25_restrict_keeps_the_target(workspace: Workspace) -> None:
 def test_rule_25_cascades_go_on_and_set_null(
     workspace: Workspace, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", page)
+    monkeypatch.setattr(module, "_PAGE", page)
     db = make(workspace, "cascade")
     owners, pets, toys = (db.table(name) for name in ("owners", "pets", "toys"))
     owners.insert_many([{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bob"}])
@@ -256,7 +256,7 @@ def test_rule_25_what_is_let_go_still_meets_everything_else(workspace: Workspace
 def test_rule_24_those_who_refer_to_others_by_a_key_that_is_cut_alike_are_left_alone(
     workspace: Workspace, on_delete: str, unique: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 2)
+    monkeypatch.setattr(module, "_PAGE", 2)
     index = f"unique: {str(unique).lower()}, fields: [{{field: owner}}]"
     workspace.write(
         1,

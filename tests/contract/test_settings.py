@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump
 from zapdb.catalog import settings
-from zapdb.catalog.settings import LEVELS, PROFILES, SETTINGS, Scope, Setting
+from zapdb.catalog.settings import PROFILES, SCOPE_LEVELS, SETTINGS, Scope, Setting
 from zapdb.catalog.stored_settings import (
     read_settings,
     require_schema_changes_allowed,
@@ -34,7 +34,7 @@ def storage(workspace: Workspace) -> Storage:
 @pytest.fixture
 def color(monkeypatch: pytest.MonkeyPatch) -> Setting:
     """A setting that may be set for everything."""
-    made = Setting("color", "gray", LEVELS, ("gray", *map(str, range(6))), "A color.")
+    made = Setting("color", "gray", SCOPE_LEVELS, ("gray", *map(str, range(6))), "A color.")
     monkeypatch.setitem(settings.SETTINGS, "color", made)
     monkeypatch.setitem(settings.PROFILES, "production", {"color": "5"})
     return made

@@ -20,7 +20,7 @@ from tests.contract.test_sql_attacks import running
 from tests.support import Workspace, wait_until
 from zapdb.database import Database
 from zapdb.database.sql import processes
-from zapdb.database.sql.sandbox.spill import PREFIX, Spill
+from zapdb.database.sql.sandbox.spill import SPILL_PREFIX, Spill
 from zapdb.database.sql.sources import TableSource
 from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded, StorageError
 from zapdb.storage.interruption import InterruptibleCall
@@ -152,9 +152,10 @@ def test_spilled_rows_are_private_and_go_with_a_statement_that_is_killed(
 
     def look() -> None:
         wait_until(
-            lambda: [p for p in tmp_path.glob(f"{PREFIX}*/*") if p.stat().st_size], "it spills"
+            lambda: [p for p in tmp_path.glob(f"{SPILL_PREFIX}*/*") if p.stat().st_size],
+            "it spills",
         )
-        for path in tmp_path.glob(f"{PREFIX}*"):
+        for path in tmp_path.glob(f"{SPILL_PREFIX}*"):
             seen.append(path)
             modes.add(stat.S_IMODE(path.stat().st_mode))
         os.kill(os.getpid(), signal.SIGINT)
@@ -167,7 +168,7 @@ def test_spilled_rows_are_private_and_go_with_a_statement_that_is_killed(
     thread.join()
     assert modes == {0o700}
     assert seen
-    assert not list(tmp_path.glob(f"{PREFIX}*"))
+    assert not list(tmp_path.glob(f"{SPILL_PREFIX}*"))
 
 
 PROGRAM = """\
@@ -201,15 +202,15 @@ def test_nothing_is_left_of_an_application_that_is_killed(
 def test_what_is_left_where_all_are_killed_goes_with_the_next_statement(
     db: Database, tmp_path: Path
 ) -> None:
-    for name in (f"{PREFIX}left", "zapdb-other"):
+    for name in (f"{SPILL_PREFIX}left", "zapdb-other"):
         (tmp_path / name / "deep").mkdir(parents=True)
         (tmp_path / name / "deep" / "rows").write_text("rows")
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "zapdb-other")
+    (tmp_path / f"{SPILL_PREFIX}link").symlink_to(tmp_path / "zapdb-other")
     held = Spill(str(tmp_path))  # of a statement that runs
-    assert not (tmp_path / f"{PREFIX}left").exists()
-    (tmp_path / f"{PREFIX}left").mkdir()
+    assert not (tmp_path / f"{SPILL_PREFIX}left").exists()
+    (tmp_path / f"{SPILL_PREFIX}left").mkdir()
     db.sql("SELECT 1", spill_to=tmp_path)
-    assert not (tmp_path / f"{PREFIX}left").exists()
+    assert not (tmp_path / f"{SPILL_PREFIX}left").exists()
     assert Path(held.path).exists()
     assert (tmp_path / "zapdb-other" / "deep" / "rows").read_text() == "rows"
     held.remove()
@@ -298,7 +299,7 @@ def test_an_answer_larger_than_memory_is_refused_here_too(db: Database) -> None:
 
 
 def spilled(directory: Path) -> list[Path]:
-    return [path for path in directory.glob(f"{PREFIX}*/*") if path.stat().st_size]
+    return [path for path in directory.glob(f"{SPILL_PREFIX}*/*") if path.stat().st_size]
 
 
 def children(process: int) -> list[int]:

@@ -14,9 +14,9 @@ import zapdb
 from tests.documents import document
 from tests.support import PostgresServer
 from zapdb.errors import UsageError
-from zapdb.storage.private_file import PREFIX
+from zapdb.storage.private_file import PRIVATE_PREFIX
 from zapdb.testing import Templates
-from zapdb.testing.templates import NAME, digest_of_files
+from zapdb.testing.templates import TEMPLATE_NAME, digest_of_files
 
 ITEMS = (
     "create_table: {table: items, key: [id], fields: "
@@ -71,9 +71,9 @@ def server(engine: str, request: pytest.FixtureRequest) -> str | None:
 
 def left_behind(request: pytest.FixtureRequest, engine: str) -> list[str]:
     if engine == "sqlite":
-        return [path.name for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*")]
+        return [path.name for path in Path(tempfile.gettempdir()).glob(f"{PRIVATE_PREFIX}*")]
     running: PostgresServer = request.getfixturevalue("postgres")
-    like = NAME.replace("_", r"\_")
+    like = TEMPLATE_NAME.replace("_", r"\_")
     found = running.execute(f"SELECT datname FROM pg_database WHERE datname LIKE '{like}%'")
     return [name for (name,) in found]
 

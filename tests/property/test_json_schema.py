@@ -38,7 +38,17 @@ BAD_NAMES = [
     *("zapdb", "zapdb_x", "zapdbx", "x" * (NAME_LENGTH_MAX + 1), "a\r", "a\u2028"),
 ]
 GOOD_NAMES = ["a", "zapd", "not_zapdb", "x" * NAME_LENGTH_MAX, *NAMES[:3]]
-WORDS = ["inferred", "never", "exact", "tertiary", "discard", "archive", "known", "1", "true"]
+WORDS = [
+    "inferred",
+    "never",
+    "exact",
+    "tertiary",
+    "discard",
+    "archive",
+    "wait_for_nodes",
+    "1",
+    "true",
+]
 SCALARS: list[Any] = [None, True, False, 0, 1, 2, -1, 10**30, *WORDS]
 EMPTY: list[Any] = [{}, [], "", None]
 SOME: dict[Any, list[Any]] = {

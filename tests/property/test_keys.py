@@ -29,7 +29,7 @@ from zapdb.indexes.keys import (
     truncate_unique_key,
 )
 from zapdb.indexes.paths import Path
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import EVERYTHING, And, Predicate, compile_predicate
 from zapdb.indexes.prefixes import _root_contractions, _strings, encode_sort_key_prefix
 from zapdb.indexes.spans import Span, sort_ties
@@ -162,14 +162,14 @@ def sign(left: Any, right: Any) -> int:
     return (left > right) - (left < right)
 
 
-def plan_by(drawn: Drawn, *predicates: Predicate) -> Plan | UnionPlan:
+def plan_by(drawn: Drawn, *predicates: Predicate) -> QueryPlan | UnionPlan:
     """How a query that is pinned to the index is answered."""
     paths = (Path.by_index(drawn.keys),)
     parts = [part for p in predicates for part in (p.parts if isinstance(p, And) else (p,))]
     return Planner(drawn.table, paths).plan(bind(drawn.table, And(tuple(parts))), None)
 
 
-def found_by(plan: Plan | UnionPlan, drawn: Drawn) -> list[int]:
+def found_by(plan: QueryPlan | UnionPlan, drawn: Drawn) -> list[int]:
     """The rows whose entries lie between the bounds as entries hold them."""
     spans = [span for branch in plan.branches for span in branch.spans]
     bounds = [span.entry_bounds(unique=False) for span in spans]
@@ -180,7 +180,7 @@ def found_by(plan: Plan | UnionPlan, drawn: Drawn) -> list[int]:
     ]
 
 
-def answer(plan: Plan | UnionPlan, drawn: Drawn) -> list[int]:
+def answer(plan: QueryPlan | UnionPlan, drawn: Drawn) -> list[int]:
     """The rows that reading the plan gives; none comes twice."""
     found = list[int]()
     for branch in plan.branches:
@@ -304,7 +304,7 @@ def test_rule_24_an_exact_search_knows_whether_it_may_find_something_else() -> N
 def check_exact_search(drawn: Drawn, at: int, count: int) -> None:
     values, equal = drawn.rows[at][:count], drawn.same_as(at, count)
     plan = plan_by(drawn, equal_to(drawn.table, drawn.keys.index.components, values))
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, QueryPlan)
     assert plan.residual == ()
     assert len(plan.spans) == 1
     assert answer(plan, drawn) == equal
@@ -412,7 +412,7 @@ def check_prefix_search(drawn: Drawn, at: int, prefix: str) -> None:
         for number in drawn.same_as(at, len(leading))
         if texts[number] is not None and texts[number].startswith(prefix)
     ]
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, QueryPlan)
     assert plan.residual == ()
     assert answer(plan, drawn) == wanted
     if not plan.rechecked:

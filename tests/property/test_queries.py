@@ -17,7 +17,7 @@ from zapdb.indexes import build_keys
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering
 from zapdb.indexes.paths import list_paths
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, compile_predicate
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, TableSchema
@@ -135,7 +135,7 @@ def make_index(number: int, components: Any) -> Index:
     return Index(number, f"index_{number}", tuple(parts))
 
 
-def count_readings(plan: Plan | UnionPlan, row: Any) -> int:
+def count_readings(plan: QueryPlan | UnionPlan, row: Any) -> int:
     """In how many branches of a plan a record is read, and not filtered out."""
     record, found = RECORD(*row), 0
     for branch in plan.branches:

@@ -302,7 +302,6 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 
 TWICE: dict[str, str] = {
     "Block": FACE,
-    "Field": TO_RENAME,
     "main": "where two programs begin: the command line, and the keeper of SQL statements",
     "retry": FACE,
 }

@@ -72,7 +72,7 @@ def _append_entry(
     before = chain.schema_at(catalog.position)
     old = before.table_active_or_archived(table.number)
     is_archived = before.table_numbered(table.number) is None
-    event: schema_history.Event = (
+    event: schema_history.RevisionEvent = (
         "create" if old is None else "restore" if is_archived else "change"
     )
     digest = chain.at(target).digest

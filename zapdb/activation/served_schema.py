@@ -5,7 +5,7 @@ from __future__ import annotations
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.errors import PendingMigrations, ServedSchemaUnavailable, UnknownName
 
-ALL = "all"
+_ALL = "all"
 
 
 def find_served_table(
@@ -56,7 +56,7 @@ def require_served(catalog: TenantCatalog, served_position: int, window: str) ->
             squash=catalog.chain.migrations[0].label,
             hint="add the newer files to the directory",
         )
-    if window != ALL and behind > int(window):
+    if window != _ALL and behind > int(window):
         raise ServedSchemaUnavailable(
             "the files end earlier than this database serves",
             files_end=served_position,

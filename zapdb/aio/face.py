@@ -26,7 +26,7 @@ from zapdb.aio.errand import Errand
 from zapdb.aio.file import BlobFile
 from zapdb.aio.records import Records, loaded
 from zapdb.aio.retries import retry
-from zapdb.aio.runtime import Kind, Runtime
+from zapdb.aio.runtime import CallKind, Runtime
 from zapdb.aio.workers import Worker
 from zapdb.database import admin, change_log, changes, database, transactions
 from zapdb.database.bulk import KEYS_PER_STATEMENT
@@ -83,7 +83,7 @@ class Face(Generic[S]):
         finally:
             local.only_builds = False
 
-    async def _done(self, kind: Kind, act: Callable[[S], T]) -> T:
+    async def _done(self, kind: CallKind, act: Callable[[S], T]) -> T:
         """What waits for the database; the large values of records are loaded."""
         return await self._runtime.call(kind, lambda: loaded(act(self._target())), self._begun)
 
@@ -93,7 +93,7 @@ class Face(Generic[S]):
     async def _write(self, act: Callable[[S], T]) -> T:
         return await self._done("write", act)
 
-    def _iterated(self, kind: Kind, start: Callable[[S], Iterable[T]]) -> AsyncIterator[T]:
+    def _iterated(self, kind: CallKind, start: Callable[[S], Iterable[T]]) -> AsyncIterator[T]:
         begun = self._begun
 
         def carry(step: Callable[[], Any]) -> Awaitable[Any]:

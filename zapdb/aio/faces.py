@@ -29,7 +29,7 @@ from zapdb.catalog.kinds import Job, JobKind, Tenant
 from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
-from zapdb.database.changes import Change, FollowerStatus, SchemaEvent
+from zapdb.database.changes import FollowerStatus, RecordChange, SchemaEvent
 from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
 from zapdb.database.node_context import Apply
@@ -419,7 +419,7 @@ class ChangeFollower(ChangeFollowerFace):
         """Where it stands, as stored."""
         return await self._done("read", lambda sync: sync.bookmark)
 
-    def changes(self) -> AsyncIterator[Change | SchemaEvent]:
+    def changes(self) -> AsyncIterator[RecordChange | SchemaEvent]:
         """What it has not seen, in order, up to now; the follower does not advance itself."""
         return self._iterated("task", lambda sync: sync.changes())
 
@@ -599,7 +599,9 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
     `db.change_log` makes it, for the tenant of that database.
     """
 
-    def read(self, since: Bookmark | str | None = None) -> AsyncIterator[Change | SchemaEvent]:
+    def read(
+        self, since: Bookmark | str | None = None
+    ) -> AsyncIterator[RecordChange | SchemaEvent]:
         """What became of records and schemas since a bookmark, or ever, as far as it was
         recorded; in order, and up to now.
 

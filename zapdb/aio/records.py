@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from itertools import islice
 from typing import Any, TypeVar
 
-from zapdb.database.changes import Change
+from zapdb.database.changes import RecordChange
 from zapdb.database.page import Page
 from zapdb.database.paging import page_sizes
 from zapdb.errors import UsageError
@@ -31,7 +31,7 @@ def load_large_values(found: object) -> int:
         return load_all(found)
     if isinstance(found, Page):
         return load_large_values(found.records)
-    if isinstance(found, Change):
+    if isinstance(found, RecordChange):
         return load_large_values(found.before) + load_large_values(found.after)
     if isinstance(found, list | tuple):
         return sum(load_large_values(one) for one in found)

@@ -37,10 +37,10 @@ from zapdb.storage.transaction_owners import find_caller, note_begun
 
 logger = logging.getLogger("zapdb.aio")
 
-Kind = Literal["read", "write", "sql", "task"]
+CallKind = Literal["read", "write", "sql", "task"]
 """Of a single operation: those of a kind share workers."""
 
-SHARED: Final[dict[Kind, int]] = {
+SHARED: Final[dict[CallKind, int]] = {
     "read": ASYNC_READERS,
     "write": ASYNC_WRITERS,
     "sql": ASYNC_STATEMENTS,
@@ -75,7 +75,7 @@ class Runtime:
         self.interrupter = Interrupter(storage, starter)
         self.under_way = set[Errand[Any]]()
         """What can be interrupted."""
-        self._shared: dict[Kind, Workers] = {
+        self._shared: dict[CallKind, Workers] = {
             kind: Workers(FairSemaphore(count), storage.release_connection, starter)
             for kind, count in SHARED.items()
         }
@@ -94,7 +94,7 @@ class Runtime:
     # Single operations
 
     async def call(
-        self, kind: Kind, work: Callable[[], T], begun: OpenTransaction | None = None
+        self, kind: CallKind, work: Callable[[], T], begun: OpenTransaction | None = None
     ) -> T:
         """Do it in an open transaction: the one that is given, or else that of the calling task;
         or else by itself."""
@@ -108,7 +108,7 @@ class Runtime:
             return await self.within(joined, lambda: context.run(work))
         return await self._call_alone(kind, work)
 
-    async def _call_alone(self, kind: Kind, work: Callable[[], T]) -> T:
+    async def _call_alone(self, kind: CallKind, work: Callable[[], T]) -> T:
         is_writing = kind == "write" and not self.storage.read_only
         turn = await self._await_turn() if is_writing else None
         workers, local = self._shared[kind], self.storage.local

@@ -20,7 +20,7 @@ from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.cells import wrong_counter
 from zapdb.storage.fixed_tables import CATALOG, COUNTERS
 
-Counter = Literal[
+CounterName = Literal[
     "seq",
     "tenant",
     "migration",
@@ -37,7 +37,7 @@ Counter = Literal[
 INSERT: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
-def draw(connection: Connection, counter: Counter, count: int = 1) -> int:
+def draw(connection: Connection, counter: CounterName, count: int = 1) -> int:
     """Draw `count` numbers that were never drawn before; returns the first."""
     row = connection.core_execute(
         sa.update(COUNTERS)

@@ -25,7 +25,7 @@ from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonic
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 
-Event = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
+RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
 
 COMPRESSION_LEVEL: Final = 9
 ENTRY_COLUMNS: Final = (
@@ -98,7 +98,7 @@ class NewRevision:
 
     tenant: int
     schema: TableSchema
-    event: Event
+    event: RevisionEvent
     position: int
     digest: str
     layout_revision: int | None = None

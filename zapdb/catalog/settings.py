@@ -22,9 +22,9 @@ from zapdb.limits import ACTIVATION_WAIT_SECONDS, MIGRATIONS_MAX, SWEEP_AGE_SECO
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import TransactionMode
 
-Level = Literal["database", "tenant", "table", "field", "index"]
-LEVELS: Final[tuple[Level, ...]] = ("database", "tenant", "table", "field", "index")
-Origin = Level | Literal["profile", "default"]
+ScopeLevel = Literal["database", "tenant", "table", "field", "index"]
+SCOPE_LEVELS: Final[tuple[ScopeLevel, ...]] = ("database", "tenant", "table", "field", "index")
+Origin = ScopeLevel | Literal["profile", "default"]
 DatasetPolicy = Literal["rebuild", "rewrite", "scan"]
 
 PROFILE: Final = "profile"
@@ -32,9 +32,9 @@ CHANGE_LOG: Final = "change_log"
 ON_DATASET_CHANGE: Final = "on_dataset_change"
 ANY: Final = "*"
 INDEX_PREFIX: Final = "index-"
-DATABASE: Final[tuple[Level, ...]] = ("database",)
-TENANTS: Final[tuple[Level, ...]] = ("database", "tenant")
-TABLES: Final[tuple[Level, ...]] = ("database", "tenant", "table")
+DATABASE: Final[tuple[ScopeLevel, ...]] = ("database",)
+_TENANTS: Final[tuple[ScopeLevel, ...]] = ("database", "tenant")
+TABLES: Final[tuple[ScopeLevel, ...]] = ("database", "tenant", "table")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Setting:
 
     name: str
     default: str
-    scopes: tuple[Level, ...]
+    scopes: tuple[ScopeLevel, ...]
     choices: tuple[str, ...]
     description: str
     numbers: IntegerRange | None = None
@@ -104,7 +104,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "convert",
             "on_access",
-            TENANTS,
+            _TENANTS,
             ("on_access", "background"),
             "Whether stale records wait until they are written or a job is started by hand, or "
             "open databases build indexes, convert and validate by themselves.",
@@ -121,7 +121,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             ON_DATASET_CHANGE,
             "rebuild",
-            LEVELS,
+            SCOPE_LEVELS,
             ("rebuild", "rewrite", "scan"),
             "What becomes of an index whose collation or time zone data changed. Queries scan in "
             "any case, until it fits again. `rebuild`: it is thrown away and built again. "
@@ -133,7 +133,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "schema_changes",
             "allow",
-            TENANTS,
+            _TENANTS,
             ("allow", "refuse"),
             "Whether migrations may be stored, activated, rolled back or squashed.",
         ),
@@ -148,7 +148,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         Setting(
             "served_window",
             "all",
-            TENANTS,
+            _TENANTS,
             ("all",),
             "How many migrations the files of a process may be behind and still be served.",
             IntegerRange(0, MIGRATIONS_MAX),
@@ -202,7 +202,7 @@ class Scope:
     index_fields: tuple[int, ...] = ()
 
     @property
-    def level(self) -> Level:
+    def level(self) -> ScopeLevel:
         if self.index is not None:
             return "index"
         if self.field is not None:

@@ -20,13 +20,13 @@ from zapdb.storage.fixed_tables import CATALOG, CATALOG_VERSIONS
 
 DEFAULT_TENANT: Final = 1
 DEFAULT_TENANT_NAME: Final = "default"
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
-SHOWN_MAX: Final = 10
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
+_SHOWN_MAX: Final = 10
 
 
 def add_tenant(connection: Connection, name: str) -> Tenant:
     """Enter a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`."""
-    if NAME.fullmatch(name) is None:
+    if _NAME.fullmatch(name) is None:
         raise UsageError(
             "this is not a valid name of a tenant",
             name=name,
@@ -63,17 +63,17 @@ def find_tenant(connection: Connection, name: str) -> Tenant:
 def find_tenant_row(connection: Connection, name: str) -> Tenant:
     """The same, also of one that is being removed."""
     # Of what is no name there is no row, and PostgreSQL would refuse to look for some of it.
-    is_name = isinstance(name, str) and NAME.fullmatch(name) is not None
+    is_name = isinstance(name, str) and _NAME.fullmatch(name) is not None
     row = rows.get(connection, TenantNameRow, name) if is_name else None
     if row is None:
         query = (
             sa.select(CATALOG.c.key)
             .where(CATALOG.c.kind == TenantNameRow.KIND, CATALOG.c.value.is_not(None))
             .order_by(CATALOG.c.key)
-            .limit(SHOWN_MAX + 1)
+            .limit(_SHOWN_MAX + 1)
         )
         names = [key for (key,) in connection.core_execute(query)]
-        shown = ", ".join(names[:SHOWN_MAX]) + (" …" if len(names) > SHOWN_MAX else "")
+        shown = ", ".join(names[:_SHOWN_MAX]) + (" …" if len(names) > _SHOWN_MAX else "")
         raise UnknownName(
             "there is no such tenant",
             tenant=name,

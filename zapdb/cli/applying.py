@@ -46,7 +46,7 @@ from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolv
 from zapdb.migrations.prove import require_proven
 from zapdb.storage import Storage, ensure_storage
 
-STYLES: dict[MigrationPhase, str] = {
+_STYLES: dict[MigrationPhase, str] = {
     "applied": "green",
     "pending": "yellow",
     "stored-only": "cyan",
@@ -296,7 +296,7 @@ def migrate_status_command(
     pending = sum(state.phase == "pending" for state in states)
     output.table(
         ("number", "name", "state"),
-        [(f"{s.number:04d}", s.name, (s.phase, STYLES[s.phase])) for s in states],
+        [(f"{s.number:04d}", s.name, (s.phase, _STYLES[s.phase])) for s in states],
     )
     if forgetting is not None:
         output.write()

@@ -18,11 +18,11 @@ from zapdb.records import Record
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Boolean, Integer, Reference, ValueType
 
-NULL: Final = "\\N"
+_NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
 """Of a value that was refused: whoever runs a command gave it, and looks for it in their file."""
-WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
-DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
+_DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 def to_plain(field: Field, value: Any) -> Any:
@@ -55,7 +55,7 @@ def to_cell(field: Field, value: Any) -> str:
     """A field's value as text."""
     plain = to_plain(field, value)
     if plain is None and (field.optional or not field.type.holds_null):
-        return NULL
+        return _NULL
     text = _write(field.type, plain)
     return f"\\{text}" if text.startswith("\\") else text
 
@@ -72,7 +72,7 @@ def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:
 
     def from_text(text: str) -> Any:
         if text[:1] == "\\":
-            if text == NULL:
+            if text == _NULL:
                 return from_plain(table, field, None)
             if text[:2] != "\\\\":
                 raise InvalidValue(
@@ -105,7 +105,7 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
     """What gives the plain form that a text stands for; None where that is the text itself."""
 
     def read_integer(text: str) -> int:
-        if not DIGITS.fullmatch(text) or len(text) > 1_000:
+        if not _DIGITS.fullmatch(text) or len(text) > 1_000:
             raise _refuse(kind, path, text)
         return int(text)
 
@@ -114,7 +114,7 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
     if isinstance(kind, Reference):
         return _reader_of(kind.key[0], path)
     if isinstance(kind, Boolean):
-        return lambda text: WORDS.get(text, text)
+        return lambda text: _WORDS.get(text, text)
     if isinstance(kind, Integer):
         return read_integer
     return None

@@ -24,7 +24,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.output import Output, Part, ask_user, format_count, print_note
 from zapdb.cli.record_output import format_cell
-from zapdb.database import Change, Database, SchemaEvent
+from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
@@ -35,7 +35,7 @@ from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark
 
 LIST_CHANGES: Final = 100
-SHOWN_CHARS_MAX: Final = 30
+_SHOWN_CHARS_MAX: Final = 30
 """Of one value of a change."""
 BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
 
@@ -110,7 +110,7 @@ def _find_table(db: Database, name: str) -> int:
         return read_log(connection, db._catalog.tenant, name)[-1].table_number
 
 
-def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
+def _to_row(made: RecordChange | SchemaEvent) -> Sequence[Part]:
     begin = (f"{made.made_at:%Y-%m-%d %H:%M:%S}", made.principal)
     if isinstance(made, SchemaEvent):
         numbers = {"revision": made.revision, "migration": made.position}
@@ -122,7 +122,7 @@ def _to_row(made: Change | SchemaEvent) -> Sequence[Part]:
     return (*begin, (made.operation, "bold"), made.table, key, _show_change(made))
 
 
-def _show_change(made: Change) -> str:
+def _show_change(made: RecordChange) -> str:
     if made.after is None:
         return ", ".join(_show_fields(made.schema_before, made.before, "="))
     if made.before is None:
@@ -150,12 +150,12 @@ def _show_both(shape: TableSchema | None, record: Record | None) -> tuple[list[s
     assert record is not None
     keys = {field.number for field in shape.key_fields}
     fields = [field for field in shape.fields if field.number not in keys]
-    parts = [format_cell(record, field, SHOWN_CHARS_MAX) for field in fields]
+    parts = [format_cell(record, field, _SHOWN_CHARS_MAX) for field in fields]
     texts = [part if isinstance(part, str) else part[0] for part in parts]
     return [field.name for field in fields], texts
 
 
-def _to_json(made: Change | SchemaEvent) -> dict[str, Any]:
+def _to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
     common = {
         "principal": made.principal,
         "made_at": made.made_at.isoformat(),

@@ -11,7 +11,7 @@ import typer
 from zapdb.cli.configuration import JsonOption
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
-from zapdb.migrations.json_schema import MARK, json_schema
+from zapdb.migrations.json_schema import SCHEMA_MARK, json_schema
 
 State = Literal["written", "unchanged"]
 
@@ -67,7 +67,7 @@ def _read_generated(path: Path) -> str:
         content = json.loads(text)
     except (IsADirectoryError, ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict) or content.get("$comment") != MARK:
+    if not isinstance(content, dict) or content.get("$comment") != SCHEMA_MARK:
         raise UsageError(
             "the file already exists, and zapdb did not write it",
             file=path,

@@ -20,10 +20,10 @@ from zapdb.schema import Field
 from zapdb.schema import TableSchema as Schema
 from zapdb.values import Boolean
 
-WORDS: Final = {"true": True, "false": False, "null": None}
+_WORDS: Final = {"true": True, "false": False, "null": None}
 """As they are written in JSON; the language has True, False and None."""
 FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "==": lambda field, value: field == value,
     "!=": lambda field, value: field != value,
     "<": lambda field, value: field < value,
@@ -86,7 +86,7 @@ class _Reader:
         raise ExpressionError("this is not a condition on a field", node.column)
 
     def _compare(self, op: str, name: Name, value: Expression) -> Predicate:
-        made: Predicate = COMPARISONS[op](self._field(name), self._value(name, value))
+        made: Predicate = _COMPARISONS[op](self._field(name), self._value(name, value))
         return made
 
     def _call(self, function: str, name: Name, values: list[Expression], column: int) -> Predicate:
@@ -103,7 +103,7 @@ class _Reader:
         raise ExpressionError(f"{function}() of {len(values)} values is not a condition", column)
 
     def _is_field(self, name: Name) -> bool:
-        return name.name in self._fields or name.name not in WORDS
+        return name.name in self._fields or name.name not in _WORDS
 
     def _field(self, name: Name) -> FieldExpression:
         return self._table[name.name]
@@ -116,8 +116,8 @@ class _Reader:
         match node:
             case Literal(value):
                 plain: Any = value
-            case Name(word) if word in WORDS and word not in self._fields:
-                plain = WORDS[word]
+            case Name(word) if word in _WORDS and word not in self._fields:
+                plain = _WORDS[word]
             case _:
                 raise ExpressionError("a field is compared with a value", node.column)
         return None if plain is None else from_plain(self._schema, self._schema_field(name), plain)

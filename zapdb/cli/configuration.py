@@ -16,7 +16,7 @@ from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.errors import Location, UsageError
 
 PYPROJECT: Final = Path("pyproject.toml")
-KEYS: Final = ("database", "migrations", "tenant")
+_KEYS: Final = ("database", "migrations", "tenant")
 
 DatabaseOption = Annotated[
     str | None,
@@ -109,11 +109,11 @@ def read_pyproject(directory: Path = Path()) -> dict[str, str]:
     if not isinstance(table, dict):
         raise UsageError("[tool.zapdb] must be a table", location=_location())
     for key, value in table.items():
-        if key not in KEYS:
+        if key not in _KEYS:
             raise UsageError(
                 f"unknown key {key!r} under [tool.zapdb]",
                 location=_location(),
-                hint=f"there are: {', '.join(KEYS)}",
+                hint=f"there are: {', '.join(_KEYS)}",
             )
         if not isinstance(value, str) or not value:
             raise UsageError(f"{key} under [tool.zapdb] must be text", location=_location())

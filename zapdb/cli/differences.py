@@ -16,7 +16,7 @@ SIGNS: Final = {
     "removed": ("-", "red"),
     "changed": ("~", "yellow"),
 }
-ABSENT: Final = "(none)"
+_ABSENT: Final = "(none)"
 
 
 def write_differences(output: Output, differences: Sequence[Difference]) -> None:
@@ -37,7 +37,7 @@ def _describe(difference: Difference) -> list[str]:
 
 
 def _show_change(name: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    shown = [_show(name, side[name]) if name in side else ABSENT for side in (before, after)]
+    shown = [_show(name, side[name]) if name in side else _ABSENT for side in (before, after)]
     if shown[0] == shown[1]:  # such as enums that differ in a member that is not shown
         shown = [json.dumps(_attribute_to_json(side[name])) for side in (before, after)]
     return " → ".join(shown)

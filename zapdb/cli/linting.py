@@ -16,7 +16,7 @@ from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.migrations import list_files, resolve_files
 from zapdb.migrations.lint import LintFinding, Severity, lint
 
-STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+_STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def migrate_lint_command(
@@ -55,7 +55,7 @@ def migrate_lint_command(
     for finding in shown:
         _write(finding, output)
     counts = Counter(finding.level for finding in shown)
-    parts = [format_count(counts[level], level) for level in STYLES if counts[level]]
+    parts = [format_count(counts[level], level) for level in _STYLES if counts[level]]
     if len(findings) > len(shown):
         parts.append(f"{len(findings) - len(shown)} suppressed")
     output.write(f"{format_count(len(wanted), 'file')}: {', '.join(parts) or 'no findings'}")
@@ -67,7 +67,7 @@ def _write(finding: LintFinding, output: Output) -> None:
     rule = finding.rule
     output.write(
         f"{finding.place}: ",
-        (f"{rule.level} {rule.code}", STYLES[rule.level]),
+        (f"{rule.level} {rule.code}", _STYLES[rule.level]),
         f": {rule.title}: {finding.message}",
     )
     output.write(("  hint: ", "bold green"), rule.fix)

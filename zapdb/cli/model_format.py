@@ -13,7 +13,7 @@ from typing import Final
 
 WIDTH: Final = 88
 """That of formatters that were told nothing else."""
-TEXT: Final = re.compile(r' *(""".*"""|"[^"]*",|"[^"]*": "[^"]*",)')
+_TEXT: Final = re.compile(r' *(""".*"""|"[^"]*",|"[^"]*": "[^"]*",)')
 
 
 def quote_literal(name: str) -> str:
@@ -26,7 +26,7 @@ def is_wide(lines: Iterable[str]) -> bool:
     is_text = False
     for line in lines:
         begins_or_ends = line.count('"""') == 1
-        is_code = not (is_text or begins_or_ends or TEXT.fullmatch(line))
+        is_code = not (is_text or begins_or_ends or _TEXT.fullmatch(line))
         if is_code and len(line.partition("  # ")[0]) > WIDTH:
             return True
         is_text ^= begins_or_ends

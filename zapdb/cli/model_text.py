@@ -28,7 +28,7 @@ from zapdb.migrations import Chain
 from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Enum, Reference, Struct, StructValue
 
-MARK: Final = "Written by `zapdb codegen models`"
+MODELS_MARK: Final = "Written by `zapdb codegen models`"
 """By this a module is known to be generated."""
 IMPORTS: Final = {
     "collections.abc": ("Callable", "Iterable"),
@@ -47,19 +47,19 @@ IMPORTS: Final = {
     "zapdb.models": (
         "AnyField",
         "BytesLike",
-        "Field",
+        "TypedField",
         "FieldOf",
         "ListLike",
         "Model",
         "Models",
-        "OrderedField",
-        "StringField",
+        "TypedOrderedField",
+        "TypedStringField",
         "TableModel",
         "TypedTable",
     ),
 }
 """By module, in the order that linters ask for: classes before functions."""
-RESERVED: Final = frozenset({MODELS}.union(*IMPORTS.values()))
+_RESERVED: Final = frozenset({MODELS}.union(*IMPORTS.values()))
 """What no generated class is called."""
 
 
@@ -69,7 +69,7 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
     Raises `UnknownName` and `UsageError` for names that can't be had.
     """
     schema = chain.schema_at(position)
-    writer = _Writer(schema, name_classes(schema, given, RESERVED))
+    writer = _Writer(schema, name_classes(schema, given, _RESERVED))
     last = chain.at(position).label if position > chain.start else "no migration"
     body = [
         *writer.models(last, given),
@@ -81,7 +81,7 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
         [
             *wrap(f'"""Models of the tables as of {last}.'),
             "",
-            f"{MARK}: not to be changed by hand. `zapdb.open(..., models=...)`",
+            f"{MODELS_MARK}: not to be changed by hand. `zapdb.open(..., models=...)`",
             "compares it with the database.",
             '"""',
             "",

@@ -96,9 +96,9 @@ class Types:
     def field(self, kind: ValueType) -> str:
         """A field, for conditions."""
         if isinstance(kind, String):
-            return "StringField"
+            return "TypedStringField"
         compared = "Any" if isinstance(kind, Json) else self.given(kind)
-        return f"{'OrderedField' if kind.indexable else 'Field'}[{compared}]"
+        return f"{'TypedOrderedField' if kind.indexable else 'TypedField'}[{compared}]"
 
     def key(self, table: TableSchema) -> str:
         """The key as it is given as one value: that of its one field, or a tuple."""

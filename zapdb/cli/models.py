@@ -18,7 +18,7 @@ from zapdb.cli.configuration import (
     find_migrations_if_any,
     read_pyproject,
 )
-from zapdb.cli.model_text import MARK, write_module
+from zapdb.cli.model_text import MODELS_MARK, write_module
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
 from zapdb.database.models import MODELS
@@ -128,7 +128,7 @@ def _read_generated(path: Path) -> str | None:
         return None
     except (IsADirectoryError, UnicodeDecodeError):
         text = ""
-    if MARK not in text[:1_000]:
+    if MODELS_MARK not in text[:1_000]:
         raise UsageError(
             "the file already exists, and zapdb did not write it",
             file=path,

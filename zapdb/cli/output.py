@@ -21,7 +21,7 @@ from zapdb.printing import one_line, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-HINT: Final = "  hint: "
+_HINT: Final = "  hint: "
 EXCERPT: Final = "    "
 CELL_WIDTH_LEAST: Final = 12
 """What a cell that may be broken gets at least."""
@@ -136,8 +136,8 @@ def report_error(error: ZapdbError, *, as_json: bool, hide: Callable[[str], str]
         first, *rest = hide(text).split("\n")
         _write_error_line("error: ", "bold red", first)
         for line in rest:
-            if line.startswith(HINT):
-                _write_error_line(HINT, "bold green", line.removeprefix(HINT))
+            if line.startswith(_HINT):
+                _write_error_line(_HINT, "bold green", line.removeprefix(_HINT))
             else:
                 _write_error_line("", "", line)
 

@@ -25,7 +25,7 @@ from zapdb.jobs.plan import MigrationPlan, ServedSchemaLoss, TablePlan, make_mig
 from zapdb.migrations import Chain, Migration, list_files, resolve_files
 from zapdb.migrations.undo import to_yaml
 
-SAMPLE_RECORDS = 500
+_SAMPLE_RECORDS = 500
 
 
 def migrate_plan_command(
@@ -35,7 +35,7 @@ def migrate_plan_command(
     sample: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Measure the conversion of so many records."),
-    ] = SAMPLE_RECORDS,
+    ] = _SAMPLE_RECORDS,
     as_json: JsonOption = False,
 ) -> int:
     """Show what applying the pending migrations will do; nothing is changed.

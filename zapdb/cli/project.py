@@ -17,8 +17,8 @@ from zapdb.migrations import load_directory
 from zapdb.migrations.lockfile import FILE, write_lock
 from zapdb.storage.addresses import has_password, read_address
 
-MIGRATIONS: Final = "migrations"
-NAMELESS: Final = "app"
+_MIGRATIONS: Final = "migrations"
+_NAMELESS: Final = "app"
 FIRST_SUMMARY: Final = "Notes"
 FIRST_CHANGES: Final = """\
 - create_table:
@@ -64,7 +64,7 @@ def init_command(
     created: list[Path] = []
     kept: list[Path] = []
     (created if _write_settings(directory / PYPROJECT, url) else kept).append(PYPROJECT)
-    migrations = directory / (read_pyproject(directory).get("migrations") or MIGRATIONS)
+    migrations = directory / (read_pyproject(directory).get("migrations") or _MIGRATIONS)
     if any(migrations.glob("*.yaml")):
         kept.append(migrations.relative_to(directory))
     else:
@@ -86,7 +86,7 @@ def init_command(
 
 def _name_of(directory: Path) -> str:
     name = re.sub(r"[^a-z0-9_]+", "_", directory.resolve().name.lower()).strip("_")
-    return name or NAMELESS
+    return name or _NAMELESS
 
 
 def _write_settings(path: Path, url: str) -> bool:
@@ -96,6 +96,6 @@ def _write_settings(path: Path, url: str) -> bool:
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     gap = "\n" if before and not before.endswith("\n") else ""
     gap += "\n" * bool(before)
-    section = f'[tool.zapdb]\ndatabase = {json.dumps(url)}\nmigrations = "{MIGRATIONS}"\n'
+    section = f'[tool.zapdb]\ndatabase = {json.dumps(url)}\nmigrations = "{_MIGRATIONS}"\n'
     path.write_text(before + gap + section, encoding="utf-8", newline="\n")
     return True

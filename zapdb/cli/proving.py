@@ -28,7 +28,7 @@ from zapdb.migrations import Migration, list_files, load_directory, resolve_file
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
 
-SAMPLE_RECORDS = 1_000
+_SAMPLE_RECORDS = 1_000
 SEED_BITS = 32
 
 
@@ -39,7 +39,7 @@ def migrate_prove_command(
     sample: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="So many records of each table are tried, too."),
-    ] = SAMPLE_RECORDS,
+    ] = _SAMPLE_RECORDS,
     seed: Annotated[
         int | None,
         typer.Option(min=0, metavar="S", help="Draw the records that an earlier run drew."),

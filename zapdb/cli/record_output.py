@@ -23,7 +23,7 @@ from zapdb.values import Blob, Decimal, Float, Integer
 
 Form = Literal["csv", "ndjson", "parquet"]
 
-SHOWN_CHARS_MAX: Final = 60
+_SHOWN_CHARS_MAX: Final = 60
 """Of one value in a table for people."""
 
 
@@ -31,7 +31,7 @@ FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 """How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
 
 
-def format_cell(record: Record, field: Field, longest: int = SHOWN_CHARS_MAX) -> Part:
+def format_cell(record: Record, field: Field, longest: int = _SHOWN_CHARS_MAX) -> Part:
     """A value for people: shortened, a large one unread."""
     value, _ = raw_value(record, field.name)
     if isinstance(value, Blob):

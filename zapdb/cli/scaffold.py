@@ -20,11 +20,11 @@ from zapdb.migrations.operations.definitions import PARAMETERS
 from zapdb.migrations.operations.examples import EXAMPLES
 
 SLUG_LENGTH_MAX: Final = 40
-NAMELESS: Final = "migration"
+_NAMELESS: Final = "migration"
 SCHEMA_FILE: Final = "zapdb.schema.json"
-WORD: Final = "[a-z][a-z0-9_]*"
+_WORD: Final = "[a-z][a-z0-9_]*"
 ADDED_FIELD: Final = re.compile(
-    rf"({WORD})\.({WORD}):({WORD})(?:\(({WORD}|[0-9]+)\))?(\?)?", re.ASCII
+    rf"({_WORD})\.({_WORD}):({_WORD})(?:\(({_WORD}|[0-9]+)\))?(\?)?", re.ASCII
 )
 
 
@@ -101,7 +101,7 @@ def make_slug(summary: str) -> str:
         if len(longer) > SLUG_LENGTH_MAX:
             break
         slug = longer
-    return slug or NAMELESS
+    return slug or _NAMELESS
 
 
 def render_migration(summary: str, *, first: bool, changes: str = "") -> str:

@@ -1,6 +1,6 @@
 """What an application imports: open a database, use its tables."""
 
-from zapdb.database.changes import Change, ChangeFollower, SchemaEvent
+from zapdb.database.changes import ChangeFollower, RecordChange, SchemaEvent
 from zapdb.database.database import Database
 from zapdb.database.opening import open
 from zapdb.database.page import Page
@@ -9,11 +9,11 @@ from zapdb.database.table import Table
 from zapdb.database.transactions import Snapshot, Transaction
 
 __all__ = [
-    "Change",
     "ChangeFollower",
     "Database",
     "Page",
     "Query",
+    "RecordChange",
     "SchemaEvent",
     "Snapshot",
     "Table",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from zapdb.database.cursors import Place
+from zapdb.database.cursors import QueryPlace
 from zapdb.errors import CatalogChanged, TransactionConflict, UsageError
 from zapdb.indexes import BoundTable, IndexMaintainer, build_keys, make_reader
 from zapdb.indexes.bound_table import NOT_STORED
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate
 from zapdb.records import Record, decoder_of
 from zapdb.schema import Index, TableSchema
@@ -51,7 +51,7 @@ class BoundPlan:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: QueryPlan,
         bound: BoundTable,
         fields: frozenset[int] | None = None,
         first_page: FirstPage | None = None,
@@ -107,14 +107,14 @@ class BoundPlan:
             self._build = _build_order(self.bound.adapter.schema, self.plan.order)
         return self._build
 
-    def place(self, found: Found) -> Place:
-        return Place(self.build(found[1]), found[0])
+    def place(self, found: Found) -> QueryPlace:
+        return QueryPlace(self.build(found[1]), found[0])
 
     def sort_key(self, found: Found) -> bytes:
         """The place in the total order: no order's key is the beginning of another one."""
         return self.position(self.place(found))
 
-    def position(self, place: Place) -> bytes:
+    def position(self, place: QueryPlace) -> bytes:
         return place.order_key + self._tie(place.record_key)
 
     def tie_key(self, found: Found) -> bytes:
@@ -155,7 +155,7 @@ def _build_order(table: TableSchema, order: TotalOrder) -> Callable[[Record], by
     return build
 
 
-def fields_of(plan: Plan) -> frozenset[int]:
+def fields_of(plan: QueryPlan) -> frozenset[int]:
     """The numbers of the fields that reading a plan looks at."""
     filtered = (comparison.field for comparison in comparisons_in(plan.filter))
     ordered = (order.field for order in plan.order.fields)

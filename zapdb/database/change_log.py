@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from zapdb.database.changes import (
-    Change,
     ChangeFollower,
     FollowerStatus,
+    RecordChange,
     SchemaEvent,
     find_log_begin,
     find_log_end,
@@ -32,7 +32,7 @@ class DatabaseChangeLog:
     def __repr__(self) -> str:
         return f"<change log of {self._session.storage.shown_url}>"
 
-    def read(self, since: Bookmark | str | None = None) -> Iterator[Change | SchemaEvent]:
+    def read(self, since: Bookmark | str | None = None) -> Iterator[RecordChange | SchemaEvent]:
         """What became of records and schemas since a bookmark, or ever, as far as it was recorded;
         in order, and up to now.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -28,11 +28,10 @@ from zapdb.storage.change_log import BEGINNING, START, Bookmark, ChangeLog, Chan
 from zapdb.storage.identifiers import make_uuid7
 
 Operation = Literal["insert", "update", "delete"]
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordChange:
     """What one transaction did to one record, all its writes taken together.
 
     `before` and `after` are records of the table as it was then, None where there was none. `key`
@@ -94,13 +93,13 @@ class SchemaEvent:
         return f"<{self.event}{table}{revision}{position}, {_repr_made(self)}>"
 
 
-def _repr_made(made: Change | SchemaEvent) -> str:
+def _repr_made(made: RecordChange | SchemaEvent) -> str:
     """Which transaction made it, when and by whom."""
     at, by = show_moment(made.made_at), one_line(made.principal)
     return f"transaction {made.transaction}, {at} by {by}"
 
 
-def read_changes(session: Session, since: Bookmark | None) -> Iterator[Change | SchemaEvent]:
+def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordChange | SchemaEvent]:
     """What is behind a bookmark now, or in the log at all, page by page; ends there.
 
     Raises `UsageError` inside a writing transaction, and for a bookmark that lies beyond the log;
@@ -187,7 +186,7 @@ class _Reader:
         self._codecs: dict[tuple[int, int], tuple[TableSchema, Codec]] = {}
         self._attachments = Attachments(BlobStatements(session.storage).load, make_uuid7)
 
-    def decode(self, row: ChangeRow) -> Change | SchemaEvent | None:
+    def decode(self, row: ChangeRow) -> RecordChange | SchemaEvent | None:
         """None for a record of a revision that is not in force yet: a rollback is under way."""
         if row.event is not None:
             return self._decode_event(row, row.event)
@@ -201,7 +200,7 @@ class _Reader:
         schema, codec = opened
         schema_before, before = self._read(row, row.before)
         schema_after, after = self._read(row, row.after)
-        return Change(
+        return RecordChange(
             table=schema.name,
             operation=_name_operation(row),
             key=codec.decode_key(row.key),
@@ -348,7 +347,7 @@ class ChangeFollower:
         self._known = {str(stored)}
         return stored
 
-    def changes(self) -> Iterator[Change | SchemaEvent]:
+    def changes(self) -> Iterator[RecordChange | SchemaEvent]:
         """What it has not seen, in order, up to now; the follower does not advance itself."""
         return read_changes(self._session, self.bookmark)
 

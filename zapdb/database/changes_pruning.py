@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from zapdb.database.changes import EPOCH, find_newest_stamp, open_log, require_within_log
+from zapdb.database.changes import find_newest_stamp, open_log, require_within_log
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
 from zapdb.storage import Connection
 from zapdb.storage.change_log import Bookmark
-from zapdb.storage.change_log_pruning import Batch, ChangeLogPruning
+from zapdb.storage.change_log_pruning import ChangeLogPruning, PrunedBatch
+from zapdb.values.timestamp import EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,6 @@ def _begin_behind(session: Session, pruning: ChangeLogPruning, place: Bookmark) 
         pruning.write_beginning(connection, place)
 
 
-def _delete_some(session: Session, pruning: ChangeLogPruning, after: int) -> Batch:
+def _delete_some(session: Session, pruning: ChangeLogPruning, after: int) -> PrunedBatch:
     with session.job_transaction() as connection:
         return pruning.delete_some(connection, after)

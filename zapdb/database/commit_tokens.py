@@ -27,7 +27,7 @@ from zapdb.storage.retries import retry
 
 ABSENT_HINT: Final = "nothing was written; run it again, or give the work to db.run(function)"
 
-INSERT: Final = (
+_INSERT: Final = (
     "INSERT INTO zapdb_commit_tokens (id, owner, expires_at)"
     " SELECT {mark}, {mark}, ({clock}) + {kept}"
 )
@@ -107,7 +107,7 @@ _UNLESS: Final = {
 
 def _insert_sql(storage: Storage) -> str:
     kept = int(COMMIT_TOKEN_KEPT_SECONDS * 1e6)
-    return INSERT.format(mark=storage.placeholder, clock=storage.clock_sql, kept=kept)
+    return _INSERT.format(mark=storage.placeholder, clock=storage.clock_sql, kept=kept)
 
 
 class CommitTokenPurger:

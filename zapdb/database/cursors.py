@@ -36,12 +36,12 @@ ORDERED: Final = b"\x01"
 BY_INDEX: Final = b"\x02"
 INDEX_SIZE_BYTES: Final = 4
 FINGERPRINT_SIZE_BYTES: Final = 8
-VERSION: Final = re.compile(rb"[ -~]{0,100}")
+CURSOR_VERSION: Final = re.compile(rb"[ -~]{0,100}")
 """What the version of a dataset looks like in a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueryPlace:
     """Behind the record with this key, whose order's key is this one."""
 
     order_key: bytes
@@ -73,7 +73,7 @@ class Cursor:
     """What a cursor says; `index` is None where the query names the order."""
 
     mark: Mark
-    place: Place
+    place: QueryPlace
     index: int | None = None
 
     def check(self, mark: Mark | None) -> None:
@@ -145,14 +145,14 @@ def _read(raw: bytes) -> Cursor | None:
     for _ in range(int.from_bytes(stream.read(1), "big")):
         fingerprint = stream.read(FINGERPRINT_SIZE_BYTES)
         version = stream.read(int.from_bytes(stream.read(1), "big"))
-        if not VERSION.fullmatch(version):
+        if not CURSOR_VERSION.fullmatch(version):
             return None
         data.append(Data(fingerprint, version))
     size = int.from_bytes(stream.read(4), "big")
     order_key, record_key = stream.read(size), stream.read()
     if len(order_key) < size or not record_key:  # every record has a key: nothing is cut off
         return None
-    return Cursor(Mark(query, tuple(data)), Place(order_key, record_key), index)
+    return Cursor(Mark(query, tuple(data)), QueryPlace(order_key, record_key), index)
 
 
 def mark_query(bound: BoundTable, predicate: Predicate, order: TotalOrder) -> Mark:
@@ -164,7 +164,7 @@ def mark_query(bound: BoundTable, predicate: Predicate, order: TotalOrder) -> Ma
 
 def _describe_data(dataset: Dataset) -> Data:
     version = dataset.version.encode("ascii", "replace")[:100]
-    shown = version if VERSION.fullmatch(version) else b"of no known version"
+    shown = version if CURSOR_VERSION.fullmatch(version) else b"of no known version"
     fingerprint = bytes.fromhex(dataset.fingerprint)[:FINGERPRINT_SIZE_BYTES]
     return Data(fingerprint, shown, dataset.name)
 

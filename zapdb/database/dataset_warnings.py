@@ -12,12 +12,12 @@ from typing import Final
 
 from zapdb.indexes import BoundTable, IndexMaintainer, KeyBuilder
 from zapdb.indexes.choosing import UnionPlan
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.logs import log_event
 
 logger: Final = logging.getLogger("zapdb.datasets")
 
-MakePlan = Callable[[Sequence[KeyBuilder]], Plan | UnionPlan]
+MakeQueryPlan = Callable[[Sequence[KeyBuilder]], QueryPlan | UnionPlan]
 """A query's plan by the indexes that may be read."""
 
 
@@ -37,7 +37,7 @@ def _describe(bound: BoundTable) -> Iterator[str]:
             yield f"nobody keeps the index {index.name} until `zapdb reindex run`"
 
 
-def warn_if_affected(bound: BoundTable, plan: MakePlan) -> None:
+def warn_if_affected(bound: BoundTable, plan: MakeQueryPlan) -> None:
     """Warn of a query that would be read by an index that is being rewritten."""
     indexes = bound.adapter.indexes
     rewritten = [index for index in indexes if index.descriptor.state == "rewriting"]

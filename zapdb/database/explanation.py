@@ -14,7 +14,7 @@ from zapdb.database.paging import read_spans
 from zapdb.database.session import Session
 from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import EVERYTHING
 from zapdb.indexes.sorting import Sorting
 from zapdb.limits import ESTIMATE_RECORDS_MAX, ESTIMATE_SAMPLE_RECORDS
@@ -143,10 +143,10 @@ def _show_count(count: int | None, *, about: bool = False) -> str:
 def explain_plan(
     session: Session,
     bound: BoundTable,
-    plan: Plan | UnionPlan,
+    plan: QueryPlan | UnionPlan,
     orders: tuple[str, ...],
     limit: int | None,
-    rival: Plan | None = None,
+    rival: QueryPlan | None = None,
 ) -> Explanation:
     """What is known of a plan, and of one that is read beside it."""
     found = _explain_one(session, bound, plan, orders, limit)
@@ -158,12 +158,12 @@ def explain_plan(
 def _explain_one(
     session: Session,
     bound: BoundTable,
-    plan: Plan | UnionPlan,
+    plan: QueryPlan | UnionPlan,
     orders: tuple[str, ...],
     limit: int | None,
 ) -> Explanation:
     ends_early = plan.sorting != "all"
-    if isinstance(plan, Plan):
+    if isinstance(plan, QueryPlan):
         return _explain(session, bound, plan, orders, limit, ends_early=ends_early)
     branches, left = list[Explanation](), limit
     for branch in plan.branches:
@@ -195,7 +195,7 @@ def _explain_one(
 def _explain(
     session: Session,
     bound: BoundTable,
-    plan: Plan,
+    plan: QueryPlan,
     orders: tuple[str, ...],
     limit: int | None,
     *,
@@ -246,7 +246,7 @@ def _at_most(limit: int | None, count: int | None) -> int | None:
     return min(limit, count)
 
 
-def _estimate_share(session: Session, bound: BoundTable, plan: Plan) -> float:
+def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan) -> float:
     """Which part of the first records in the ranges the rest of the plan is true of."""
     if plan.filter == EVERYTHING:
         return 1.0
@@ -258,7 +258,9 @@ def _estimate_share(session: Session, bound: BoundTable, plan: Plan) -> float:
     return true / seen if seen else 1.0
 
 
-def count_spans(session: Session, bound: BoundTable, plan: Plan, limit: int | None) -> int | None:
+def count_spans(
+    session: Session, bound: BoundTable, plan: QueryPlan, limit: int | None
+) -> int | None:
     """How many entries or records lie in the spans, up to a number; None if the table moved."""
     index = None if plan.path.keys is None else bound.adapter.index(plan.path.name)
     rows = bound.records if index is None else index.entries

@@ -28,7 +28,7 @@ from zapdb.indexes.predicates import (
 from zapdb.schema import Field, TableSchema
 from zapdb.values import String
 
-DECLARED: Final = "declared"
+_DECLARED: Final = "declared"
 """In the place of a collation: that of the table's indexes on the field."""
 PARENTHESES: Final = (
     "& and | bind more tightly than ==: put parentheses around each comparison, "
@@ -132,7 +132,7 @@ class FieldExpression:
         the locale. Raises `InvalidValue` for a locale or strength that is not known.
         """
         if locale is None:
-            return FieldExpression(self._table, self._name, self._known, DECLARED)
+            return FieldExpression(self._table, self._name, self._known, _DECLARED)
         if not isinstance(locale, str) or not is_known_locale(locale):
             raise InvalidValue.of("locale", "a locale that the collation data know", locale)
         if strength not in STRENGTHS:

@@ -7,7 +7,7 @@ from typing import Final
 
 from zapdb.errors import UnknownAttribute, suggest
 
-HABITS: Final = {
+_HABITS: Final = {
     "add": "insert(title=…) makes a record",
     "bulk_create": "insert_many([…]) makes many records",
     "commit": "each call is committed by itself; `with db.transaction():` makes several one",
@@ -33,8 +33,8 @@ HABITS: Final = {
 
 def no_attribute(owner: object, name: str, table: str, fields: Iterable[str]) -> UnknownAttribute:
     """The error for an attribute that a table or a query does not have."""
-    if name in HABITS:
-        hint = HABITS[name]
+    if name in _HABITS:
+        hint = _HABITS[name]
     elif name in fields:
         hint = f"the field is {table}.f.{name}, or {table}[{name!r}]"
     else:

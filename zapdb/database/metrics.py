@@ -60,12 +60,12 @@ class _Family:
         return Gauge(self.name, self.description, self.labels, tuple(samples))
 
 
-LEVEL = _gauge("cluster_level", "The level that every process must support.")
+_LEVEL = _gauge("cluster_level", "The level that every process must support.")
 STORED_END = _gauge("stored_end", "The number of the newest stored migration.")
 ROLLBACK_IN_PROGRESS = _gauge(
     "rollback_in_progress", "Whether a migration is being rolled back: writes are refused."
 )
-TENANTS = _gauge("tenants", "How many tenants there are.")
+_TENANTS = _gauge("tenants", "How many tenants there are.")
 BEHIND = _gauge("tenants_behind", "How many tenants are behind the newest stored migration.")
 POSITION = _gauge("tenant_position", "The newest migration in force for a tenant.", "tenant")
 SEQ = _gauge("catalog_seq", "The seq of the newest change of the catalog.")
@@ -73,7 +73,7 @@ CACHE_SEQ = _gauge("catalog_cache_seq", "The seq of this process's catalog cache
 CACHE_LAG = _gauge("catalog_cache_lag", "How many changes this process has not seen yet.")
 HORIZON = _gauge("catalog_horizon", "The seq up to which tombstones were purged.")
 NODES = _gauge("nodes", "Processes that have the database open, by state: live or dead.", "state")
-LEASES = _gauge("leases", "Leases by state: held or expired.", "state")
+_LEASES = _gauge("leases", "Leases by state: held or expired.", "state")
 JOBS = _gauge("jobs", "Jobs of the tenant, by kind and state.", "kind", "state")
 RECORDS = _gauge("records", "Records of a table.", "tenant", "table")
 STALE = _gauge("stale_records", "Records of a table with an older layout.", "tenant", "table")
@@ -100,10 +100,10 @@ FOLLOWER_BEHIND = _gauge(
 
 
 FAMILIES: Final = (
-    LEVEL,
+    _LEVEL,
     STORED_END,
     ROLLBACK_IN_PROGRESS,
-    TENANTS,
+    _TENANTS,
     BEHIND,
     POSITION,
     SEQ,
@@ -111,7 +111,7 @@ FAMILIES: Final = (
     CACHE_LAG,
     HORIZON,
     NODES,
-    LEASES,
+    _LEASES,
     JOBS,
     RECORDS,
     STALE,
@@ -156,7 +156,7 @@ def _read(
     connection: Connection, catalog: TenantCatalog, cache_seq: int | None, count_records: bool
 ) -> Iterator[Gauge]:
     seq, end = read_seq(connection), catalog.chain.end
-    yield LEVEL.of(read_level(connection))
+    yield _LEVEL.of(read_level(connection))
     yield STORED_END.of(end)
     yield ROLLBACK_IN_PROGRESS.of(catalog.chain_state.rolling_back is not None)
     yield SEQ.of(seq)
@@ -165,7 +165,7 @@ def _read(
         yield CACHE_SEQ.of(cache_seq)
         yield CACHE_LAG.of(max(0, seq - cache_seq))
     tenants = sorted(list_tenants(connection), key=lambda tenant: (tenant.position, tenant.number))
-    yield TENANTS.of(len(tenants))
+    yield _TENANTS.of(len(tenants))
     yield BEHIND.of(sum(tenant.position < end for tenant in tenants))
     named = tenants[:METRICS_TENANTS_MAX]
     yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
@@ -177,7 +177,7 @@ def _read(
         for lease in list_leases(connection)
         if lease.expires_at  # else it was given back
     )
-    yield LEASES.each(((state,), leases[state]) for state in ("held", "expired"))
+    yield _LEASES.each(((state,), leases[state]) for state in ("held", "expired"))
     jobs = Tally(
         (job.kind, job.state) for job in list_jobs(connection) if job.tenant == catalog.tenant
     )

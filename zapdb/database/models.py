@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 MODELS: Final = "MODELS"
 """What a generated module calls its `Models`."""
-SHOWN_MAX: Final = 20
+_SHOWN_MAX: Final = 20
 """Of the differences between models and a database."""
 
 
@@ -200,7 +200,7 @@ def check_models(module: ModuleType | None, chain: Chain, served_position: int |
     found = list(_compare(models, chain.schema_at(served_position)))
     if not found:
         return
-    shown = found[:SHOWN_MAX]
+    shown = found[:_SHOWN_MAX]
     if len(found) > len(shown):
         shown.append(f"… and {len(found) - len(shown):,} more")
     raise ModelsMismatch(

@@ -29,7 +29,7 @@ from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.writes import Stored, execute, plan_delete, plan_null
 
-PAGE: Final = 500
+_PAGE: Final = 500
 """Referrers that are dealt with at a time."""
 
 Batch = tuple[BoundTable, Sequence[bytes], Sequence[IncomingReference]]
@@ -53,15 +53,15 @@ def apply_on_delete(
             if incoming.key.on_delete == "restrict":
                 _restrict(connection, bound, keys, other, incoming)
             elif incoming.key.on_delete == "set_null":
-                while page := find_referrers(connection, bound, keys, other, incoming, PAGE):
+                while page := find_referrers(connection, bound, keys, other, incoming, _PAGE):
                     name = other.schema.field_numbered(incoming.key.field).name
                     plans = [plan_null(other, key, stored, name) for key, stored in page]
                     execute(connection, other, plans)
-            elif page := find_referrers(connection, bound, keys, other, incoming, PAGE):
+            elif page := find_referrers(connection, bound, keys, other, incoming, _PAGE):
                 plans = [plan_delete(other, key, stored) for key, stored in page]
                 execute(connection, other, plans)
                 removed.append((other, [key for key, _ in page], other.incoming_references))
-                if len(page) == PAGE:
+                if len(page) == _PAGE:
                     unfinished.append(incoming)
         if unfinished:  # it goes on once those who referred to the page are dealt with
             waiting.append((bound, keys, unfinished))
@@ -169,9 +169,9 @@ def _read_range(
 ) -> Iterator[list[Stored]]:
     after = None
     while True:
-        _, page = index.entries.page(connection, low, high, after, PAGE, descending=False)
+        _, page = index.entries.page(connection, low, high, after, _PAGE, descending=False)
         yield [(as_bytes(record), as_bytes(value)) for _, record, value in page]
-        if len(page) < PAGE:
+        if len(page) < _PAGE:
             return
         after = (as_bytes(page[-1][0]), as_bytes(page[-1][1]))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import dropwhile
 
 from zapdb.database.bound_plan import NULL_LAST, BoundPlan, Found
-from zapdb.database.cursors import Place
+from zapdb.database.cursors import QueryPlace
 from zapdb.database.dataset_warnings import warn
 from zapdb.database.session import Session, changed_while_read
 from zapdb.database.write_back import write_back_page
@@ -20,24 +20,24 @@ from zapdb.errors import CatalogChanged
 from zapdb.indexes import BoundTable, IndexMaintainer, is_truncated, prefix_end
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.spans import Entry, Span, sort_ties
 from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_GROWTH, PAGE_RECORDS_MAX, READ
 from zapdb.storage import Connection
 from zapdb.storage.retries import attempts
 
-Row = tuple[bytes, bytes, bytes]
+PagedRow = tuple[bytes, bytes, bytes]
 """A key on the path, the key of the record, and the stored record."""
 Last = tuple[bytes, bytes] | None
 """The full key of the record that was read last, and its own."""
-Fetch = Callable[[Connection, Last, int], tuple[int | None, list[Row]]]
+Fetch = Callable[[Connection, Last, int], tuple[int | None, list[PagedRow]]]
 """One page behind a row, of at most so many rows, and the catalog version."""
 
 
 def read_spans(
     session: Session,
     bound_plan: BoundPlan,
-    behind: Place | None = None,
+    behind: QueryPlace | None = None,
     expected: int | None = None,
 ) -> Iterator[Found]:
     """All records in the spans of a plan in the order of its path, whether the rest of the plan is
@@ -110,7 +110,7 @@ def _list_records(
         bound_plan.plan.order.is_reversed,
     )
 
-    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
+    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[PagedRow]]:
         return records.page(connection, span.lower, span.upper, after, limit, descending=descending)
 
     for page in _list_pages(session, bound_plan, fetch, last, expected):
@@ -133,7 +133,7 @@ def _list_stored(
         last = None  # its entry has another key
     descending = bound_plan.plan.order.is_reversed
 
-    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
+    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[PagedRow]]:
         return index.entries.page(connection, lower, upper, after, limit, descending=descending)
 
     for page in _list_pages(session, bound_plan, fetch, last, expected):
@@ -150,7 +150,7 @@ def _scan(
     build, descending = index.keys.build, bound_plan.plan.order.is_reversed
     records, read, found = bound_plan.bound.records, bound_plan.read, list[Entry]()
 
-    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[Row]]:
+    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[PagedRow]]:
         return records.page(connection, None, None, after, limit, descending=False)
 
     for page in _list_pages(session, bound_plan, fetch, None, None):
@@ -165,7 +165,7 @@ def _scan(
 
 def _list_pages(
     session: Session, bound_plan: BoundPlan, fetch: Fetch, after: Last, expected: int | None
-) -> Iterator[list[Row]]:
+) -> Iterator[list[PagedRow]]:
     """Page after page; raises `CatalogChanged` for one that was read under another
     schema."""
     bound = bound_plan.bound
@@ -173,7 +173,7 @@ def _list_pages(
 
         def read_page(
             connection: Connection, now: BoundTable, after: Last = after, limit: int = limit
-        ) -> tuple[int | None, list[Row]]:
+        ) -> tuple[int | None, list[PagedRow]]:
             return fetch(connection, after, limit) if now is bound else (None, [])
 
         now, page = session.read_active(bound, read_page)
@@ -196,7 +196,7 @@ def page_sizes(expected: int | None) -> Iterator[int]:
         size = max(PAGE_RECORDS_FIRST, size * PAGE_RECORDS_GROWTH)
 
 
-def _find_start(plan: Plan, behind: Place | None) -> tuple[tuple[Span, ...], Last]:
+def _find_start(plan: QueryPlan, behind: QueryPlace | None) -> tuple[tuple[Span, ...], Last]:
     """The spans that may have records behind a place, and the row at that place where the path
     has the order of the plan."""
     if behind is None:
@@ -214,7 +214,7 @@ def _find_start(plan: Plan, behind: Place | None) -> tuple[tuple[Span, ...], Las
     return spans, (found, behind.record_key) if order.is_full else None
 
 
-def _find_key(order: TotalOrder, behind: Place) -> bytes | None:
+def _find_key(order: TotalOrder, behind: QueryPlace) -> bytes | None:
     """What full keys of the path begin with that are not before a place; None: that of any may."""
     if order.lead is None:
         return None

@@ -15,7 +15,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 
 from zapdb.database.bound_plan import BoundPlan, FirstPage, Found
-from zapdb.database.cursors import Place
+from zapdb.database.cursors import QueryPlace
 from zapdb.database.paging import read_spans
 from zapdb.database.racing import Candidate, race
 from zapdb.database.selection import Planning
@@ -23,7 +23,7 @@ from zapdb.database.session import Session
 from zapdb.errors import CatalogChanged
 from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import find_field
 from zapdb.limits import READ
 from zapdb.schema import Field
@@ -51,10 +51,10 @@ class PlanExecution:
         self._first_page = FirstPage()
         self._bound_plans = [self._bind(branch) for branch in plan.branches]
 
-    def _bind(self, plan: Plan) -> BoundPlan:
+    def _bind(self, plan: QueryPlan) -> BoundPlan:
         return BoundPlan(plan, self.bound, self._fields, self._first_page)
 
-    def place(self, found: Found) -> Place:
+    def place(self, found: Found) -> QueryPlace:
         """The place of a record in the order."""
         return self._bound_plans[-1].place(found)
 
@@ -63,7 +63,9 @@ class PlanExecution:
         table = self._bound_plans[-1].bound.adapter.schema
         return find_field(table, field.number, field.name).name
 
-    def read(self, *, limit: int | None = None, behind: Place | None = None) -> Iterator[Found]:
+    def read(
+        self, *, limit: int | None = None, behind: QueryPlace | None = None
+    ) -> Iterator[Found]:
         """The records in order: those behind a place, up to a number. The first page is read here.
 
         As many entries are read as records are asked for, where nothing is filtered or sorted.
@@ -83,7 +85,7 @@ class PlanExecution:
         self._planning.warn(self.bound)
         return found
 
-    def _read(self, limit: int | None, behind: Place | None) -> Iterator[Found]:
+    def _read(self, limit: int | None, behind: QueryPlace | None) -> Iterator[Found]:
         plan = self.plan
         if plan.sorting == "all" and limit is not None:
             alternative = self._planning.plan_in_order(self.bound)
@@ -108,14 +110,16 @@ class PlanExecution:
             found = (one for stream in streams for _, one in stream)
         return found if limit is None else islice(found, limit)
 
-    def _race(self, alternative: BoundPlan, limit: int, behind: Place | None) -> Iterator[Found]:
+    def _race(
+        self, alternative: BoundPlan, limit: int, behind: QueryPlace | None
+    ) -> Iterator[Found]:
         unordered = chain.from_iterable(
             self._list_candidates(bound_plan, behind) for bound_plan in self._bound_plans
         )
         return iter(race(unordered, self._list_candidates(alternative, behind), limit))
 
     def _list_candidates(
-        self, bound_plan: BoundPlan, behind: Place | None
+        self, bound_plan: BoundPlan, behind: QueryPlace | None
     ) -> Iterator[Candidate[Found]]:
         """The records in the spans of a plan: those that are meant, behind a place, come after
         their places in the order, and for others None."""
@@ -132,7 +136,7 @@ class PlanExecution:
         return isinstance(self.plan, UnionPlan) and self.plan.is_merged
 
     def _read_branch(
-        self, bound_plan: BoundPlan, expected: int | None, behind: Place | None
+        self, bound_plan: BoundPlan, expected: int | None, behind: QueryPlace | None
     ) -> Iterator[tuple[bytes, Found]]:
         """The records of one branch, each after its place in the order, where that is needed."""
         plan, found = self.plan, _filter(self._session, bound_plan, behind, expected)
@@ -152,7 +156,7 @@ def _sort_ties(found: Iterator[Found], bound_plan: BoundPlan) -> Iterator[Found]
 
 
 def _filter(
-    session: Session, bound_plan: BoundPlan, behind: Place | None, expected: int | None
+    session: Session, bound_plan: BoundPlan, behind: QueryPlace | None, expected: int | None
 ) -> Iterator[Found]:
     # What is filtered out is not counted: how many entries are needed is not known then.
     entries = read_spans(session, bound_plan, behind, None if bound_plan.matches else expected)

@@ -26,7 +26,7 @@ from zapdb.errors import (
 from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan, without_ties
 from zapdb.indexes.ordering import BY_KEY, Ordering
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import (
     EVERYTHING,
     Comparison,
@@ -39,7 +39,7 @@ from zapdb.records import Record
 from zapdb.schema import Field
 from zapdb.storage.retries import attempts
 
-NO_FIELDS: Final = frozenset[int]()
+_NO_FIELDS: Final = frozenset[int]()
 """Of records whose keys are all that is asked for."""
 
 
@@ -178,7 +178,7 @@ class Query:
     def exists(self) -> bool:
         """Whether any record matches."""
         limit = self._selection.at_most(1).limit
-        return next(self._read(any_order, NO_FIELDS).read(limit=limit), None) is not None
+        return next(self._read(any_order, _NO_FIELDS).read(limit=limit), None) is not None
 
     def count(self) -> int:
         """How many records match, up to the limit.
@@ -196,7 +196,7 @@ class Query:
                 self._selection.warn(bound, None)
                 return counted
             self._session.reload()
-        return sum(1 for _ in self._read(any_order, NO_FIELDS).read(limit=limit))
+        return sum(1 for _ in self._read(any_order, _NO_FIELDS).read(limit=limit))
 
     def min(self, field: Any) -> Any:
         """The least value of a field, given as for `order_by`; None if there is none but nulls.
@@ -304,7 +304,7 @@ class Query:
 
         def update() -> int:
             with self._session.writing() as connection:
-                execution = self._execution(NO_FIELDS)
+                execution = self._execution(_NO_FIELDS)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
                 return change_all(connection, execution.bound, keys, changes)
 
@@ -323,7 +323,7 @@ class Query:
 
         def delete() -> int:
             with self._session.writing() as connection:
-                execution = self._execution(NO_FIELDS)
+                execution = self._execution(_NO_FIELDS)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
                 return remove_all(self._session, connection, execution.bound, keys)
 
@@ -339,7 +339,7 @@ class Query:
         self,
         ordering: OrderingOf,
         fields: frozenset[int] | None = None,
-        change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan,
+        change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] = lambda plan: plan,
     ) -> PlanExecution:
         planning = Planning(self._selection, ordering, change)
         bound = self._session.rebind(self._bound)
@@ -365,7 +365,7 @@ class Query:
         bound = self._session.rebind(self._bound)
         if cursor is None:
             plan = asked.plan(bound, None)
-            keys = plan.path.keys if isinstance(plan, Plan) else None
+            keys = plan.path.keys if isinstance(plan, QueryPlan) else None
             index = 0 if keys is None else keys.index.number
         else:
             index = cursor.index or 0

@@ -12,7 +12,7 @@ from zapdb.errors import UnknownName, UsageError, suggest
 from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering, order_of_index
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import EVERYTHING, Predicate
 
 
@@ -81,11 +81,11 @@ class Selection:
             return None
         return ordering.reversed() if self.is_reversed else ordering
 
-    def plan(self, bound: BoundTable, ordering: Ordering | None) -> Plan | UnionPlan:
+    def plan(self, bound: BoundTable, ordering: Ordering | None) -> QueryPlan | UnionPlan:
         """The best plan for a table as it is now."""
         return self._planner(bound).plan(self.predicate, ordering)
 
-    def plan_in_order(self, bound: BoundTable, ordering: Ordering | None) -> Plan | None:
+    def plan_in_order(self, bound: BoundTable, ordering: Ordering | None) -> QueryPlan | None:
         """A plan that has nothing to sort, if there is one."""
         if ordering is None:
             return None
@@ -119,12 +119,12 @@ class Planning:
 
     asked: Selection
     ordering: OrderingOf
-    change: Callable[[Plan | UnionPlan], Plan | UnionPlan] = lambda plan: plan
+    change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] = lambda plan: plan
 
-    def plan(self, bound: BoundTable) -> Plan | UnionPlan:
+    def plan(self, bound: BoundTable) -> QueryPlan | UnionPlan:
         return self.change(self.asked.plan(bound, self.ordering(bound)))
 
-    def plan_in_order(self, bound: BoundTable) -> Plan | None:
+    def plan_in_order(self, bound: BoundTable) -> QueryPlan | None:
         """A plan that has nothing to sort, if there is one."""
         return self.asked.plan_in_order(bound, self.ordering(bound))
 

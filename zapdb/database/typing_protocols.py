@@ -43,7 +43,7 @@ class ListLike(Protocol[Item]):
     def __contains__(self, value: object, /) -> bool: ...
 
 
-class Field(Protocol[V]):
+class TypedField(Protocol[V]):
     """A field whose values have no order: lists and JSON."""
 
     def __eq__(self, value: V | None, /) -> Predicate:  # type: ignore[override]  # a condition, not a bool
@@ -61,7 +61,7 @@ class Field(Protocol[V]):
     def is_null(self) -> Predicate: ...
 
 
-class OrderedField(Field[V], Protocol[V]):
+class TypedOrderedField(TypedField[V], Protocol[V]):
     """A field that can be compared by order, and ordered by."""
 
     def __lt__(self, value: V, /) -> Predicate: ...
@@ -87,7 +87,7 @@ class OrderedField(Field[V], Protocol[V]):
     def __neg__(self) -> FieldOrder: ...
 
 
-class StringField(OrderedField[str], Protocol):
+class TypedStringField(TypedOrderedField[str], Protocol):
     """A field of strings."""
 
     def startswith(self, prefix: str) -> Predicate:
@@ -100,7 +100,7 @@ class StringField(OrderedField[str], Protocol):
 
     def collated(
         self, locale: str | None = None, strength: Strength = "tertiary", *, numeric: bool = False
-    ) -> StringField:
+    ) -> TypedStringField:
         """The same field, compared and ordered under a collation: without a locale, under that of
         the table's indexes on the field."""
         ...
@@ -149,7 +149,7 @@ class TypedQuery(Protocol[R]):
         """The records of this query for which all the conditions are true, too."""
         ...
 
-    def order_by(self, *fields: str | FieldOrder | OrderedField[Any]) -> TypedQuery[R]:
+    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> TypedQuery[R]:
         """In the order of these fields: a field, its name, or either with a minus."""
         ...
 
@@ -165,7 +165,7 @@ class TypedQuery(Protocol[R]):
         """At most so many records: the first ones in the order that is given, or any."""
         ...
 
-    def include(self, *references: str | Field[Any]) -> TypedQuery[R]:
+    def include(self, *references: str | TypedField[Any]) -> TypedQuery[R]:
         """Load the records that these reference fields lead to, too: see `record.follow`."""
         ...
 
@@ -191,15 +191,15 @@ class TypedQuery(Protocol[R]):
         """How many records match, up to the limit."""
         ...
 
-    def min(self, field: str | OrderedField[Any]) -> Any:
+    def min(self, field: str | TypedOrderedField[Any]) -> Any:
         """The least value of a field; None if there is none but nulls."""
         ...
 
-    def max(self, field: str | OrderedField[Any]) -> Any:
+    def max(self, field: str | TypedOrderedField[Any]) -> Any:
         """The greatest value of a field."""
         ...
 
-    def sum(self, field: str | OrderedField[Any]) -> Any:
+    def sum(self, field: str | TypedOrderedField[Any]) -> Any:
         """The sum of a field of integers, decimals or floats, nulls left out."""
         ...
 
@@ -260,7 +260,7 @@ class TypedTable(Protocol[R]):
         """The records for which the conditions are true, and fields have values."""
         ...
 
-    def order_by(self, *fields: str | FieldOrder | OrderedField[Any]) -> TypedQuery[R]:
+    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> TypedQuery[R]:
         """All records in the order of fields."""
         ...
 
@@ -288,7 +288,7 @@ class TypedTable(Protocol[R]):
         """At most so many records."""
         ...
 
-    def include(self, *references: str | Field[Any]) -> TypedQuery[R]:
+    def include(self, *references: str | TypedField[Any]) -> TypedQuery[R]:
         """All records with those that they refer to: see `record.follow`."""
         ...
 
@@ -296,15 +296,15 @@ class TypedTable(Protocol[R]):
         """The next `size` records behind those of the page that the cursor came with."""
         ...
 
-    def min(self, field: str | OrderedField[Any]) -> Any:
+    def min(self, field: str | TypedOrderedField[Any]) -> Any:
         """The least value of a field; None if there is none but nulls."""
         ...
 
-    def max(self, field: str | OrderedField[Any]) -> Any:
+    def max(self, field: str | TypedOrderedField[Any]) -> Any:
         """The greatest value of a field."""
         ...
 
-    def sum(self, field: str | OrderedField[Any]) -> Any:
+    def sum(self, field: str | TypedOrderedField[Any]) -> Any:
         """The sum of a field of integers, decimals or floats, nulls left out."""
         ...
 
@@ -319,10 +319,10 @@ class TypedTable(Protocol[R]):
 
 if TYPE_CHECKING:
 
-    def _check_field(field: FieldExpression) -> StringField:
+    def _check_field(field: FieldExpression) -> TypedStringField:
         return field
 
-    def _check_any_field(field: FieldExpression) -> OrderedField[Any]:
+    def _check_any_field(field: FieldExpression) -> TypedOrderedField[Any]:
         return field
 
     def _check_page(page: Page) -> TypedPage[Record]:

@@ -26,11 +26,11 @@ from itertools import pairwise
 from typing import Final
 
 DAY: Final = 86_400
-EPOCH: Final = date(1970, 1, 1).toordinal()
-WRITTEN_OUT_UNTIL: Final = (date(2038, 1, 1).toordinal() - EPOCH) * DAY
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+WRITTEN_OUT_UNTIL: Final = (date(2038, 1, 1).toordinal() - _EPOCH) * DAY
 """Where fat files end."""
 
-HEADER: Final = struct.Struct(">4sc15x6l")
+_HEADER: Final = struct.Struct(">4sc15x6l")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class YearlyDate:
 
     def in_year(self, year: int) -> int:
         """Days since 1970-01-01."""
-        first = date(year, 1, 1).toordinal() - EPOCH
+        first = date(year, 1, 1).toordinal() - _EPOCH
         if self.kind == "N":
             return first + self.numbers[0]
         if self.kind == "J":
@@ -53,10 +53,10 @@ class YearlyDate:
         month, week, weekday = self.numbers
         start, size = calendar.monthrange(year, month)  # weekday 0 is Monday here
         day = (weekday - start - 1) % 7 + 7 * (week - 1)
-        return date(year, month, 1 + (day if day < size else day - 7)).toordinal() - EPOCH
+        return date(year, month, 1 + (day if day < size else day - 7)).toordinal() - _EPOCH
 
 
-Change = tuple[YearlyDate, int, int]
+RuleChange = tuple[YearlyDate, int, int]
 """A yearly change: the date, the seconds from its midnight UTC, the offset after it."""
 
 
@@ -65,7 +65,7 @@ class YearlyRule:
     """What holds after the last transition: one offset, or else yearly changes."""
 
     offset: int | None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RuleChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _write_out(rule: YearlyRule, after: int) -> list[tuple[int, int]]:
     """The changes that a rule makes after an instant, as long as fat files would."""
     found = [
         (change.in_year(year) * DAY + seconds, offset)
-        for year in range(date.fromordinal(max(1, EPOCH + after // DAY)).year, 2038)
+        for year in range(date.fromordinal(max(1, _EPOCH + after // DAY)).year, 2038)
         for change, seconds, offset in rule.changes
     ]
     return sorted(pair for pair in found if after < pair[0] < WRITTEN_OUT_UNTIL)
@@ -113,11 +113,11 @@ def _write_out(rule: YearlyRule, after: int) -> list[tuple[int, int]]:
 def _read(data: bytes) -> tuple[list[int], list[int], int, str]:
     """Instants and offsets of the transitions, the offset before them, and the footer."""
     version, counts = _read_header(data, 0)
-    position, width = HEADER.size, 4
+    position, width = _HEADER.size, 4
     if version >= b"2":  # the same again, with wide instants: the first copy is for old readers
         position += _size(counts, 4)
         _, counts = _read_header(data, position)
-        position, width = position + HEADER.size, 8
+        position, width = position + _HEADER.size, 8
     end = position + _size(counts, width)
     if end > len(data):
         raise ValueError("the file is cut short")
@@ -147,9 +147,9 @@ def _read(data: bytes) -> tuple[list[int], list[int], int, str]:
 
 
 def _read_header(data: bytes, position: int) -> tuple[bytes, tuple[int, ...]]:
-    if len(data) < position + HEADER.size:
+    if len(data) < position + _HEADER.size:
         raise ValueError("the file is cut short")
-    magic, version, *counts = HEADER.unpack_from(data, position)
+    magic, version, *counts = _HEADER.unpack_from(data, position)
     if magic != b"TZif" or min(counts) < 0:
         raise ValueError("this is no TZif file")
     return version, tuple(counts)
@@ -165,10 +165,10 @@ def _size(counts: tuple[int, ...], width: int) -> int:
 
 # --- the rule at the end: a POSIX TZ string, with the hours that RFC 9636 allows ------------------
 
-NAME: Final = r"(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)"
+_NAME: Final = r"(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)"
 TIME: Final = r"[+-]?\d{1,3}(?::\d\d(?::\d\d)?)?"
 DATE: Final = rf"(?:J\d+|\d+|M\d+\.\d\.\d)(?:/{TIME})?"
-RULE: Final = re.compile(rf"{NAME}({TIME})(?:{NAME}({TIME})?,({DATE}),({DATE}))?", re.ASCII)
+RULE: Final = re.compile(rf"{_NAME}({TIME})(?:{_NAME}({TIME})?,({DATE}),({DATE}))?", re.ASCII)
 
 
 def read_rule(text: str) -> YearlyRule:
@@ -189,7 +189,7 @@ def read_rule(text: str) -> YearlyRule:
     return YearlyRule(None, tuple(ordered))
 
 
-def _read_change(text: str, before: int, after: int) -> Change:
+def _read_change(text: str, before: int, after: int) -> RuleChange:
     day, _, time = text.partition("/")
     kind = day[0] if day[0] in "JM" else "N"
     numbers = tuple(map(int, day.removeprefix(kind).split(".")))

@@ -40,10 +40,10 @@ from zapdb.values import (
     ZonedTimestamp,
 )
 
-TEXT: Final[Kinds] = (String,)
+_TEXT: Final[Kinds] = (String,)
 NUMBER: Final[Kinds] = (Integer, Decimal, Float)
 EXACT_NUMBER: Final[Kinds] = (Integer, Decimal)
-ANY: Final[Kinds] = (ValueType,)
+_ANY: Final[Kinds] = (ValueType,)
 
 
 TEXTABLE: Final[Kinds] = (
@@ -65,21 +65,21 @@ FUNCTIONS: Final[dict[str, Function]] = {
         # texts
         Function(
             "before",
-            (TEXT, TEXT),
+            (_TEXT, _TEXT),
             STRING,
             string_functions.before,
             "The text before the first separator; all of it where there is none.",
         ),
         Function(
             "after",
-            (TEXT, TEXT),
+            (_TEXT, _TEXT),
             STRING,
             string_functions.after,
             "The text after the first separator; empty where there is none.",
         ),
         Function(
             "part",
-            (TEXT, TEXT, (Integer,)),
+            (_TEXT, _TEXT, (Integer,)),
             STRING,
             string_functions.part,
             "The part of that number, from 1, of the text split at the separator; empty where "
@@ -87,7 +87,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "substring",
-            (TEXT, (Integer,), (Integer,)),
+            (_TEXT, (Integer,), (Integer,)),
             STRING,
             string_functions.substring,
             "The characters from that position, the first being 1, as many as that; those that "
@@ -95,7 +95,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "join",
-            (TEXT, TEXT),
+            (_TEXT, _TEXT),
             STRING,
             string_functions.join_text,
             "The texts, with the first argument between them.",
@@ -103,21 +103,29 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "replace",
-            (TEXT, TEXT, TEXT),
+            (_TEXT, _TEXT, _TEXT),
             STRING,
             string_functions.replace_text,
             "The text with the third in place of the second, everywhere; as it is where the second "
             "is empty.",
         ),
         Function(
-            "lower", (TEXT,), STRING, string_functions.lower, "A to Z as a to z; all else as it is."
+            "lower",
+            (_TEXT,),
+            STRING,
+            string_functions.lower,
+            "A to Z as a to z; all else as it is.",
         ),
         Function(
-            "upper", (TEXT,), STRING, string_functions.upper, "a to z as A to Z; all else as it is."
+            "upper",
+            (_TEXT,),
+            STRING,
+            string_functions.upper,
+            "a to z as A to Z; all else as it is.",
         ),
         Function(
             "strip",
-            (TEXT,),
+            (_TEXT,),
             STRING,
             string_functions.strip,
             "Without ASCII white space at both ends.",
@@ -131,21 +139,21 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "contains",
-            ((String, List), ANY),
+            ((String, List), _ANY),
             (Boolean,),
             resolve_contains,
             "Whether the second text occurs in the first, or the value among the list's items.",
         ),
         Function(
             "starts_with",
-            (TEXT, TEXT),
+            (_TEXT, _TEXT),
             BOOLEAN,
             str.startswith,
             "Whether the first text begins with the second.",
         ),
         Function(
             "ends_with",
-            (TEXT, TEXT),
+            (_TEXT, _TEXT),
             BOOLEAN,
             str.endswith,
             "Whether the first text ends with the second.",
@@ -290,7 +298,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "date",
-            (TEXT,),
+            (_TEXT,),
             Date(),
             dates.to_date,
             "The date that the text spells as `YYYY-MM-DD`.",
@@ -298,7 +306,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "timestamp",
-            (TEXT,),
+            (_TEXT,),
             Timestamp(),
             dates.to_timestamp,
             "The instant that the text spells as `YYYY-MM-DDThh:mm:ssZ`, with a point and 1 to 6 "
@@ -307,7 +315,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "uuid",
-            (TEXT,),
+            (_TEXT,),
             Uuid(),
             conversions.to_uuid,
             "The UUID that the text spells in 36 characters, in lower or upper case.",
@@ -322,7 +330,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
         Function(
             "unhex",
-            (TEXT,),
+            (_TEXT,),
             Binary(),
             conversions.from_hex,
             "The bytes that the text spells in pairs of hexadecimal digits.",
@@ -337,7 +345,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             partial=True,
         ),
         Function(
-            "bytes_of", (TEXT,), Binary(), conversions.to_bytes, "The text as bytes in UTF-8."
+            "bytes_of", (_TEXT,), Binary(), conversions.to_bytes, "The text as bytes in UTF-8."
         ),
     )
 }

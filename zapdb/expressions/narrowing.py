@@ -29,7 +29,7 @@ class NotNull:
         return self.if_true if outcome else self.if_false
 
 
-NOTHING = NotNull()
+NOTHING_KNOWN = NotNull()
 
 
 def find_not_null(test: Expression) -> NotNull:
@@ -52,7 +52,7 @@ def find_not_null(test: Expression) -> NotNull:
                 (tested.if_true | left.if_true) & (tested.if_false | right.if_true),
                 (tested.if_true | left.if_false) & (tested.if_false | right.if_false),
             )
-    return NOTHING
+    return NOTHING_KNOWN
 
 
 def _any_of(first: NotNull, rest: list[NotNull]) -> NotNull:

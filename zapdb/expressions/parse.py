@@ -40,7 +40,7 @@ from zapdb.limits import (
 )
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
-COMPARISONS: Final[dict[type[ast.cmpop], ComparisonOperator]] = {
+_COMPARISONS: Final[dict[type[ast.cmpop], ComparisonOperator]] = {
     ast.Eq: "==",
     ast.NotEq: "!=",
     ast.Lt: "<",
@@ -55,7 +55,7 @@ ARITHMETIC: Final[dict[type[ast.operator], ArithmeticOperator]] = {
     ast.FloorDiv: "//",
     ast.Mod: "%",
 }
-REFUSED: Final[dict[type[ast.AST], tuple[str, str]]] = {
+_REFUSED: Final[dict[type[ast.AST], tuple[str, str]]] = {
     ast.Div: ("/", "write divide(a, b, scale, else=…)"),
     ast.Pow: ("**", "a power has no bound: write a * a"),
     ast.MatMult: ("@", ""),
@@ -162,15 +162,15 @@ class _Reader:
             case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
                 return Arithmetic(ARITHMETIC[type(op)], read(left), read(right), column)
             case ast.BinOp(op=op) | ast.UnaryOp(op=op):
-                symbol, hint = REFUSED[type(op)]
+                symbol, hint = _REFUSED[type(op)]
                 message = f"`{symbol}` is not part of the expression language"
                 raise ExpressionError(message, column, hint)
             case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]):
                 if not (isinstance(right, ast.Constant) and right.value is None):
                     raise ExpressionError("`is` compares with None alone; use ==", column)
                 return IsNull(read(left), isinstance(op, ast.IsNot), column)
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARISONS:
-                return Compare(COMPARISONS[type(op)], read(left), read(right), column)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+                return Compare(_COMPARISONS[type(op)], read(left), read(right), column)
             case ast.Compare():
                 raise ExpressionError("one comparison at a time: write `a < b and b < c`", column)
             case ast.Call(func=ast.Name(id=function), args=arguments, keywords=keywords):

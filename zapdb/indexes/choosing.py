@@ -18,7 +18,7 @@ from typing import Any, Literal
 from zapdb.indexes.keys import KeyBuilder
 from zapdb.indexes.ordering import Ordering, TotalOrder
 from zapdb.indexes.paths import Path, list_paths
-from zapdb.indexes.planning import Plan, is_among, plan_path
+from zapdb.indexes.planning import QueryPlan, is_among, plan_path
 from zapdb.indexes.predicates import (
     And,
     Comparison,
@@ -44,7 +44,7 @@ class UnionPlan:
     after the other.
     """
 
-    branches: tuple[Plan, ...]
+    branches: tuple[QueryPlan, ...]
     is_merged: bool
     sorting: Sorting
     score: tuple[int, ...]
@@ -83,7 +83,7 @@ class Planner:
         self._generic_plans: dict[Hashable, GenericPlan] = {}
         self._in_order: dict[Hashable, Path | None] = {}
 
-    def plan(self, predicate: Predicate, ordering: Ordering | None) -> Plan | UnionPlan:
+    def plan(self, predicate: Predicate, ordering: Ordering | None) -> QueryPlan | UnionPlan:
         """The best plan. With None for the ordering, records come as the path that is read has
         them.
 
@@ -106,7 +106,7 @@ class Planner:
             self._generic_plans[shape] = generic
         return plan
 
-    def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> Plan | None:
+    def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> QueryPlan | None:
         """The best plan that has nothing to sort, however many records it compares one by one; None
         where no path has the order."""
         parts = parts_of(predicate, And)
@@ -125,7 +125,7 @@ class Planner:
 
     def _choose(
         self, parts: tuple[Predicate, ...], ordering: Ordering | None
-    ) -> tuple[GenericPlan, Plan | UnionPlan]:
+    ) -> tuple[GenericPlan, QueryPlan | UnionPlan]:
         paths = self._find_paths(parts, ordering)
         wholes = [(GenericPlan((p,)), plan_path(self._table, p, parts, ordering)) for p in paths]
         best = max(wholes, key=lambda found: found[1].score)
@@ -177,7 +177,7 @@ class Planner:
 
     def _bind_values(
         self, generic: GenericPlan, parts: tuple[Predicate, ...], ordering: Ordering | None
-    ) -> Plan | UnionPlan | None:
+    ) -> QueryPlan | UnionPlan | None:
         """The plan; None if it can't be answered so."""
         if generic.kind == "whole":
             return plan_path(self._table, generic.paths[0], parts, ordering)
@@ -200,7 +200,7 @@ class Planner:
 
     def _set_apart(
         self,
-        branches: Sequence[Plan],
+        branches: Sequence[QueryPlan],
         wholes: Sequence[tuple[Predicate, ...]],
         either: tuple[Predicate, ...],
         ordering: Ordering | None,
@@ -213,7 +213,7 @@ class Planner:
         is_sorted = ordering is None or all(branch.sorting != "all" for branch in branches)
         sorting: Sorting = "none" if is_sorted else "all"
         fixed, limits = min(branch.score[:2] for branch in branches)
-        apart = list[Plan]()
+        apart = list[QueryPlan]()
         for at, (branch, whole) in enumerate(zip(branches, wholes, strict=True)):
             met = tuple(one for one in either[:at] if not self._exclude(whole, one))
             residual = (*branch.residual, Not(_either(met))) if met else branch.residual
@@ -269,7 +269,7 @@ def make_plan(
     indexes: Iterable[KeyBuilder],
     predicate: Predicate,
     ordering: Ordering | None,
-) -> Plan | UnionPlan:
+) -> QueryPlan | UnionPlan:
     """The best plan by the indexes that can be read now: see `Planner.plan`."""
     return Planner(table, list_paths(table, indexes)).plan(predicate, ordering)
 
@@ -319,7 +319,7 @@ def _alternatives_of(part: Predicate, ordering: Ordering | None) -> tuple[Predic
     return tuple(replace(part, op="==", value=value) for value in part.value)
 
 
-def without_ties(plan: Plan | UnionPlan) -> Plan | UnionPlan:
+def without_ties(plan: QueryPlan | UnionPlan) -> QueryPlan | UnionPlan:
     """The same plan where it does not matter how records come that are equal in all fields."""
     if plan.sorting == "all":
         return plan
@@ -330,12 +330,12 @@ def without_ties(plan: Plan | UnionPlan) -> Plan | UnionPlan:
 
 
 def _unite(
-    base: Plan,
+    base: QueryPlan,
     parts: Sequence[Predicate],
     split: Predicate,
     either: tuple[Predicate, ...],
-    branches: Sequence[Plan],
-) -> Plan | None:
+    branches: Sequence[QueryPlan],
+) -> QueryPlan | None:
     """Plans on one path as one; `base` is that of what they have in common."""
     spans = _merge_spans(span for branch in branches for span in branch.spans)
     if not all(map(_has_ranges, branches)) or len(spans) > PLAN_SPANS_MAX:
@@ -376,7 +376,7 @@ def _merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(merged)
 
 
-def _has_ranges(plan: Plan) -> bool:
+def _has_ranges(plan: QueryPlan) -> bool:
     return plan.score[:2] > (0, 0)
 
 

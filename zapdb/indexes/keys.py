@@ -38,7 +38,7 @@ from zapdb.indexes.prefixes import encode_sort_key_prefix
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Record
 from zapdb.schema import Field, Index, IndexComponent, TableSchema
-from zapdb.values.length_prefixed import END
+from zapdb.values.length_prefixed import ESCAPED_END
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.struct_value import part_source
 
@@ -139,7 +139,7 @@ def encode_component_prefix(field: Field, component: IndexComponent, prefix: str
     Under a collation, those of other strings may begin so, too.
     """
     if component.collation is None:
-        shared = field.type.encode_index_key(prefix).removesuffix(END)
+        shared = field.type.encode_index_key(prefix).removesuffix(ESCAPED_END)
     else:
         shared = encode_sort_key_prefix(component.collation, prefix)
     encoded = PRESENT + shared

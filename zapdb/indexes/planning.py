@@ -1,7 +1,7 @@
 """How a query is answered by one path: what of it is read, and what is left to do.
 
-Pure: from a table, a path, a predicate and an order, to a `Plan`. Reading it is another module's.
-Which path is best, and what becomes of conditions under `|`, is `choosing`'s.
+Pure: from a table, a path, a predicate and an order, to a `QueryPlan`. Reading it is another
+module's. Which path is best, and what becomes of conditions under `|`, is `choosing`'s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zapdb.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueryPlan:
     """How a query is answered.
 
     Every record that is meant lies in one of the spans, which are in rising order and disjoint.
@@ -41,7 +41,7 @@ class Plan:
         return self.spans == (Span(None, None),)
 
     @property
-    def branches(self) -> tuple[Plan, ...]:
+    def branches(self) -> tuple[QueryPlan, ...]:
         """The plan as a union of one."""
         return (self,)
 
@@ -57,7 +57,7 @@ def plan_path(
     parts: tuple[Predicate, ...],
     ordering: Ordering | None,
     common: tuple[Predicate, ...] | None = None,
-) -> Plan:
+) -> QueryPlan:
     """The plan by one path; `common` are the parts that hold for all branches of a union."""
     builder = SpanBuilder([b""], [], [])
     spans: list[Span] | None = None
@@ -83,7 +83,7 @@ def plan_path(
         path.keys is None,
         -len(path.components),
     )
-    return Plan(
+    return QueryPlan(
         path,
         tuple(spans),
         tuple(builder.index_conditions),

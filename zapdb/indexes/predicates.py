@@ -23,7 +23,7 @@ from zapdb.records import Record
 from zapdb.schema import Field, TableSchema
 
 Operator = Literal["==", "<", "<=", ">", ">=", "in", "starts with"]
-RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
+_RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -198,7 +198,7 @@ def _compile_comparison(comparison: Comparison, field: Field) -> Matches:
     if op == "==" or op == "in":
         return _compile_equal(get, field, comparison.collation, by, values)
     (value,) = values
-    is_so = RANGES[op]
+    is_so = _RANGES[op]
     if by is None:
         return lambda record: (v := get(record)) is not None and is_so(v, value)
     bound = by(value)

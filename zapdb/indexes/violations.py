@@ -18,13 +18,13 @@ from zapdb.indexes.references import IncomingReference, ReferenceCheck
 from zapdb.records import Record
 from zapdb.schema import Schema, TableSchema
 
-SHOWN_CHARS_MAX: Final = 80
+_SHOWN_CHARS_MAX: Final = 80
 """Of one value."""
 
 
 def show_value(value: Any) -> str:
     shown = repr(value)
-    return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[: SHOWN_CHARS_MAX - 1]}…"
+    return shown if len(shown) <= _SHOWN_CHARS_MAX else f"{shown[: _SHOWN_CHARS_MAX - 1]}…"
 
 
 def show_key(bound: BoundTable, key: bytes) -> str:

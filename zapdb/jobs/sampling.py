@@ -25,7 +25,7 @@ from zapdb.migrations import Migration
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.record_trace import MemoryBlobs
-from zapdb.migrations.round_trip import PREFIX, RoundTrip
+from zapdb.migrations.round_trip import RECORD_PREFIX, RoundTrip
 from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -98,7 +98,7 @@ def _try_table(
         attachments = bound.make_attachments(key, stored)
         bound.reader.read(key, stored)  # what can't be read as it is is no fault of a migration
         current = bound.reader.convert(key, stored, attachments)
-        value = PREFIX + current[decode_prefix(current, 0)[1] :]
+        value = RECORD_PREFIX + current[decode_prefix(current, 0)[1] :]
         archive: Mapping[int, bytes] = _archive_of(attachments, archived)
         came_back = True
         for round_trip in round_trips:

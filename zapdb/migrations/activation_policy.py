@@ -1,4 +1,4 @@
-"""Whether a migration takes force at once, or waits until the files of every live node hold it
+"""Whether a migration becomes active at once, or once the files of every live node contain it
 (rule 12)."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Final, Literal
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.table import DropTable
 
-Activation = Literal["known"]
-"""Said of a migration that waits until the files of every live node hold it (rule 12)."""
-ACTIVATIONS: Final = (None, *typing.get_args(Activation))
+ActivationPolicy = Literal["wait_for_nodes"]
+"""Such a migration waits until the files of every live node contain it (rule 12)."""
+ACTIVATION_POLICIES: Final = (None, *typing.get_args(ActivationPolicy))
 
 
 def implies_waiting(changes: tuple[Operation, ...]) -> bool:

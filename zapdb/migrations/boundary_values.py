@@ -47,13 +47,13 @@ from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 ZONE_NAMES: Final = ("UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe")
 """Zones of the values; any data have them."""
 
-INTEGERS: Final = (
+_INTEGERS: Final = (
     *(7, 0, 1, -1, 2, 10, 42, 100, -7, 63, 64, -64, -65, 127, 128, 255, 256, -256, -257, 999, 1000),
     *(65_535, 65_536, -65_536, -65_537, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, 2**63),
     *(-(2**63), INTEGER_MAX, INTEGER_MIN),
 )
 LONG: Final = INLINE_SIZE_BYTES_MAX + 1
-STRINGS: Final = (
+_STRINGS: Final = (
     *("Ada Lovelace", "", "Ada", " ", "Ada de la Cruz", "Ada ", " Ada", "Ada  Lovelace", "  ", ","),
     *("Lovelace, Ada", "Lovelace,Ada", "a,b,c", "ADA", "ada", "aDa lOVELACE", "Émilie du Châtelet"),
     *("東京", "Straße", "İstanbul", "e\u0301", "😀", "007", "-12", "3.25", "1e3", " 5 ", "0", "12"),
@@ -105,7 +105,7 @@ LOCAL_TIMES: Final = (
     datetime.datetime.min,
     datetime.datetime.max,
 )
-BINARIES: Final = (b"ab", b"", b"\0", b"\xff", b"\x00\xff\x00", b"7f", b"x" * 64, b"x" * LONG)
+_BINARIES: Final = (b"ab", b"", b"\0", b"\xff", b"\x00\xff\x00", b"7f", b"x" * 64, b"x" * LONG)
 UUIDS: Final = (
     uuid.UUID(int=0x018F_0000_0000_7000_8000_0000_0000_0001),
     uuid.UUID(int=0),
@@ -116,7 +116,7 @@ JSONS: Final[tuple[Any, ...]] = (
     *({"a": {"b": [1, {"c": None}]}}, 2**64 - 1, -(2**64), "x" * 64, [[[]]], {"": ""}),
 )
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
-MISSING: Final = object()
+NO_VALUE: Final = object()
 ITEMS_MAX: Final = 6
 """Of a part's values, in structs and lists."""
 
@@ -147,10 +147,10 @@ def _literals_in(part: object) -> Iterator[Literal]:
             yield from _literals_in(getattr(part, field.name))
 
 
-NOTHING: Final = ExpressionLiterals()
+NO_LITERALS: Final = ExpressionLiterals()
 
 
-def values_of(kind: ValueType, literals: ExpressionLiterals = NOTHING) -> list[Any]:
+def values_of(kind: ValueType, literals: ExpressionLiterals = NO_LITERALS) -> list[Any]:
     """The values of a type that are worth trying, each once; the first is an ordinary one."""
     found: list[Any] = []
     seen: set[bytes | None] = set()
@@ -164,7 +164,7 @@ def values_of(kind: ValueType, literals: ExpressionLiterals = NOTHING) -> list[A
     return found
 
 
-def field_values(field: Field, literals: ExpressionLiterals = NOTHING) -> list[Any]:
+def field_values(field: Field, literals: ExpressionLiterals = NO_LITERALS) -> list[Any]:
     """As `values_of`, with the field's default and null where it has them."""
     found = values_of(field.type, literals)
     if field.optional:
@@ -185,9 +185,9 @@ def neutral(field: Field) -> Any:
 def _candidates(kind: ValueType, literals: ExpressionLiterals) -> Iterator[Any]:
     """Ordinary values and harvested ones in turn, so that few of them have some of both."""
     for pair in itertools.zip_longest(
-        ordinary_values(kind, literals), _from_literals(kind, literals), fillvalue=MISSING
+        ordinary_values(kind, literals), _from_literals(kind, literals), fillvalue=NO_VALUE
     ):
-        yield from (value for value in pair if value is not MISSING)
+        yield from (value for value in pair if value is not NO_VALUE)
 
 
 @singledispatch
@@ -200,11 +200,11 @@ def _always(values: Sequence[Any]) -> Callable[[ValueType, ExpressionLiterals], 
     return lambda kind, literals: values
 
 
-ordinary_values.register(Integer, _always(INTEGERS))
+ordinary_values.register(Integer, _always(_INTEGERS))
 ordinary_values.register(Boolean, _always((True, False)))
 ordinary_values.register(Float, _always(FLOATS))
-ordinary_values.register(String, _always(STRINGS))
-ordinary_values.register(Binary, _always(BINARIES))
+ordinary_values.register(String, _always(_STRINGS))
+ordinary_values.register(Binary, _always(_BINARIES))
 ordinary_values.register(Date, _always(DATES))
 ordinary_values.register(Uuid, _always(UUIDS))
 ordinary_values.register(Json, _always(JSONS))
@@ -228,7 +228,7 @@ def _decimal_numbers(scale: int) -> list[int]:
     one = 10**scale
     near = [whole * one + step for whole in (1, 0, -1, 12, 1000) for step in (0, 1, -1)]
     halves = [one * tenths // 10 for tenths in (5, 15, 25, -5, -25, 5 * 10 - 1)]
-    return [*near, *halves, *INTEGERS]
+    return [*near, *halves, *_INTEGERS]
 
 
 @ordinary_values.register

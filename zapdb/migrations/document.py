@@ -23,7 +23,7 @@ from zapdb.limits import DOCUMENT_DEPTH_MAX, DOCUMENT_SIZE_BYTES_MAX
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 AMBIGUOUS: Final = re.compile(
     r"""(?ix) y|n|yes|no|on|off|true|false|null|~
     | [-+]? ( \.[0-9_]+ | [0-9][0-9_]* (\.[0-9_]*)? ) ( e[-+]?[0-9]+ )?   # numbers, 1_000 too
@@ -239,7 +239,7 @@ def _resolve(source: DocumentText, event: Any, location: Location) -> str | int 
             return False
         case "null" | "":
             return None
-    if INTEGER.fullmatch(text) and text != "-0":
+    if _INTEGER.fullmatch(text) and text != "-0":
         if len(text) > 160:
             raise source.refuse(location, "the integer is too long")
         return int(text)

@@ -39,7 +39,7 @@ from zapdb.schema import Schema, TableSchema
 
 Severity = Literal["error", "warning", "note"]
 
-PAGE: Final = "docs/reference/lint.md"
+_PAGE: Final = "docs/reference/lint.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class LintRule:
 
     @property
     def link(self) -> str:
-        return f"{PAGE}#{self.code.lower()}"
+        return f"{_PAGE}#{self.code.lower()}"
 
 
 RULES: Final[dict[str, LintRule]] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import cbor2
 
-from zapdb.migrations.activation_policy import Activation, implies_waiting
+from zapdb.migrations.activation_policy import ActivationPolicy, implies_waiting
 from zapdb.migrations.canonical import (
     DOCUMENT_VERSION,
     decode_operations,
@@ -51,7 +51,7 @@ class Migration:
     """None for one that the database stored: they are in the file alone."""
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for."""
-    activation: Activation | None = None
+    activation: ActivationPolicy | None = None
     """As the document says it; None also where the changes imply it. See `waits_for_nodes`."""
     version: int = DOCUMENT_VERSION
     """Of the document."""
@@ -59,7 +59,7 @@ class Migration:
     @property
     def waits_for_nodes(self) -> bool:
         """Whether it takes force only once the files of every live node hold it (rule 12)."""
-        return self.activation == "known" or implies_waiting(self.changes)
+        return self.activation == "wait_for_nodes" or implies_waiting(self.changes)
 
     is_stored = False
     """Whether the database stored it; one that it did says so in its attributes."""

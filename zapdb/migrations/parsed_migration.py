@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from zapdb.errors import Location
 from zapdb.formats import LEVELS
-from zapdb.migrations.activation_policy import Activation
+from zapdb.migrations.activation_policy import ActivationPolicy
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
 from zapdb.migrations.examples import RecordExample, parse_examples
@@ -44,7 +44,7 @@ class ParsedMigration:
     examples: tuple[RecordExample, ...] = ()
     replaces: tuple[str, ...] = ()
     """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
-    activation: Activation | None = None
+    activation: ActivationPolicy | None = None
     version: int = DOCUMENT_VERSION
 
 
@@ -74,7 +74,7 @@ def parse_document(node: Node, source: DocumentText, number: int, name: str) -> 
         with contextlib.suppress(ParsingStopped):
             examples = parse_examples(node.entries["examples"], collector)
     replaces = _parse_optional(tuple[str, ...], node.entries.get("replaces"), collector) or ()
-    activation = _parse_optional(Activation, node.entries.get("activation"), collector)
+    activation = _parse_optional(ActivationPolicy, node.entries.get("activation"), collector)
     collector.raise_violations()
     assert isinstance(summary, Scalar)
     return ParsedMigration(

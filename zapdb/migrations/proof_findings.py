@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from zapdb.errors import ExampleNotProven, Location, NotProven, RollbackNotProven
 
-SHOWN_CHARS_MAX: Final = 60
+_SHOWN_CHARS_MAX: Final = 60
 
-Kind = Literal["rollback", "conversion", "example", "remark"]
+FindingKind = Literal["rollback", "conversion", "example", "remark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ProofFinding:
     to do with `field`, each value shortened.
     """
 
-    kind: Kind
+    kind: FindingKind
     migration: str
     table: str
     field: str
@@ -37,7 +37,7 @@ class ProofFinding:
 
     def to_error(self, further: int = 0) -> NotProven:
         """The error to raise; `further` counts the other failures."""
-        kinds: dict[Kind, type[NotProven]] = {
+        kinds: dict[FindingKind, type[NotProven]] = {
             "rollback": RollbackNotProven,
             "example": ExampleNotProven,
         }
@@ -86,7 +86,7 @@ class TableProof:
 
 def format_proof_value(value: Any) -> str:
     """A value made up by zapdb or given in a document, shortened."""
-    if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:
+    if isinstance(value, str | bytes) and len(value) > _SHOWN_CHARS_MAX:
         unit = "characters" if isinstance(value, str) else "bytes"
         return f"{value[:16]!r}… ({len(value):,} {unit})"
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
@@ -97,4 +97,4 @@ def format_proof_value(value: Any) -> str:
 
 
 def shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
+    return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"

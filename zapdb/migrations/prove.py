@@ -34,7 +34,7 @@ from zapdb.records import ConversionPlan, Layout, SourceField
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Zones
 
-ZONES: Final = Zones(
+_ZONES: Final = Zones(
     dict(enumerate(ZONE_NAMES, 1)),
     lambda: dict(enumerate(dict.fromkeys((*ZONE_NAMES, *sorted(zone_names()))), 1)),
 )
@@ -85,7 +85,7 @@ def _try(migration: Migration) -> Proof:
     remarks: list[ProofFinding] = []
     round_trips: dict[int, RoundTrip] = {}
     for number in converted_tables(migration):
-        round_trip = round_trips[number] = RoundTrip(migration, number, ZONES)
+        round_trip = round_trips[number] = RoundTrip(migration, number, _ZONES)
         tables.append(round_trip.run())
         failures += round_trip.failures.values()
         remarks += round_trip.remarks
@@ -140,7 +140,7 @@ def _try_example(
     before, after = tables
     round_trip = round_trips.get(before.number)
     if round_trip is None:
-        round_trip = round_trips[before.number] = RoundTrip(migration, before.number, ZONES)
+        round_trip = round_trips[before.number] = RoundTrip(migration, before.number, _ZONES)
     given = {
         f.name: read_value(f, example.before[f.name])  # type: ignore[index]  # a name of the document
         if f.name in example.before

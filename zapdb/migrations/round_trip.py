@@ -23,7 +23,7 @@ from zapdb.migrations.generated_records import generate_archives, generate_recor
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.proof_findings import (
-    Kind,
+    FindingKind,
     LossyField,
     ProofFinding,
     TableProof,
@@ -54,7 +54,7 @@ RECORDS_MAX: Final = 1_400
 """Records before a migration made up for one table."""
 BACK_RECORDS_MAX: Final = 600
 """Records after it."""
-PREFIX: Final = encode_prefix(1)
+RECORD_PREFIX: Final = encode_prefix(1)
 NO_ARCHIVE: Final[Mapping[int, bytes]] = {}
 
 Direction = Literal["up", "down"]
@@ -103,7 +103,7 @@ class RoundTrip:
             for side, table, plan in sides
         }
         self._stored = before.value_fields
-        self.failures: dict[tuple[Kind, str], ProofFinding] = {}
+        self.failures: dict[tuple[FindingKind, str], ProofFinding] = {}
         """The first of each kind for each field."""
         self.remarks: list[ProofFinding] = []
         self.tried = 0
@@ -168,7 +168,7 @@ class RoundTrip:
             self.try_record(*encoded, archive)
 
     def try_record(self, key: bytes, value: bytes, archive: Mapping[int, bytes]) -> RecordTrace:
-        """Send the bytes of a record before the migration, behind `PREFIX`, up and down."""
+        """Send the bytes of a record before the migration, behind `RECORD_PREFIX`, up and down."""
         self.tried += 1
         trace = self.travel(key, value, archive, ("up", "down"))
         if trace.error is not None:
@@ -216,7 +216,7 @@ class RoundTrip:
             key = codec.encode_key(values)
         except InvalidValue:
             return None
-        value = codec.encode(PREFIX, values, attachments)
+        value = codec.encode(RECORD_PREFIX, values, attachments)
         self._memory.blobs |= attachments.take_blobs()
         return key, value
 
@@ -229,7 +229,9 @@ class RoundTrip:
             attachments = self._attachments(given)
             try:
                 program = self.programs[way].convert
-                made = program(key, trace.values[-1], len(PREFIX), PREFIX, attachments)
+                made = program(
+                    key, trace.values[-1], len(RECORD_PREFIX), RECORD_PREFIX, attachments
+                )
                 self._memory.blobs |= attachments.take_blobs()
                 self._check(_other(way), key, made)
             except (BlobMissing, UnknownZone):
@@ -252,7 +254,9 @@ class RoundTrip:
                 f.type.check(held, f.name)
 
     def decode(self, side: Direction, key: bytes, value: bytes) -> Record:
-        return self.codecs[side].decode(key, value, len(PREFIX), self._attachments(NO_ARCHIVE))
+        return self.codecs[side].decode(
+            key, value, len(RECORD_PREFIX), self._attachments(NO_ARCHIVE)
+        )
 
     def _attachments(self, archive: Mapping[int, bytes]) -> Attachments:
         return Attachments(self._memory.load, self._memory.make_id, archive)
@@ -352,7 +356,7 @@ class RoundTrip:
 
     def _finding(
         self,
-        kind: Kind,
+        kind: FindingKind,
         f: Field,
         operation: Operation | None,
         trace: RecordTrace,

@@ -35,7 +35,7 @@ from zapdb.schema import (
 )
 from zapdb.values import Enum, Reference, Struct
 
-NAME = "squashed"
+_NAME = "squashed"
 
 
 def squash(chain: Chain, to: int) -> Migration:
@@ -59,7 +59,7 @@ def squash(chain: Chain, to: int) -> Migration:
     source = DocumentText(f"the squash of {to}", b"")
     parsed = ParsedMigration(
         to,
-        NAME,
+        _NAME,
         f"Everything up to {chain.at(to).label}",
         changes,
         None,

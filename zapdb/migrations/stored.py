@@ -8,7 +8,7 @@ from __future__ import annotations
 import cbor2
 
 from zapdb.formats import require_known
-from zapdb.migrations.activation_policy import ACTIVATIONS
+from zapdb.migrations.activation_policy import ACTIVATION_POLICIES
 from zapdb.migrations.canonical import decode_operations, reading_stored
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.numbers import ReplayAllocator
@@ -30,7 +30,7 @@ def read_stored(
         number, replaces = content["number"], tuple(content.get("replaces", ()))
         changes = decode_operations(content["changes"], name)
         activation = content.get("activation")
-        assert activation in ACTIVATIONS
+        assert activation in ACTIVATION_POLICIES
         assert type(content["rollback"]) is list
         after = schemas_along(before, changes, ReplayAllocator(drawn, number))[-1]
     migration = Migration(

@@ -19,7 +19,7 @@ class _Shown(str):
     __repr__ = str.__str__
 
 
-ABSENT: Final = _Shown("(absent)")
+_ABSENT: Final = _Shown("(absent)")
 PARTS: Final = ("changes", "rollback")
 OBJECT_KEYS: Final = ("field", "index", "check", "type", "into")
 """Keys of an operation that name what it is about, beside its table."""
@@ -70,7 +70,7 @@ def _show(value: Any) -> str:
 
 def _diff_migrations(left: dict[str, Any], right: dict[str, Any]) -> Iterator[_Difference]:
     for key in sorted(left.keys() | right.keys()):
-        mine, theirs = left.get(key, ABSENT), right.get(key, ABSENT)
+        mine, theirs = left.get(key, _ABSENT), right.get(key, _ABSENT)
         if key in PARTS and isinstance(mine, list) and isinstance(theirs, list):
             yield from _diff_operations(key, mine, theirs)
         else:
@@ -79,7 +79,7 @@ def _diff_migrations(left: dict[str, Any], right: dict[str, Any]) -> Iterator[_D
 
 def _diff_operations(part: str, left: list[Any], right: list[Any]) -> Iterator[_Difference]:
     """Operations are compared in their order; two that do the same, key by key."""
-    for at, (mine, theirs) in enumerate(zip_longest(left, right, fillvalue=ABSENT)):
+    for at, (mine, theirs) in enumerate(zip_longest(left, right, fillvalue=_ABSENT)):
         if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() == theirs.keys():
             for operation, parameters in mine.items():
                 place = _Place(is_rollback=part == "rollback", subject=_subject(parameters))
@@ -90,7 +90,7 @@ def _diff_operations(part: str, left: list[Any], right: list[Any]) -> Iterator[_
 
 def _describe(operation: Any) -> _Shown:
     if not isinstance(operation, dict):
-        return ABSENT
+        return _ABSENT
     return _Shown(", ".join(f"{name} of {_subject(of)}" for name, of in operation.items()))
 
 
@@ -120,11 +120,11 @@ def _diff_values(
 ) -> Iterator[_Difference]:
     for key in sorted(left.keys() | right.keys()):
         inner = place if key == "field" and _is_named(left.get(key)) else place.key(key)
-        yield from _diff(inner, left.get(key, ABSENT), right.get(key, ABSENT))
+        yield from _diff(inner, left.get(key, _ABSENT), right.get(key, _ABSENT))
 
 
 def _diff_elements(place: _Place, left: list[Any], right: list[Any]) -> Iterator[_Difference]:
-    for at, (mine, theirs) in enumerate(zip_longest(left, right, fillvalue=ABSENT)):
+    for at, (mine, theirs) in enumerate(zip_longest(left, right, fillvalue=_ABSENT)):
         yield from _diff(place.element(at), mine, theirs)
 
 
@@ -141,7 +141,7 @@ def _diff_named(place: _Place, left: list[Any], right: list[Any]) -> Iterator[_D
         if name in shared:
             yield from _diff_values(place.inside(name), mine[name], theirs[name])
         else:
-            yield place, *((name, ABSENT) if name in mine else (ABSENT, name))
+            yield place, *((name, _ABSENT) if name in mine else (_ABSENT, name))
     other_order = [name for name in theirs if name in mine]
     if shared != other_order:
         yield place, shared, other_order

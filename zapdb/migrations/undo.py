@@ -78,7 +78,7 @@ def _fill_of(dropped: DropField, undone: Migration) -> Fill:
     return Fill(Plain(plain))
 
 
-WORDS: Final = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+_WORDS: Final = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 """What some reader of YAML or other takes for something else than text."""
 
 
@@ -91,7 +91,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _dump_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     is_word = text.isascii() and text.replace("_", "").isalnum() and text[:1].isalpha()
-    is_plain = is_word and text.lower() not in WORDS
+    is_plain = is_word and text.lower() not in _WORDS
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
 
 

@@ -41,7 +41,7 @@ from zapdb.values.source import Namespace, compile_function, indent
 
 INLINE_CHARS_MAX: Final = INLINE_SIZE_BYTES_MAX // 4
 """So few characters are never more bytes than a record holds itself."""
-MISSING: Final = object()
+NO_ARCHIVED_VALUE: Final = object()
 """No archived value, where None could be one."""
 
 
@@ -338,7 +338,7 @@ class _Program:
                 take = partial(_restore, part.slot.number, self._bind(part.slot.type), is_read)
                 restore = self.names.bind(take, "restore")
                 lines.append(f"{variable} = {restore}(attachments)")
-                missing = self.names.bind(MISSING, "MISSING")
+                missing = self.names.bind(NO_ARCHIVED_VALUE, "MISSING")
                 otherwise = self._held(part.otherwise)
                 lines.append(f"if {variable} is {missing}: {variable} = {otherwise}")
             elif isinstance(part, Recast):
@@ -371,10 +371,10 @@ class _Program:
 
 
 def _restore(number: int, kind: ValueType, is_read: bool, attachments: Attachments) -> Any:
-    """The archived value of a dropped field, or `MISSING`; a blob is loaded if it is read."""
+    """The archived value of a dropped field, or `NO_ARCHIVED_VALUE`; loads a blob that is read."""
     encoded = attachments.archive.get(number)
     if encoded is None:
-        return MISSING
+        return NO_ARCHIVED_VALUE
     attachments.restored.add(number)
     if not encoded:
         return None

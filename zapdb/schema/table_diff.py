@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 from zapdb.schema.model import Field, IndexComponent, TableSchema
 
-Part = Literal["table", "field", "index", "check", "reference", "archived field"]
-Change = Literal["added", "removed", "changed"]
+DifferencePart = Literal["table", "field", "index", "check", "reference", "archived field"]
+DifferenceKind = Literal["added", "removed", "changed"]
 Attributes = dict[str, Any]
 
 
@@ -28,10 +28,10 @@ class Difference:
     is a `ValueType`, a default is written as in documents; everything else is plain data.
     """
 
-    part: Part
+    part: DifferencePart
     number: int
     name: str
-    change: Change
+    change: DifferenceKind
     before: Attributes = field(hash=False)
     after: Attributes = field(hash=False)
 
@@ -50,12 +50,12 @@ Described = dict[int, Attributes]
 """The attributes of the parts of one kind, by the part's number."""
 
 
-def _compare(part: Part, old: Described, new: Described) -> Iterator[Difference]:
+def _compare(part: DifferencePart, old: Described, new: Described) -> Iterator[Difference]:
     for number in (*new, *(number for number in old if number not in new)):
         before, after = old.get(number), new.get(number)
         if before is None or after is None:
             whole = before or after or {}
-            change: Change = "added" if before is None else "removed"
+            change: DifferenceKind = "added" if before is None else "removed"
             yield Difference(part, number, whole["name"], change, before or {}, after or {})
             continue
         differing = [name for name in {**after, **before} if not _is_same(name, before, after)]
@@ -139,7 +139,9 @@ def _describe_archived(table: TableSchema, *_: object) -> Described:
     return {a.field.number: {"name": a.field.name, "by": a.archived_by} for a in table.archived}
 
 
-_PARTS: Final[dict[Part, Callable[[TableSchema, TableSchema, dict[int, str]], Described]]] = {
+_PARTS: Final[
+    dict[DifferencePart, Callable[[TableSchema, TableSchema, dict[int, str]], Described]]
+] = {
     "table": _describe_table,
     "field": _describe_fields,
     "index": _describe_indexes,

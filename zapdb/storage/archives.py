@@ -18,7 +18,7 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.statements import RecordStatements
 
-KEYS_PER_STATEMENT: Final = 500
+_KEYS_PER_STATEMENT: Final = 500
 
 ArchiveRow = tuple[int, bytes, bytes]
 """Field number, record key, value encoding."""
@@ -83,8 +83,8 @@ class ArchiveStatements:
         """What is kept beside several records, by key and field number."""
         found: dict[bytes, dict[int, bytes]] = {}
         mark = self._records.storage.placeholder
-        for start in range(0, len(keys) if self.fields else 0, KEYS_PER_STATEMENT):
-            some = keys[start : start + KEYS_PER_STATEMENT]
+        for start in range(0, len(keys) if self.fields else 0, _KEYS_PER_STATEMENT):
+            some = keys[start : start + _KEYS_PER_STATEMENT]
             marks = ", ".join([mark] * len(some))
             for key, field, value in connection.fetch_all(f"{self._load_many_sql} ({marks})", some):
                 found.setdefault(as_bytes(key), {})[as_number(field)] = as_bytes(value)

@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from zapdb.errors import CorruptCatalog, CorruptRecord, ZapdbError
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-HINT: Final = "somebody wrote to the database beside zapdb: restore the row from a backup"
-KINDS: Final[dict[type, type]] = {
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_HINT: Final = "somebody wrote to the database beside zapdb: restore the row from a backup"
+_KINDS: Final[dict[type, type]] = {
     sa.BigInteger: int,
     sa.Integer: int,
     sa.Text: str,
@@ -30,7 +30,7 @@ def as_bytes(cell: Any) -> bytes:
     if type(cell) is bytes:
         return cell
     raise CorruptRecord(
-        "a stored cell is not bytes", what="a cell", found=type(cell).__name__, hint=HINT
+        "a stored cell is not bytes", what="a cell", found=type(cell).__name__, hint=_HINT
     )
 
 
@@ -38,23 +38,23 @@ def as_number(cell: Any) -> int:
     """A number of a fixed table; raises `CorruptCatalog`."""
     if type(cell) is int:
         return cell
-    raise CorruptCatalog("a stored cell is not a number", found=type(cell).__name__, hint=HINT)
+    raise CorruptCatalog("a stored cell is not a number", found=type(cell).__name__, hint=_HINT)
 
 
 def as_text(cell: Any) -> str:
     """A text of a fixed table; raises `CorruptCatalog`."""
     if type(cell) is str:
         return cell
-    raise CorruptCatalog("a stored cell is not text", found=type(cell).__name__, hint=HINT)
+    raise CorruptCatalog("a stored cell is not text", found=type(cell).__name__, hint=_HINT)
 
 
 def as_time(cell: Any) -> datetime:
     """A time of a fixed table, in microseconds since 1970-01-01 UTC; raises `CorruptCatalog`."""
     try:
-        return EPOCH + timedelta(microseconds=as_number(cell))
+        return _EPOCH + timedelta(microseconds=as_number(cell))
     except OverflowError:
         raise CorruptCatalog(
-            "a stored time is outside the years 1 to 9999", found=cell, hint=HINT
+            "a stored time is outside the years 1 to 9999", found=cell, hint=_HINT
         ) from None
 
 
@@ -71,7 +71,7 @@ def reading(table: str) -> Iterator[None]:
             "rows of zapdb's own tables are invalid or contradict each other",
             table=table,
             cause=f"{type(error).__name__}: {error}".splitlines()[0],
-            hint=HINT,
+            hint=_HINT,
         ) from error
 
 
@@ -85,7 +85,7 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
     for at, column in enumerate(statement.selected_columns):
         if not isinstance(column, sa.Column):
             continue
-        kind = KINDS[type(column.type)]
+        kind = _KINDS[type(column.type)]
         for row in rows:
             found = type(row[at])
             if found is not kind and not (row[at] is None and column.nullable):
@@ -94,7 +94,7 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
                     table=getattr(column.table, "name", "?"),
                     column=column.name,
                     found=found.__name__,
-                    hint=HINT,
+                    hint=_HINT,
                 )
 
 

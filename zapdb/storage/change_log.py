@@ -31,14 +31,14 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.pending_changes import MOVED_HINT
 
-VERSION: Final = "1"
+BOOKMARK_VERSION: Final = "1"
 COMMIT_ORDER_MAX: Final = 2**63 - 1
 STAMPS_PAGE: Final = 256
 TRANSACTIONS_PAGE: Final = 10_000
 """Of one stamp, whose transactions are sorted anew for each page."""
 CHUNK_FIRST: Final = 64
 """Transactions whose changes are asked for together at first."""
-COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
+_COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
 ORDER: Final = "transaction_number, table_number, key"
 BEGINNING: Final = ""
 """The name of the row among the followers that says where the log begins; nobody else's."""
@@ -66,14 +66,14 @@ class Bookmark:
 
     def __str__(self) -> str:
         numbers = f"{self.stamp}.{self.commit_order}.{self.table}"
-        return f"{VERSION}.{numbers}.{self.key.hex()}"
+        return f"{BOOKMARK_VERSION}.{numbers}.{self.key.hex()}"
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
         """Raises `UsageError`."""
         try:
             version, stamp, commit_order, table, key = text.split(".")
-            if version != VERSION:
+            if version != BOOKMARK_VERSION:
                 raise ValueError(version)
             return cls(int(stamp), int(commit_order), int(table), bytes.fromhex(key))
         except (AttributeError, ValueError):
@@ -105,7 +105,7 @@ class LogSnapshot:
         return min((self.xmax, *self.running))
 
 
-NOTHING: Final = LogSnapshot(0, ())
+EMPTY_SNAPSHOT: Final = LogSnapshot(0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,9 @@ class ChangeLog:
             "SELECT snapshot FROM zapdb_stamps"
             f" WHERE tenant = {self.tenant} ORDER BY number DESC LIMIT 1"
         )
-        return self._any_since(connection, NOTHING if row is None else LogSnapshot.parse(row[0]))
+        return self._any_since(
+            connection, EMPTY_SNAPSHOT if row is None else LogSnapshot.parse(row[0])
+        )
 
     def add_stamp(self, connection: Connection) -> None:
         """Give what became visible since the last one a stamp, inside a JOB transaction.
@@ -223,7 +225,7 @@ class ChangeLog:
             " ON true"
         )
         text, number, last, stamped_at, now = row
-        before = NOTHING if last is None else LogSnapshot.parse(last)
+        before = EMPTY_SNAPSHOT if last is None else LogSnapshot.parse(last)
         if LogSnapshot.parse(text).xmax < before.xmax:
             raise CorruptCatalog(
                 "the server's transaction numbers are lower than those of the change log",
@@ -315,7 +317,7 @@ class ChangeLog:
             f"SELECT number, snapshot, stamped_at FROM zapdb_stamps WHERE tenant = {self.tenant}"
             " AND number >= %s AND number <= %s ORDER BY number LIMIT %s"
         )
-        at, before = since.stamp - 1, NOTHING
+        at, before = since.stamp - 1, EMPTY_SNAPSHOT
         while page := fetch(sql, (at, until, STAMPS_PAGE)):
             for number, text, stamped_at in page:
                 snapshot = LogSnapshot.parse(text)
@@ -332,7 +334,7 @@ class ChangeLog:
         marks = ", ".join([mark] * len(transactions))
         numbers = [made.number for made in transactions]
         rows = fetch(
-            f"SELECT {COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
+            f"SELECT {_COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
             f" AND transaction_number IN ({marks}) ORDER BY {ORDER} LIMIT {CHANGES_PAGE + 1}",
             numbers,
         )
@@ -358,7 +360,7 @@ class ChangeLog:
         ):
             place = (since.table, since.key)
         sql = (
-            f"SELECT {COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
+            f"SELECT {_COLUMNS} FROM zapdb_changes WHERE tenant = {self.tenant}"
             f" AND transaction_number = {int(transaction.number)}"
             f" AND (table_number, key) > ({mark}, {mark}) ORDER BY {ORDER} LIMIT {CHANGES_PAGE}"
         )
@@ -380,7 +382,7 @@ class ChangeLog:
         else:
             found = next(self.list_stamps(connection.fetch_all, since, since.stamp), None)
             if found is None:
-                condition, parameters = _not_in(NOTHING)
+                condition, parameters = _not_in(EMPTY_SNAPSHOT)
             else:
                 later, more = _not_in(found.snapshot)
                 inside, parameters = found.condition

@@ -19,7 +19,7 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.change_log import (
     BEGINNING,
     COMMIT_ORDER_MAX,
-    NOTHING,
+    EMPTY_SNAPSHOT,
     START,
     Bookmark,
     ChangeLog,
@@ -31,7 +31,7 @@ LAST_FIRST: Final = "table_number DESC, key DESC"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PrunedBatch:
     """What one transaction deleted; the next one begins behind the transaction `after`."""
 
     changes: int
@@ -165,7 +165,7 @@ class ChangeLogPruning:
                 (str(place), self.log.storage.now_us(connection)),
             )
 
-    def delete_some(self, connection: Connection, after: int) -> Batch:
+    def delete_some(self, connection: Connection, after: int) -> PrunedBatch:
         """Delete some of what lies before the beginning, of transactions with higher numbers than
         `after`; inside a JOB transaction."""
         if not self.log.is_numbered:  # whoever prunes, too, takes turns, and counts right
@@ -182,15 +182,15 @@ class ChangeLogPruning:
         )
         numbers = [int(number) for (number,) in rows]
         if not numbers:
-            return Batch(0, 0, after, is_last=not self._delete_stamps(connection, beginning))
+            return PrunedBatch(0, 0, after, is_last=not self._delete_stamps(connection, beginning))
         changes = self._delete_changes(connection, numbers)
         if changes == PRUNE_BATCH_CHANGES:  # there may be more of them
-            return Batch(changes, 0, after, is_last=False)
+            return PrunedBatch(changes, 0, after, is_last=False)
         marks = ", ".join([self._mark] * len(numbers))
         connection.run(
             f"DELETE FROM zapdb_transactions WHERE {self._mine} AND number IN ({marks})", numbers
         )
-        return Batch(changes, len(numbers), numbers[-1], is_last=False)
+        return PrunedBatch(changes, len(numbers), numbers[-1], is_last=False)
 
     def _delete_changes(self, connection: Connection, numbers: list[int]) -> int:
         marks = ", ".join([self._mark] * len(numbers))
@@ -222,7 +222,9 @@ class ChangeLogPruning:
             return "number <= ?", [place.stamp]
         fetch = connection.fetch_all
         found = next(self.log.list_stamps(fetch, place, place.stamp), None)
-        now, before = (NOTHING, NOTHING) if found is None else (found.snapshot, found.before)
+        now, before = (
+            (EMPTY_SNAPSHOT, EMPTY_SNAPSHOT) if found is None else (found.snapshot, found.before)
+        )
         shown, parameters = _shown_by(now)
         earlier, more = _shown_by(before)
         return f"{shown} AND ({earlier} OR commit_order <= %s)", [

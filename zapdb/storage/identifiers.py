@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Final
 
-VERSION: Final = 0x7 << 76
+UUID_VERSION: Final = 0x7 << 76
 VARIANT: Final = 0x2 << 62
 RANDOM_BYTES: Final = 8
 RANDOM_MASK: Final = (1 << 62) - 1
@@ -54,7 +54,7 @@ def make_uuid7() -> bytes:
     ticks = TICKS.draw()
     milliseconds, part = ticks >> TICK_BITS, ticks & ((1 << TICK_BITS) - 1)
     random = int.from_bytes(os.urandom(RANDOM_BYTES), "big") & RANDOM_MASK
-    return (milliseconds << 80 | VERSION | part << 64 | VARIANT | random).to_bytes(16, "big")
+    return (milliseconds << 80 | UUID_VERSION | part << 64 | VARIANT | random).to_bytes(16, "big")
 
 
 def first_id_at_ms(milliseconds: int) -> bytes:

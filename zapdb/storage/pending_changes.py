@@ -31,11 +31,11 @@ from zapdb.storage.statements import PREFIX_PARAMETERS, prefix_sql
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
 
-Name = tuple[int, int, bytes]
+ChangeKey = tuple[int, int, bytes]
 """Tenant, table and key."""
 Pair = tuple[bytes | None, bytes | None]
 """A record before and after; None where there is none."""
-Event = tuple[int, int, bytes, str, bytes | None, bytes]
+LogEvent = tuple[int, int, bytes, str, bytes | None, bytes]
 """Tenant, table (0 for the tenant itself), key, what happened, before and after."""
 
 OF_TENANT: Final = 0
@@ -87,10 +87,10 @@ class _SavepointChanges:
     `ticked` says that this savepoint drew the transaction's number.
     """
 
-    changes: dict[Name, Pair] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    changes: dict[ChangeKey, Pair] = field(default_factory=dict)
+    events: list[LogEvent] = field(default_factory=list)
     size_bytes: int = 0
-    taken: set[Name] = field(default_factory=set)
+    taken: set[ChangeKey] = field(default_factory=set)
     ticked: bool = False
 
 
@@ -119,10 +119,10 @@ class PendingChanges:
         made.size_bytes += len(before or b"") + len(after or b"") + len(key)
         self._spill_if_full(connection)
 
-    def add_event(self, event: Event) -> None:
+    def add_event(self, event: LogEvent) -> None:
         self._savepoints[-1].events.append(event)
 
-    def _join(self, made: _SavepointChanges, name: Name, later: Pair) -> None:
+    def _join(self, made: _SavepointChanges, name: ChangeKey, later: Pair) -> None:
         earlier = made.changes.get(name)
         joined = later if earlier is None else (earlier[0], later[1])
         if joined == (None, None):  # nothing was there, and nothing is
@@ -286,7 +286,7 @@ def append_change(
     pending.add(connection, tenant, table, key, before, after)
 
 
-def append_event(connection: Connection, principal: str, event: Event) -> None:
+def append_event(connection: Connection, principal: str, event: LogEvent) -> None:
     """Inside a DDL transaction: note what happened to a schema."""
     if connection.pending is None:
         connection.pending = PendingChanges(principal)

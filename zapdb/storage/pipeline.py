@@ -28,8 +28,8 @@ from zapdb.limits import PREPARED_STATEMENTS_MAX
 from zapdb.storage.driver_errors import Refusal
 
 BYTES: Final = 17
-INTEGER: Final = 20
-TEXT: Final = 25
+_INTEGER: Final = 20
+_TEXT: Final = 25
 BYTES_ARRAY: Final = 1001
 INTEGER_ARRAY: Final = 1016
 """Types of the server, by their numbers there."""
@@ -165,9 +165,9 @@ class Pipeline:
         if kind is bytes:
             return _Value(given, 1, BYTES)
         if kind is int:
-            return _Value(b"%d" % given, 0, INTEGER)
+            return _Value(b"%d" % given, 0, _INTEGER)
         if kind is str and "\0" not in given:
-            return _Value(given.encode(), 0, TEXT)
+            return _Value(given.encode(), 0, _TEXT)
         if given is None:
             return _Value(None, 0, 0)
         if kind is list and given and type(given[0]) is bytes:

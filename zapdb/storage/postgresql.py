@@ -90,7 +90,7 @@ FUNCTIONS_SQL = (
     "SELECT name FROM unnest(%s::text[]) AS given(name) WHERE NOT EXISTS"
     " (SELECT 1 FROM pg_proc WHERE proname = name AND pronamespace = 'pg_catalog'::regnamespace)"
 )
-FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
+_FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
 PREPARED = "prepared_statements"
 """The option of an address, `on` or `off`, that is not libpq's."""
 STORAGE_VERSION_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
@@ -158,7 +158,7 @@ class PostgreSQL(Storage):
         driver.commit()  # it is not in autocommit mode yet
 
     def prepare(self) -> None:
-        missing = self.connection().fetch_all(FUNCTIONS_SQL, (FUNCTIONS,))
+        missing = self.connection().fetch_all(FUNCTIONS_SQL, (_FUNCTIONS,))
         if missing:
             raise self._lacking(str(missing[0][0]), "there is no such function")
 

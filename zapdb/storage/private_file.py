@@ -27,7 +27,7 @@ try:
 except ImportError:  # Windows, where a file that is open can't be removed
     fcntl = None  # type: ignore[assignment]  # a module, or nothing
 
-PREFIX: Final = "zapdb-private-"
+PRIVATE_PREFIX: Final = "zapdb-private-"
 LOCK: Final = "lock"
 _PATHS: Final = set[str]()
 """Of the private files of this process."""
@@ -49,7 +49,7 @@ class PrivateFile:
 
     def __init__(self, template: Path | None = None) -> None:
         remove_abandoned()
-        directory = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+        directory = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX)).resolve()
         self.path = str(directory / "database.db")
         lock = _lock_directory(directory)
         _PATHS.add(self.path)
@@ -65,7 +65,7 @@ class PrivateFile:
 
 def remove_abandoned() -> None:
     """Remove the directories of processes that ended without removing theirs."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+    for lock in Path(tempfile.gettempdir()).glob(f"{PRIVATE_PREFIX}*/{LOCK}"):
         with suppress(OSError):  # another user's, or removed meanwhile
             if _is_abandoned(lock):
                 shutil.rmtree(lock.parent, ignore_errors=True)

@@ -13,7 +13,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.statements import RecordStatements
 
-Convert = Callable[[bytes, bytes, Attachments], bytes]
+ConvertRecord = Callable[[bytes, bytes, Attachments], bytes]
 """(key, record, its surroundings) → the record as it is to be written."""
 Note = Callable[[Connection, bytes, bytes, bytes, Attachments], None]
 """Called for each record before it is written: key, old, new and surroundings."""
@@ -24,7 +24,7 @@ def rewrite_records(
     records: RecordStatements,
     archives: ArchiveStatements,
     batch: Sequence[tuple[bytes, bytes]],
-    convert: Convert,
+    convert: ConvertRecord,
     note: Note | None = None,
     *,
     consumes: bool = False,

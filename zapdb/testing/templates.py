@@ -25,7 +25,7 @@ from zapdb.storage.private_file import PrivateFile
 from zapdb.testing.embedded import EmbeddedServer
 
 EMBEDDED: Final = "embedded"
-NAME: Final = "zapdb_test"
+TEMPLATE_NAME: Final = "zapdb_test"
 """What the names of databases on a server begin with."""
 
 
@@ -131,7 +131,7 @@ class _Server:
         self._engine = sqlalchemy.create_engine(
             self._url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.StaticPool
         )
-        self._session = f"{NAME}_{os.getpid()}_{secrets.token_hex(3)}"
+        self._session = f"{TEMPLATE_NAME}_{os.getpid()}_{secrets.token_hex(3)}"
         self._numbers = itertools.count(1)
         self._templates: list[str] = []
 

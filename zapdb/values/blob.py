@@ -18,11 +18,11 @@ from zapdb.values.length_prefixed import encode_length_prefixed, read_length_pre
 from zapdb.values.source import Namespace
 from zapdb.values.varint import decode_varint, encode_varint
 
-MARK: Final = b"\x7f"
+BLOB_MARK: Final = b"\x7f"
 """The varint −1, where an extent has its length."""
 ID_SIZE_BYTES: Final = 16
 REFERENCE_SIZE_BYTES_MIN: Final = (
-    len(MARK) + ID_SIZE_BYTES + len(encode_varint(INLINE_SIZE_BYTES_MAX + 1))
+    len(BLOB_MARK) + ID_SIZE_BYTES + len(encode_varint(INLINE_SIZE_BYTES_MAX + 1))
 )
 """What a reference takes in a record at least."""
 
@@ -36,7 +36,7 @@ class Blob:
     type: LargeValueType
 
     def encode(self) -> bytes:
-        return MARK + self.id + encode_varint(self.size)
+        return BLOB_MARK + self.id + encode_varint(self.size)
 
     def value_of(self, raw: bytes) -> Any:
         """The value that the blob's bytes are; raises `CorruptRecord`."""
@@ -47,7 +47,7 @@ class Blob:
 
 def is_blob(encoded: bytes) -> bool:
     """Whether a field's value encoding refers to a blob."""
-    return encoded[: len(MARK)] == MARK
+    return encoded[: len(BLOB_MARK)] == BLOB_MARK
 
 
 class BlobSink(Protocol):
@@ -90,7 +90,7 @@ def encode_inline_or_blob(
 
 def decode_inline_or_blob(kind: LargeValueType, data: bytes, position: int) -> tuple[Any, int]:
     """The field's value or its `Blob`, and the position after it; raises `CorruptRecord`."""
-    if data[position : position + 1] == MARK:
+    if data[position : position + 1] == BLOB_MARK:
         (made, size), end = read_blob(data, position)
         if not INLINE_SIZE_BYTES_MAX < size <= kind.size_bytes_max:
             raise CorruptRecord.at("size of a blob", data, position)
@@ -104,14 +104,14 @@ def decode_inline_or_blob(kind: LargeValueType, data: bytes, position: int) -> t
 
 def read_blob(data: bytes, position: int) -> tuple[tuple[bytes, int], int]:
     """The id and size of the blob whose mark is at `position`, and the position after it."""
-    start = position + len(MARK)
+    start = position + len(BLOB_MARK)
     size, end = decode_varint(data, start + ID_SIZE_BYTES)
     return (bytes(data[start : start + ID_SIZE_BYTES]), size), end
 
 
 def skip_inline_or_blob(data: bytes, position: int) -> int:
     """The position after a field's inline value or blob."""
-    if data[position : position + 1] == MARK:
+    if data[position : position + 1] == BLOB_MARK:
         return decode_varint(data, position + 1 + ID_SIZE_BYTES)[1]
     return read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)[1]
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 MAJOR_NEGATIVE, MAJOR_TEXT, MAJOR_LIST, MAJOR_MAP = 0x20, 0x60, 0x80, 0xA0
 
-INTEGERS: Final = tuple(bytes((n,)) if n < 24 else bytes((24, n)) for n in range(256))
+_INTEGERS: Final = tuple(bytes((n,)) if n < 24 else bytes((24, n)) for n in range(256))
 TEXTS: Final = tuple(bytes((MAJOR_TEXT + n,)) for n in range(24))
 """Heads by length; longer ones are made."""
 LISTS: Final = tuple(bytes((MAJOR_LIST + n,)) for n in range(24))
@@ -57,7 +57,7 @@ def pack(value: Any, depth: int) -> bytes:
                 size = len(raw)
                 parts.append(part + (TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size)) + raw)
             elif kind is int and 0 <= item < 256:
-                parts.append(part + INTEGERS[item])
+                parts.append(part + _INTEGERS[item])
             elif kind is list:
                 parts.append(part + _pack_list(item, depth - 1))
             else:
@@ -73,7 +73,7 @@ def pack(value: Any, depth: int) -> bytes:
         return _head(MAJOR_TEXT, len(text)) + text
     if kind is int:
         if value >= 0:
-            return INTEGERS[value] if value < 256 else _head(0, value)
+            return _INTEGERS[value] if value < 256 else _head(0, value)
         return _head(MAJOR_NEGATIVE, ~value)
     if kind is float:
         return _pack_float(value)

@@ -14,7 +14,7 @@ from zapdb.errors import CorruptRecord
 from zapdb.values.base import ValueType
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 
-SHOWN_MAX = 8
+_SHOWN_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Enum(ValueType):
 
     @cached_property
     def expected(self) -> str:  # type: ignore[override]  # it depends on the members
-        shown = [name for _, name in self.members[:SHOWN_MAX]]
+        shown = [name for _, name in self.members[:_SHOWN_MAX]]
         more = len(self.members) - len(shown)
         return f"one of {', '.join(shown)}" + (f" and {more} more" if more else "")
 

@@ -18,7 +18,7 @@ from zapdb.values.decimal import NUMERAL
 from zapdb.values.source import Namespace
 
 SIGN = 1 << 63
-ALL = (1 << 64) - 1
+_ALL = (1 << 64) - 1
 NAN = struct.pack(">Q", 0x7FF8_0000_0000_0000 | SIGN)
 MINUS_ZERO = struct.pack(">Q", SIGN - 1)
 PACK, UNPACK = struct.Struct(">d").pack, struct.Struct(">d").unpack_from
@@ -49,7 +49,7 @@ class Float(ValueType):
         if math.isnan(value):
             return NAN
         (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
-        return struct.pack(">Q", bits ^ ALL if bits & SIGN else bits | SIGN)
+        return struct.pack(">Q", bits ^ _ALL if bits & SIGN else bits | SIGN)
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         check, encode = (
@@ -71,7 +71,7 @@ class Float(ValueType):
             raise CorruptRecord.at("float", data, position)
         (bits,) = struct.unpack(">Q", raw)
         (value,) = struct.unpack(
-            ">d", struct.pack(">Q", bits & ~SIGN if bits & SIGN else bits ^ ALL)
+            ">d", struct.pack(">Q", bits & ~SIGN if bits & SIGN else bits ^ _ALL)
         )
         if math.isnan(value) and raw != NAN:
             raise CorruptRecord.at("float", data, position)

@@ -23,8 +23,8 @@ from zapdb.values.length_prefixed import (
 from zapdb.values.source import Namespace
 from zapdb.values.varint import ONE_BYTE, encode_varint
 
-INTEGER_MAX = 2**64 - 1
-INTEGER_MIN = -(2**64)
+_INTEGER_MAX = 2**64 - 1
+_INTEGER_MIN = -(2**64)
 """Longer integers would need CBOR's bignum tags."""
 
 
@@ -132,7 +132,7 @@ def _check(value: Any, path: str, depth: int) -> Any:
     match value:
         case None | bool():
             return value
-        case int() if INTEGER_MIN <= value <= INTEGER_MAX:
+        case int() if _INTEGER_MIN <= value <= _INTEGER_MAX:
             return int(value)
         case float() if math.isfinite(value):
             return float(value) + 0.0  # −0.0 + 0.0 is 0.0

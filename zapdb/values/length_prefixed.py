@@ -13,7 +13,7 @@ from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.values.source import Namespace
 from zapdb.values.varint import ONE_BYTE, decode_varint, encode_varint
 
-END = b"\x00\x01"
+ESCAPED_END = b"\x00\x01"
 
 
 def encode_length_prefixed(raw: bytes) -> bytes:
@@ -75,7 +75,7 @@ def skip_length_prefixed_source(names: Namespace) -> list[str]:
 
 
 def escape(raw: bytes) -> bytes:
-    return raw.replace(b"\x00", b"\x00\xff") + END
+    return raw.replace(b"\x00", b"\x00\xff") + ESCAPED_END
 
 
 def unescape(data: bytes, position: int) -> tuple[bytes, int]:

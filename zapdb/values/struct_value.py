@@ -33,7 +33,7 @@ from zapdb.values.to_json import (
     to_json,
 )
 
-SHOWN_CHARS_MAX: Final = 200
+_SHOWN_CHARS_MAX: Final = 200
 """Of one part, in what a value looks like when it is printed."""
 ETAG_SIZE_BYTES: Final = 16
 ETAG: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
@@ -91,11 +91,11 @@ class StructValue(Parts):
     def _show(self, name: str) -> str:
         """A part as it is printed: the whole of it, or how it begins and how large it is."""
         value = getattr(self, name)
-        if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:
+        if isinstance(value, str | bytes) and len(value) > _SHOWN_CHARS_MAX:
             unit = "characters" if isinstance(value, str) else "bytes"
-            return f"{value[: SHOWN_CHARS_MAX // 4]!r}… ({len(value):,} {unit})"
+            return f"{value[: _SHOWN_CHARS_MAX // 4]!r}… ({len(value):,} {unit})"
         shown = repr(value)
-        return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[:SHOWN_CHARS_MAX]}…"
+        return shown if len(shown) <= _SHOWN_CHARS_MAX else f"{shown[:_SHOWN_CHARS_MAX]}…"
 
     def __reduce__(self) -> tuple[Any, ...]:
         (base,) = type(self).__bases__

@@ -15,7 +15,7 @@ from zapdb.values.varint import FROM_BYTES
 # A UUID's constructor parses five forms, and its `__setattr__` refuses. Its two slots are set
 # directly; Python's own `UUID._from_int` (3.14) sets them so too, for the same reason.
 OPEN_UUID = open_class(uuid.UUID)
-UNKNOWN = uuid.SafeUUID.unknown
+_UNKNOWN = uuid.SafeUUID.unknown
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Uuid(ValueType):
             f"if q > n: raise {corrupt}('uuid', b, p)",
             f"{target} = {names.bind(OPEN_UUID, 'OpenUUID')}()",
             f"{target}.int = {number}",
-            f"{target}.is_safe = {names.bind(UNKNOWN, 'UNKNOWN')}",
+            f"{target}.is_safe = {names.bind(_UNKNOWN, 'UNKNOWN')}",
             f"{target}.__class__ = {kind}",
             "p = q",
         ]

@@ -25,7 +25,7 @@ from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 from zapdb.values.zones import Zones
 
 FOLDS = (b"\x00", b"\x01")
-TEXT = re.compile(r"(\S+) (\S+)( fold=1)?", re.ASCII)
+_TEXT = re.compile(r"(\S+) (\S+)( fold=1)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class ZonedTimestamp(ValueType):
 
     def from_document(self, plain: Any, path: str) -> datetime.datetime:
         """Raises `UnknownZone` where the time zone data in use lack the zone."""
-        match = TEXT.fullmatch(plain) if isinstance(plain, str) else None
+        match = _TEXT.fullmatch(plain) if isinstance(plain, str) else None
         try:
             if match is None:
                 raise ValueError

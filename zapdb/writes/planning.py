@@ -13,7 +13,7 @@ from typing import Any
 from zapdb.indexes import BoundTable, violations
 from zapdb.records import Attachments, Record, decode_prefix, held, new_blobs
 from zapdb.storage.archives import ArchiveRow, archive_rows
-from zapdb.writes.write import NO_BLOBS, Change, Keys, Write
+from zapdb.writes.write import NO_BLOBS, EntryChange, Keys, Write
 
 Keyed = tuple[bytes, Record]
 """A record with its key."""
@@ -156,7 +156,7 @@ def plan_delete(bound: BoundTable, key: bytes, stored: bytes) -> Write:
         # Stale ones are converted with what is archived beside them, so before that goes.
         old = bound.index_reader.read(key, stored)
         removed = tuple([index.drop_entry(key, old) for index in bound.indexes])
-    change: Change | None = None
+    change: EntryChange | None = None
     blobs: Mapping[bytes, bytes] = NO_BLOBS
     if bound.logs_changes:
         before, blobs = _before(bound, key, stored)

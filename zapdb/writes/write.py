@@ -21,7 +21,7 @@ NO_BLOBS: Final[Mapping[bytes, bytes]] = {}
 
 Keys = tuple[bytes | None, ...]
 """One for each index, or each reference, of the table in its order; None where there is none."""
-Change = tuple[bytes | None, bytes | None]
+EntryChange = tuple[bytes | None, bytes | None]
 """A record before and after as the change log keeps it: both of the revision in force."""
 
 
@@ -47,7 +47,7 @@ class Write(NamedTuple):
     """New ones, by id."""
     archived: tuple[ArchiveRow, ...] = ()
     """Values of dropped fields that are kept beside it."""
-    change: Change | None = None
+    change: EntryChange | None = None
     """What the change log gets, where it is on."""
     is_swap: bool = False
     """Whether the database is to see to it that the record still is `before`: nobody has read it.

@@ -13,7 +13,7 @@ from zapdb.indexes.choosing import Planner, UnionPlan
 from zapdb.indexes.choosing import make_plan as make_bound_plan
 from zapdb.indexes.ordering import Ordering, order_of_index
 from zapdb.indexes.paths import KEY_NAME, list_paths
-from zapdb.indexes.planning import Plan
+from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import EVERYTHING, And, Comparison, Predicate
 from zapdb.indexes.spans import Span
 from zapdb.limits import PLAN_BRANCHES_MAX, PLAN_SPANS_MAX, PLANS_KEPT_MAX
@@ -66,7 +66,7 @@ def plan(*parts: Any, order: tuple[Any, ...] | None = None, without: str = "") -
     return make_plan(TABLE, keys, predicate, orders)
 
 
-def seen(found: Plan | UnionPlan) -> tuple[str, int, str, bool]:
+def seen(found: QueryPlan | UnionPlan) -> tuple[str, int, str, bool]:
     names = "+".join(dict.fromkeys(branch.path.name for branch in found.branches))
     spans = sum(len(branch.spans) for branch in found.branches)
     return names, spans, found.sorting, found.branches[0].order.is_reversed
@@ -172,7 +172,7 @@ def test_what_is_read_by_one_branch_is_left_out_by_the_next() -> None:
 
 def test_what_the_ranges_of_a_branch_exclude_is_not_compared() -> None:
     found = plan(field("other").in_([3, 4]), DONE == True, order=("due",))  # noqa: E712
-    assert isinstance(found, Plan)  # by done, due
+    assert isinstance(found, QueryPlan)  # by done, due
     by_other = [*INDEXES, index("other_due", "other", "due")]
     keys = [build_keys(TABLE, i) for i in by_other]
     ordering = Ordering.by([as_order(TABLE, "due")])

@@ -9,7 +9,7 @@ import pytest
 from zapdb.indexes.keys import NULL, PRESENT, prefix_end, truncate_unique_key
 from zapdb.indexes.spans import Entry, Span, sort_ties
 from zapdb.values import String
-from zapdb.values.length_prefixed import END
+from zapdb.values.length_prefixed import ESCAPED_END
 
 
 def make_entries(seed: int) -> list[tuple[bytes, Entry, bool]]:
@@ -47,7 +47,7 @@ def test_rule_24_a_search_of_a_unique_index_finds_what_the_full_keys_say(
     generator = random.Random(seed)
     bounds: list[bytes | None] = [None]
     for _, (full, _, _), _ in generator.sample(entries, 40):
-        bounds += [full, prefix_end(full), full[: full.find(END) + 2]]
+        bounds += [full, prefix_end(full), full[: full.find(ESCAPED_END) + 2]]
     for _ in range(200):
         low, high = generator.choice(bounds), generator.choice(bounds)
         span = Span(low, high)

@@ -15,7 +15,7 @@ from tests.documents import PEOPLE, document
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
-from zapdb.migrations.json_schema import DIALECT, LINE, MARK, TOP, _Schemas, json_schema
+from zapdb.migrations.json_schema import DIALECT, LINE, SCHEMA_MARK, TOP, _Schemas, json_schema
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
 from zapdb.migrations.structure import ABSENT, Name, located, reason
 
@@ -50,7 +50,7 @@ def accepts(*operations: str, rollback: str = "inferred") -> bool:
 def test_it_is_a_json_schema_of_its_dialect() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == DIALECT == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
-    assert SCHEMA["$comment"] == MARK
+    assert SCHEMA["$comment"] == SCHEMA_MARK
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA == json_schema()
 
 

@@ -20,10 +20,10 @@ import pyarrow.compute
 
 from zapdb.errors import SqlError
 
-Kind = Mapping[str, Any]
+ColumnKind = Mapping[str, Any]
 """A type as `sandbox.carried.describe` gives it: `id`, `text`, `parts`."""
 
-EPOCH: Final = datetime.datetime(1970, 1, 1)
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
 DAY_US: Final = 86_400_000_000
 UNITS_NS: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 OFFSET: Final = re.compile(r"([+-])(\d\d)(?::(\d\d)(?::(\d\d))?)?$")
@@ -37,7 +37,7 @@ class Unfit(Exception):
     """A value that Python has not; the reason."""
 
 
-def decode_column(name: str, kind: Kind, array: Any) -> list[Any]:
+def decode_column(name: str, kind: ColumnKind, array: Any) -> list[Any]:
     """The values of an Arrow array; raises `SqlError`."""
     try:
         return _decode(kind, array)
@@ -48,7 +48,7 @@ def decode_column(name: str, kind: Kind, array: Any) -> list[Any]:
     raise refuse(name, kind, reason) from None
 
 
-def refuse(name: str, kind: Kind, reason: str) -> SqlError:
+def refuse(name: str, kind: ColumnKind, reason: str) -> SqlError:
     """The error for a column that has a value which can't be given."""
     return SqlError(
         "a value of the result has no equivalent in Python",
@@ -59,13 +59,13 @@ def refuse(name: str, kind: Kind, reason: str) -> SqlError:
     )
 
 
-def _decode(kind: Kind, array: Any) -> list[Any]:
-    nested = NESTED.get(kind["id"])
+def _decode(kind: ColumnKind, array: Any) -> list[Any]:
+    nested = _NESTED.get(kind["id"])
     if nested is not None:
         return nested(kind, array)
-    is_time = kind["id"] in INTEGERS
+    is_time = kind["id"] in _INTEGERS
     values = _integers(array) if is_time else array.to_pylist()
-    convert = INTEGERS[kind["id"]] if is_time else _simple(kind)
+    convert = _INTEGERS[kind["id"]] if is_time else _simple(kind)
     if convert is None:
         return list(values)
     return [None if value is None else convert(value) for value in values]
@@ -80,7 +80,7 @@ def _integers(array: Any) -> list[int | None]:
     return [None if value is None else value * factor for value in values]
 
 
-def _simple(kind: Kind) -> Callable[[Any], Any] | None:
+def _simple(kind: ColumnKind) -> Callable[[Any], Any] | None:
     if kind["text"] == "JSON":
         return _json
     return SIMPLE.get(kind["id"])
@@ -113,7 +113,7 @@ def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _date(days: int) -> datetime.date:
     try:
-        return EPOCH.date() + datetime.timedelta(days=days)
+        return _EPOCH.date() + datetime.timedelta(days=days)
     except OverflowError:
         raise Unfit("a date is infinite, or outside the years 1 to 9999") from None
 
@@ -121,7 +121,7 @@ def _date(days: int) -> datetime.date:
 def _timestamp(nanoseconds: int) -> datetime.datetime:
     microseconds = _whole(nanoseconds)
     try:
-        return EPOCH + datetime.timedelta(microseconds=microseconds)
+        return _EPOCH + datetime.timedelta(microseconds=microseconds)
     except OverflowError:
         raise Unfit("a time is infinite, or outside the years 1 to 9999") from None
 
@@ -134,7 +134,7 @@ def _time(nanoseconds: int) -> datetime.time:
     microseconds = _whole(nanoseconds)
     if microseconds == DAY_US:
         raise Unfit("a time is 24:00")
-    return (EPOCH + datetime.timedelta(microseconds=microseconds)).time()
+    return (_EPOCH + datetime.timedelta(microseconds=microseconds)).time()
 
 
 def _whole(nanoseconds: int) -> int:
@@ -171,7 +171,7 @@ def _refuse(value: Any) -> Any:
     raise Unfit("its type has no equivalent in Python")
 
 
-INTEGERS: Final[dict[str, Callable[[int], Any]]] = {
+_INTEGERS: Final[dict[str, Callable[[int], Any]]] = {
     "date": _date,
     "time": _time,
     "time_ns": _time,
@@ -199,19 +199,19 @@ SIMPLE: Final[dict[str, Callable[[Any], Any] | None]] = {
 # --- what consists of others ---------------------------------------------------------------------
 
 
-def _part(kind: Kind, at: int) -> Kind:
-    found: Kind = kind["parts"][at][1]
+def _part(kind: ColumnKind, at: int) -> ColumnKind:
+    found: ColumnKind = kind["parts"][at][1]
     return found
 
 
-def _lists(kind: Kind, array: Any) -> list[Any]:
+def _lists(kind: ColumnKind, array: Any) -> list[Any]:
     """Of lists of any length, and of one."""
     lengths = pyarrow.compute.list_value_length(array).to_pylist()
     values = iter(_decode(_part(kind, 0), array.flatten()))
     return [None if n is None else [next(values) for _ in range(n)] for n in lengths]
 
 
-def _structs(kind: Kind, array: Any) -> list[Any]:
+def _structs(kind: ColumnKind, array: Any) -> list[Any]:
     names = [name for name, _ in kind["parts"]]
     parts = zip(kind["parts"], array.flatten(), strict=True)
     columns = [_decode(part, column) for (_, part), column in parts]
@@ -226,7 +226,7 @@ def _where_valid(array: Any, values: Iterable[Any]) -> list[Any]:
     return [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
 
 
-def _maps(kind: Kind, array: Any) -> list[Any]:
+def _maps(kind: ColumnKind, array: Any) -> list[Any]:
     offsets = array.offsets.to_pylist()
     keys, values = _decode(_part(kind, 0), array.keys), _decode(_part(kind, 1), array.items)
     spans = pairwise(offsets)
@@ -243,12 +243,12 @@ def _make_map(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
     return found
 
 
-def _unions(kind: Kind, array: Any) -> list[Any]:
+def _unions(kind: ColumnKind, array: Any) -> list[Any]:
     columns = [_decode(part, array.field(at)) for at, (_, part) in enumerate(kind["parts"])]
     return [columns[code][row] for row, code in enumerate(array.type_codes.to_pylist())]
 
 
-NESTED: Final[dict[str, Callable[[Kind, Any], list[Any]]]] = {
+_NESTED: Final[dict[str, Callable[[ColumnKind, Any], list[Any]]]] = {
     "list": _lists,
     "array": _lists,
     "struct": _structs,

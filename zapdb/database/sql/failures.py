@@ -14,9 +14,9 @@ from zapdb.errors import SqlError, SqlLimitExceeded, UsageError
 
 QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 KIND: Final = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
-PLACE: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
+_PLACE: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
 NO_TABLE: Final = re.compile(r"Table with name (.*) does not exist!", re.DOTALL)
-TIMES: Final = (signal.SIGALRM, signal.SIGXCPU)
+_TIMES: Final = (signal.SIGALRM, signal.SIGXCPU)
 NO_MEMORY: Final = re.compile(
     r"^(Out of Memory|MemoryError|malloc|std::bad_alloc)|bad_alloc|realloc of size", re.I
 )
@@ -62,7 +62,7 @@ def explain_end(ended: Mapping[str, Any], allowance: Allowance) -> SqlError:
             problem=ended["error"],
             hint="check the directory spill_to, and the limits of processes and memory",
         )
-    if ended.get("signal") in TIMES:
+    if ended.get("signal") in _TIMES:
         return too_late(allowance)
     return SqlLimitExceeded(
         "the process of the SQL statement crashed",
@@ -108,7 +108,7 @@ def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str,
     """
     text, lead = KIND.sub("", str(failure["text"])), int(failure["lead"])
     context: dict[str, Any] = {}
-    match = PLACE.search(text)
+    match = _PLACE.search(text)
     if match is not None:
         text = text[: match.start()]
         bound = BIND[:lead] + statement

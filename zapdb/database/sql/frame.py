@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.compute
 
 from zapdb.database import pandas_frames
-from zapdb.database.sql.decode import Kind, decode_column, refuse
+from zapdb.database.sql.decode import ColumnKind, decode_column, refuse
 
 PLAIN: Final = frozenset(
     {
@@ -17,7 +17,7 @@ PLAIN: Final = frozenset(
         *("utinyint", "usmallint", "uinteger", "ubigint", "varchar", "blob", "geometry"),
     }
 )
-TIMES: Final = frozenset(
+_TIMES: Final = frozenset(
     {
         *("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"),
         *("timestamp with time zone", "timestamptz_ns"),
@@ -27,14 +27,14 @@ FINITE_MAX: Final = (1 << 63) - 2
 """Times are integers of 64 bits; the greatest, and its negative, are infinite."""
 
 
-def make_result_frame(columns: Sequence[str], kinds: Sequence[Kind], held: Any) -> Any:
+def make_result_frame(columns: Sequence[str], kinds: Sequence[ColumnKind], held: Any) -> Any:
     """A `pandas.DataFrame`; raises `SqlError` for what neither pandas nor Python has."""
     described = zip(columns, kinds, held.columns, strict=True)
     return pandas_frames.make_frame(columns, [_make_series(*column) for column in described])
 
 
-def _make_series(name: str, kind: Kind, column: Any) -> Any:
-    if kind["id"] in TIMES:
+def _make_series(name: str, kind: ColumnKind, column: Any) -> Any:
+    if kind["id"] in _TIMES:
         bounds = pyarrow.compute.min_max(column.cast(pyarrow.int64())).as_py()
         if any(abs(bound or 0) > FINITE_MAX for bound in bounds.values()):
             raise refuse(name, kind, "a time is infinite")

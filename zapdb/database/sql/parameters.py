@@ -11,9 +11,9 @@ from uuid import UUID
 from zapdb.errors import InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX
 
-INTEGER_MIN: Final = -(1 << 127)
+_INTEGER_MIN: Final = -(1 << 127)
 INTEGER_END: Final = 1 << 128
-DIGITS: Final = 38
+_DIGITS: Final = 38
 AS_THEY_ARE: Final = (bool, float, bytes, datetime.date, datetime.timedelta, UUID)
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -53,7 +53,7 @@ def _check(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, str):
         return check_text(value, path)
     if kind is int:
-        if INTEGER_MIN <= value < INTEGER_END:
+        if _INTEGER_MIN <= value < INTEGER_END:
             return value
         raise InvalidValue.of(path, "an integer of up to 128 bits", value)
     if kind is Decimal:
@@ -92,8 +92,8 @@ def _check_decimal(value: Decimal, path: str) -> Decimal:
     _, digits, exponent = value.as_tuple()
     if (
         isinstance(exponent, int)
-        and exponent >= -DIGITS
-        and len(digits) + max(exponent, 0) <= DIGITS
+        and exponent >= -_DIGITS
+        and len(digits) + max(exponent, 0) <= _DIGITS
     ):
         return value
     raise InvalidValue.of(path, "a decimal of up to 38 digits", value)

@@ -26,7 +26,7 @@ from zapdb.errors import StorageError
 from zapdb.limits import SQL_END_SECONDS, SQL_START_SECONDS
 from zapdb.storage.interruption import current_call
 
-BEGIN: Final = """\
+_BEGIN: Final = """\
 import importlib.util, sys
 sys.path[:] = sys.argv[2:-1]
 found = importlib.util.spec_from_file_location(
@@ -147,7 +147,7 @@ def _start_keeper(control: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [
             spawn.get_executable() or sys.executable,
-            *("-I", "-c", BEGIN, str(SANDBOX)),
+            *("-I", "-c", _BEGIN, str(SANDBOX)),
             *(str(Path(entry).absolute()) for entry in sys.path if entry),
             str(control.fileno()),
         ],

@@ -27,7 +27,7 @@ from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import CATALOG, MIGRATIONS
 from zapdb.values import Boolean, Integer, Json, String, Timestamp, ValueType
 
-Row = Sequence[Any]
+SqlRow = Sequence[Any]
 
 INTEGER, TEXT, BOOLEAN, TIME, JSON = Integer(), String(), Boolean(), Timestamp(), Json()
 ARROW: Final[dict[ValueType, Any]] = {
@@ -47,7 +47,7 @@ class Relation:
     name: str
     says: str
     columns: dict[str, ValueType]
-    read: Callable[[Connection, TenantCatalog], Iterable[Row]]
+    read: Callable[[Connection, TenantCatalog], Iterable[SqlRow]]
 
     def to_arrow(self, connection: Connection, catalog: TenantCatalog) -> Any:
         """The rows as a `pyarrow.Table`."""
@@ -62,7 +62,7 @@ class Relation:
         return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
-def _read_migrations(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_migrations(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     columns = MIGRATIONS.c
     query = sa.select(
         columns.number,
@@ -80,7 +80,7 @@ def _read_migrations(connection: Connection, catalog: TenantCatalog) -> Iterable
         yield (*row[:4], is_active, *row[4:])
 
 
-def _read_schema_history(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_schema_history(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for entry in read_entries(connection, catalog.tenant):
         yield (
             entry.table_number,
@@ -97,7 +97,7 @@ def _read_schema_history(connection: Connection, catalog: TenantCatalog) -> Iter
         )
 
 
-def _read_nodes(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_nodes(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for node, is_alive in list_nodes(connection):
         owner = node.lease.owner
         yield (
@@ -114,7 +114,7 @@ def _read_nodes(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]
         )
 
 
-def _read_leases(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_leases(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     now = connection.storage.now_us(connection)
     for lease in list_leases(connection):
         owner, is_held = lease.owner, lease.expires_at > now
@@ -130,7 +130,7 @@ def _read_leases(connection: Connection, catalog: TenantCatalog) -> Iterable[Row
         )
 
 
-def _read_tenants(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_tenants(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for tenant in list_tenants(connection):
         yield (
             tenant.number,
@@ -142,7 +142,7 @@ def _read_tenants(connection: Connection, catalog: TenantCatalog) -> Iterable[Ro
         )
 
 
-def _read_tables(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_tables(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for descriptor in catalog.tables.values():
         table = descriptor.schema
         yield (
@@ -155,7 +155,7 @@ def _read_tables(connection: Connection, catalog: TenantCatalog) -> Iterable[Row
         )
 
 
-def _read_fields(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_fields(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for descriptor in catalog.tables.values():
         table = descriptor.schema
         for field in table.fields:
@@ -174,7 +174,7 @@ def _read_fields(connection: Connection, catalog: TenantCatalog) -> Iterable[Row
             )
 
 
-def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for descriptor in catalog.tables.values():
         for index in descriptor.indexes:
             yield (
@@ -199,13 +199,13 @@ def _describe(descriptor: TableDescriptor, component: Any) -> dict[str, Any]:
     }
 
 
-def _read_constraints(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_constraints(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for descriptor in catalog.tables.values():
         for constraint in descriptor.constraints:
             yield descriptor.schema.name, constraint.kind, constraint.name, constraint.state
 
 
-def _read_jobs(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_jobs(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
     for job in list_jobs(connection):
         progress = read_progress(connection, job.id)
@@ -225,7 +225,7 @@ def _read_jobs(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
         )
 
 
-def _read_settings(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_settings(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     schema = {descriptor.schema.number: descriptor.schema for descriptor in catalog.tables.values()}
     names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
     for key, value in sorted(read_settings(connection, catalog.tenant).values.items()):
@@ -241,7 +241,7 @@ def _read_settings(connection: Connection, catalog: TenantCatalog) -> Iterable[R
         )
 
 
-def _read_catalog(connection: Connection, catalog: TenantCatalog) -> Iterable[Row]:
+def _read_catalog(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     columns = CATALOG.c
     query = sa.select(columns.kind, columns.key, columns.seq, columns.value)
     query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow
 
-from zapdb.database.sql.decode import Kind, decode_column
+from zapdb.database.sql.decode import ColumnKind, decode_column
 from zapdb.database.sql.shown import show_rows
 from zapdb.limits import SQL_ROWS_SHOWN
 
-Row = tuple[Any, ...]
+ResultRow = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -29,11 +29,15 @@ class Result:
     types: tuple[str, ...]
     """Their types as DuckDB names them."""
     _held: Any = field()
-    _kinds: tuple[Kind, ...] = field()
+    _kinds: tuple[ColumnKind, ...] = field()
 
     @classmethod
     def make(
-        cls, columns: Sequence[str], kinds: Sequence[Kind], schema: Any, batches: Sequence[Any]
+        cls,
+        columns: Sequence[str],
+        kinds: Sequence[ColumnKind],
+        schema: Any,
+        batches: Sequence[Any],
     ) -> Result:
         """Of what the process of a statement sent: types, described, and batches."""
         held = pyarrow.Table.from_batches(batches, schema)
@@ -47,7 +51,7 @@ class Result:
     def __len__(self) -> int:
         return int(self._held.num_rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         for batch in self._held.to_batches():
             described = zip(self.columns, self._kinds, batch.columns, strict=True)
             yield from zip(*(decode_column(*column) for column in described), strict=True)
@@ -55,11 +59,11 @@ class Result:
     def __repr__(self) -> str:
         return f"<{len(self):,} rows of {', '.join(self.columns)}; show() prints them>"
 
-    def fetchall(self) -> list[Row]:
+    def fetchall(self) -> list[ResultRow]:
         """All rows."""
         return list(self)
 
-    def fetchone(self) -> Row | None:
+    def fetchone(self) -> ResultRow | None:
         """The first row, each time; None where there is none."""
         return next(iter(self), None)
 

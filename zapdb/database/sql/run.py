@@ -19,7 +19,7 @@ from zapdb.database.sql.types import view_sql
 from zapdb.errors import UnknownName
 from zapdb.indexes import BoundTable
 
-WORD: Final = re.compile(r"[a-z0-9_]+")
+_WORD: Final = re.compile(r"[a-z0-9_]+")
 SHOW_TABLES: Final = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
 
 
@@ -73,7 +73,7 @@ class _Offer:
 
         What is offered and not read costs nothing but the making of its columns.
         """
-        words = set(WORD.findall(statement.lower()))
+        words = set(_WORD.findall(statement.lower()))
         for name in self.names:
             if name in words:
                 self._offer(name)

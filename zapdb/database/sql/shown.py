@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pyarrow
 
-from zapdb.database.sql.decode import Kind, decode_column
+from zapdb.database.sql.decode import ColumnKind, decode_column
 from zapdb.errors import SqlError
 
 WIDTH_CHARS_MAX: Final = 60
@@ -17,7 +17,7 @@ NUMBERS: Final = ("int", "integer", "double", "float", "decimal", "bignum")
 """How the ids of types end whose values stand on the right."""
 
 
-def show_rows(columns: Sequence[str], kinds: Sequence[Kind], held: Any, limit: int) -> str:
+def show_rows(columns: Sequence[str], kinds: Sequence[ColumnKind], held: Any, limit: int) -> str:
     """The rows, the first and last ones where there are more than `limit`."""
     count = held.num_rows
     head = count if count <= limit else (limit + 1) // 2
@@ -44,13 +44,13 @@ def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> s
     return " │ ".join(t.rjust(w) if r else t.ljust(w) for t, w, r in aligned).rstrip()
 
 
-def _cells(columns: Sequence[str], kinds: Sequence[Kind], held: Any) -> list[list[str]]:
+def _cells(columns: Sequence[str], kinds: Sequence[ColumnKind], held: Any) -> list[list[str]]:
     described = zip(columns, kinds, held.combine_chunks().columns, strict=True)
     texts = [_texts(*column) for column in described]
     return [list(row) for row in zip(*texts, strict=True)]
 
 
-def _texts(name: str, kind: Kind, column: Any) -> list[str]:
+def _texts(name: str, kind: ColumnKind, column: Any) -> list[str]:
     chunks = column.chunks
     try:
         values = [value for chunk in chunks for value in decode_column(name, kind, chunk)]

@@ -15,7 +15,7 @@ from zapdb.migrations.operations.definitions import (
     parameters_of,
 )
 from zapdb.migrations.operations.members import AddedMember, RemovedMember, member_names
-from zapdb.migrations.operations.recasting import Convert, within
+from zapdb.migrations.operations.recasting import ConvertMember, within
 from zapdb.migrations.structure import (
     ABSENT,
     Name,
@@ -397,7 +397,7 @@ class AlterType(Operation):
 
     def _recast(
         self, old: ValueType, new: ValueType, declared: Any, altered: Any
-    ) -> Convert | None:
+    ) -> ConvertMember | None:
         """What makes a value of `new` of one of `old`; None where they are the same."""
         if isinstance(declared, Enum):
             if not (self.remove or self.rename):
@@ -407,7 +407,7 @@ class AlterType(Operation):
             return within(old, new, declared, names.__getitem__)
         return within(old, new, declared, self._rebuild(declared, altered))
 
-    def _rebuild(self, declared: Struct, altered: Struct) -> Convert:
+    def _rebuild(self, declared: Struct, altered: Struct) -> ConvertMember:
         made, former = altered.value_class, {new: old for old, new in self.rename.items()}
         fills: dict[str, Any] = {}
         for added in self.add:

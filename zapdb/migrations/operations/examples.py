@@ -51,7 +51,7 @@ class OperationExample:
 
 
 ALLOWED: Final = "allowed"
-REFUSED: Final = "refused"
+EXAMPLES_REFUSED: Final = "refused"
 ALL: Final = "all of the table"
 
 EXAMPLES: Final[dict[str, OperationExample]] = {
@@ -105,7 +105,7 @@ EXAMPLES: Final[dict[str, OperationExample]] = {
     table: people
     field: fax
     restore: {archive: true, otherwise: {value: ""}}""",
-        key=REFUSED,
+        key=EXAMPLES_REFUSED,
         records=ALL,
         rollback="with `restore`; of an archived field that is required, with `otherwise`",
     ),
@@ -134,7 +134,7 @@ EXAMPLES: Final[dict[str, OperationExample]] = {
     up: text(balance)
     down: decimal(balance, 2, else=0)
     default: "0.00\"""",
-        key=REFUSED,
+        key=EXAMPLES_REFUSED,
         records=ALL,
         indexes="those of the field",
         rollback="with `down`",
@@ -150,7 +150,7 @@ EXAMPLES: Final[dict[str, OperationExample]] = {
     ),
     "make_optional": OperationExample(
         '- make_optional: {table: people, field: name, fill: {value: "nobody"}}',
-        key=REFUSED,
+        key=EXAMPLES_REFUSED,
         records=ALL,
         rollback="with `fill`, or where the field has a default",
     ),
@@ -164,7 +164,7 @@ EXAMPLES: Final[dict[str, OperationExample]] = {
     down: {name: "join(' ', first, last)"}
     reversibility: lossy
     because: a name of one word gains a blank""",
-        key=REFUSED,
+        key=EXAMPLES_REFUSED,
         records=ALL,
         rollback="with `down`",
     ),

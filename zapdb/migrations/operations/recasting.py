@@ -11,10 +11,12 @@ from typing import Any
 from zapdb.migrations.operations.constraints import nested_types
 from zapdb.values import List, Reference, Struct, ValueType
 
-Convert = Callable[[Any], Any]
+ConvertMember = Callable[[Any], Any]
 
 
-def within(old: ValueType, new: ValueType, declared: ValueType, convert: Convert) -> Convert:
+def within(
+    old: ValueType, new: ValueType, declared: ValueType, convert: ConvertMember
+) -> ConvertMember:
     """`convert` applied wherever `declared` stands in values of `old`, which become `new`'s."""
     if declared not in nested_types(old):
         return lambda value: value

@@ -12,7 +12,7 @@ import pyarrow
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
-from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, Row, arrow_decoder
+from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, StoredRow, arrow_decoder
 from zapdb.records.attachments import Attachments, MakeAttachments
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
@@ -39,7 +39,7 @@ class _NoConversion:
 
 def decode_batches(
     decoder: ArrowDecoder,
-    rows: Iterable[Row],
+    rows: Iterable[StoredRow],
     make_attachments: MakeAttachments,
     reader: RecordConverter | None = None,
     *,
@@ -68,7 +68,7 @@ def decode_batches(
 
 def decode_batch(
     decoder: ArrowDecoder,
-    rows: Iterable[Row],
+    rows: Iterable[StoredRow],
     make_attachments: MakeAttachments,
     reader: RecordConverter | None = None,
 ) -> Any:
@@ -101,7 +101,7 @@ def encode_batch(
     prefix: bytes,
     attachments: Attachments,
     zones: Zones | None = None,
-) -> list[Row]:
+) -> list[StoredRow]:
     """Keys and records of a `pyarrow.RecordBatch`; large values are left `attachments`.
 
     Columns are found by name and may have other types that hold the same values (`large_string`,

@@ -32,7 +32,7 @@ from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
 
-Row = tuple[bytes, bytes]
+StoredRow = tuple[bytes, bytes]
 """A record key and a record, as they are stored."""
 
 
@@ -78,13 +78,13 @@ class ArrowDecoder:
     source: str
 
     def decode(
-        self, rows: Iterable[Row], make_attachments: MakeAttachments, reader: RecordConverter
+        self, rows: Iterable[StoredRow], make_attachments: MakeAttachments, reader: RecordConverter
     ) -> Any:
         """A batch of the first rows, as many as fit; None where there are none.
 
         Raises `CorruptRecord`, `BlobMissing`, and `InvalidValue` for numbers that are too large.
         """
-        begin, taken = _Begin(make_attachments, reader), list[Row]()
+        begin, taken = _Begin(make_attachments, reader), list[StoredRow]()
         try:
             arrays = self._to_arrays(rows, begin, taken.append)
         except (CorruptRecord, IndexError, KeyError, ValueError, OverflowError, NumberTooLarge):
@@ -93,14 +93,14 @@ class ArrowDecoder:
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema) if taken else None
 
     def _to_arrays(
-        self, rows: Iterable[Row], begin: _Begin, take: Callable[[Row], object]
+        self, rows: Iterable[StoredRow], begin: _Begin, take: Callable[[StoredRow], object]
     ) -> list[Any]:
         lists = self.walk(
             rows, begin, begin.make_attachments(b"", b""), ARROW_BATCH_SIZE_BYTES, take
         )
         return [column.to_array(lists) for column in self.columns]
 
-    def _explain(self, rows: list[Row], begin: _Begin) -> None:
+    def _explain(self, rows: list[StoredRow], begin: _Begin) -> None:
         """Raise what is wrong with the first of the rows that something is wrong with."""
         for key, value in rows:
             self.decode_record(key, *begin(key, value))

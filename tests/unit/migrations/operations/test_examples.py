@@ -14,7 +14,7 @@ from tests.documents import resolve_documents
 from zapdb.errors import InvalidMigration
 from zapdb.jobs import roll_back_newest
 from zapdb.migrations import OPERATIONS, Chain
-from zapdb.migrations.operations.examples import ALL, ALLOWED, EXAMPLES, FIRST, REFUSED
+from zapdb.migrations.operations.examples import ALL, ALLOWED, EXAMPLES, EXAMPLES_REFUSED, FIRST
 from zapdb.records import Layout, asdict
 from zapdb.storage import connect
 
@@ -77,7 +77,7 @@ def test_rule_21_fields_of_the_key_allow_what_the_page_says(keyword: str) -> Non
     if EXAMPLES[keyword].key == ALLOWED:
         assert resolve_documents(*texts).end == 2
         return
-    assert EXAMPLES[keyword].key == REFUSED
+    assert EXAMPLES[keyword].key == EXAMPLES_REFUSED
     with pytest.raises(InvalidMigration) as caught:
         resolve_documents(*texts)
     assert any("is part of the key of 'people'" in v.message for v in caught.value.violations)

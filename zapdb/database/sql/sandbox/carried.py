@@ -11,7 +11,7 @@ from typing import Any, Final
 AS_TEXT: Final = frozenset(
     {"uhugeint", "bignum", "bit", "time with time zone", "interval", "type", "variant"}
 )
-NESTED: Final = frozenset({"list", "array", "struct", "tuple", "map", "union"})
+_NESTED: Final = frozenset({"list", "array", "struct", "tuple", "map", "union"})
 
 
 def carried_type(kind: Any) -> str | None:
@@ -22,13 +22,13 @@ def carried_type(kind: Any) -> str | None:
 def describe_arrow_type(kind: Any) -> dict[str, Any]:
     """A type as plain data: its id, its text, and what it consists of."""
     found = {"id": kind.id, "text": str(kind)}
-    if kind.id in NESTED:
+    if kind.id in _NESTED:
         found["parts"] = [[name, describe_arrow_type(part)] for name, part in _parts(kind)]
     return found
 
 
 def _needs_text(kind: Any) -> bool:
-    if kind.id in NESTED:
+    if kind.id in _NESTED:
         return any(_needs_text(part) for _, part in _parts(kind))
     return kind.id in AS_TEXT
 

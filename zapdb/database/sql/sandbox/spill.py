@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-PREFIX: Final = "zapdb-sql-"
+SPILL_PREFIX: Final = "zapdb-sql-"
 
 
 class Spill:
@@ -24,7 +24,7 @@ class Spill:
     def __init__(self, parent: str) -> None:
         sweep_spilled(parent)
         while True:
-            self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+            self.path = tempfile.mkdtemp(prefix=SPILL_PREFIX, dir=parent)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if _is_at(self.path, self._lock):  # nobody swept it before it was locked
@@ -38,7 +38,7 @@ class Spill:
 
 def sweep_spilled(parent: str) -> None:
     """Remove what statements left under `parent` whose processes are gone."""
-    for path in Path(parent).glob(f"{PREFIX}*"):
+    for path in Path(parent).glob(f"{SPILL_PREFIX}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:

@@ -66,7 +66,7 @@ ABOUT_VALUES: Final = (
     pyarrow.ArrowInvalid,
 )
 """Errors whose message may hold a value of a record; a stream of Arrow has errors of its own."""
-PLACE: Final = "\n\nLINE "
+_PLACE: Final = "\n\nLINE "
 
 
 def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
@@ -197,12 +197,12 @@ def _describe(error: BaseException, cursor: Any, request: dict[str, Any]) -> dic
         "about_values": isinstance(error, ABOUT_VALUES),
         "lead": 0,
     }
-    if cursor is None or not isinstance(error, duckdb.Error) or PLACE in failure["text"]:
+    if cursor is None or not isinstance(error, duckdb.Error) or _PLACE in failure["text"]:
         return failure
     try:
         cursor.execute(BIND + request["statement"], request["parameters"])
     except duckdb.Error as again:
-        if PLACE in str(again):
+        if _PLACE in str(again):
             about = isinstance(again, ABOUT_VALUES)
             failure |= {"text": str(again), "about_values": about, "lead": len(BIND)}
     except Exception:  # the first error is the one to report

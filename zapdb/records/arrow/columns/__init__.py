@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 
-from zapdb.records.arrow.columns.base import Column, Lists, NumberTooLarge, Place
+from zapdb.records.arrow.columns.base import Column, ColumnPlace, Lists, NumberTooLarge
 from zapdb.records.arrow.columns.nested import CompositeKeyColumn, ListColumn, Part, StructColumn
 from zapdb.records.arrow.columns.numbers import (
     DECIMAL_DIGITS_MAX,
@@ -58,7 +58,7 @@ def make_column(
     path: str,
     allocate: Callable[[], int],
     *,
-    place: Place = "field",
+    place: ColumnPlace = "field",
     as_text: bool = False,
 ) -> Column:
     """The column of a type for values in this place; `allocate` numbers the lists of a table.
@@ -75,10 +75,10 @@ class _Spot:
     path: str
     at: int
     allocate: Callable[[], int]
-    place: Place
+    place: ColumnPlace
     as_text: bool
 
-    def make(self, kind: ValueType, path: str, place: Place) -> Column:
+    def make(self, kind: ValueType, path: str, place: ColumnPlace) -> Column:
         """A column inside of this one."""
         return make_column(kind, path, self.allocate, place=place, as_text=self.as_text)
 

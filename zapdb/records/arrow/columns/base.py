@@ -13,7 +13,7 @@ from zapdb.errors import InvalidValue
 from zapdb.values import ValueType
 from zapdb.values.source import Namespace, indent
 
-Place = Literal["field", "inside", "key"]
+ColumnPlace = Literal["field", "inside", "key"]
 """Where a value stands: strings and binaries are encoded differently in each."""
 
 Lists = Sequence[list[Any]]

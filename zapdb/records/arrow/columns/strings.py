@@ -12,14 +12,14 @@ from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns.base import (
     BINARIES,
     STRINGS,
+    ColumnPlace,
     Leaf,
-    Place,
     each,
     take_fixed_source,
 )
 from zapdb.records.attachments import Attachments
 from zapdb.values import Binary, Enum, Integer, Json, String
-from zapdb.values.blob import MARK, decode_inline_or_blob
+from zapdb.values.blob import BLOB_MARK, decode_inline_or_blob
 from zapdb.values.length_prefixed import read_length_prefixed, read_length_prefixed_source, unescape
 from zapdb.values.source import Namespace
 
@@ -27,7 +27,7 @@ from zapdb.values.source import Namespace
 class BytesColumn(Leaf):
     """Strings and binaries. UTF-8 goes to Arrow as it is, which checks it."""
 
-    def __init__(self, kind: String | Binary, path: str, at: int, place: Place) -> None:
+    def __init__(self, kind: String | Binary, path: str, at: int, place: ColumnPlace) -> None:
         super().__init__(path, at)
         self.kind = kind
         self.place = place
@@ -56,7 +56,7 @@ class BytesColumn(Leaf):
 
     def _load(self, data: bytes, position: int, attachments: Attachments) -> tuple[Any, int, int]:
         """The value, loaded where it is a blob; the position after it; the blob's size."""
-        if data[position : position + 1] == MARK:
+        if data[position : position + 1] == BLOB_MARK:
             blob, after = decode_inline_or_blob(self.kind, data, position)
             return attachments.load_value(blob), after, blob.size
         start, after = read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)
