@@ -115,4 +115,4 @@ def test_a_database_in_memory_makes_no_sense_to_a_command(project: Project) -> N
     project.write("0001_people")
     result = project.run("migrate", "up", "--database", "sqlite:///:memory:")
     assert result.status == 2
-    assert "a database in memory ends with the process" in result.err
+    assert "a database in memory ends with its process" in result.err

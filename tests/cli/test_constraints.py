@@ -87,13 +87,13 @@ def test_rule_25_what_is_in_the_way_is_listed(constrained: Project) -> None:
     jobs = constrained.run("convert", "run", "--json")
     assert jobs.status == 1
     assert [len(job["findings"]) for job in jobs.json["jobs"]] == [1, 1]
-    entries = constrained.sql("SELECT count(*) FROM zapdb_entries_3")
+    entries = constrained.sql("SELECT count(*) FROM zapdb_entries_2")
     assert entries == [(3,)]
     constrained.sql(
         "DELETE FROM zapdb_records_1 WHERE key > (SELECT min(key) FROM zapdb_records_1)"
     )
     constrained.sql(
-        "DELETE FROM zapdb_entries_3 WHERE record > (SELECT min(record) FROM zapdb_entries_3)"
+        "DELETE FROM zapdb_entries_2 WHERE record > (SELECT min(record) FROM zapdb_entries_2)"
     )
     assert constrained.run("convert", "run").status == 0
     assert constrained.run("convert", "status").status == 0
