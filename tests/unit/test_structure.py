@@ -25,7 +25,6 @@ GENERATED = {"zapdb/aio/faces.py"}
 INTERFACE = "its parameters are the options of a public call"
 BEING_REWRITTEN = "is being rewritten"
 FACE = "in zapdb.aio it is the same for tasks"
-TO_RENAME = "is to be renamed: it stands everywhere"
 
 LARGE_MODULES: dict[str, str] = {
     "zapdb/database/session.py": BEING_REWRITTEN,
