@@ -146,6 +146,27 @@ def test_what_others_call_it_is_named(items: Table) -> None:
     assert caught.value.hint == "the field is items.f.title, or items['title']"
 
 
+def test_what_others_call_it_on_a_database_is_named(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    with workspace.open() as db, db.transaction() as tx:
+        for owner in (db, tx):
+            for name, hint in (
+                ("items", "db.table('items')"),
+                ("tabel", "'table'"),
+                ("execute", "db.sql("),
+                ("session", "db.table("),
+                ("commit", "with db.transaction()"),
+            ):
+                with pytest.raises(UnknownAttribute) as caught:
+                    getattr(owner, name)
+                assert hint in caught.value.hint, name
+                assert not hasattr(owner, name)
+        with pytest.raises(UnknownAttribute) as caught:
+            _ = db.verify
+        assert caught.value.hint == "it is db.admin.verify"
+    assert not hasattr(tx, "items")  # not even of a handle that has ended
+
+
 def test_a_prompt_shows_what_can_be_called(items: Table) -> None:
     query = items.using("by_size").where(items.f.size > 1).order_by("-id").limit(3)
     assert repr(query) == (

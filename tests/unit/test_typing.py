@@ -98,6 +98,10 @@ items.insert(title=3)
 items.get("x").nothing
 db.storage
 db.transaction(tokn=True)
+db.tabel("items")
+db.table("items").wher(title="Milk")
+db.table("items").where().frist()
+items.where().frist()
 """
 
 

@@ -114,6 +114,14 @@ class AccessFace(Face[S]):
 
     _sync: Any
 
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            self._built(lambda sync: getattr(sync, name))
+            raise AttributeError(name)
+
     @overload
     def table(self, name: str) -> faces.Table: ...
 
@@ -260,11 +268,13 @@ class TableFace(Face[Any], Generic[R]):
         """The fields of the table, for conditions and orders: `items.f.due < today`."""
         return Fields(lambda: self._built(lambda items: items._current().adapter.schema))
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        table = self._built(lambda items: items._current().adapter.schema)
-        raise no_attribute(self, name, table.name, [field.name for field in table.fields])
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            table = self._built(lambda items: items._current().adapter.schema)
+            raise no_attribute(self, name, table.name, [field.name for field in table.fields])
 
     def __getitem__(self, name: str) -> FieldExpression:
         """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
@@ -342,10 +352,12 @@ class QueryFace(Face[Any], Generic[R]):
         begun: OpenTransaction | None = self._sync._session.open
         return begun
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise no_attribute(self, name, self._sync._bound.adapter.schema.name, ())
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise no_attribute(self, name, self._sync._bound.adapter.schema.name, ())
 
 
 class ChangeFollowerFace(Face[changes.ChangeFollower]):

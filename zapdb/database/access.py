@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 from zapdb.activation.served_schema import served_names
+from zapdb.database.habits import no_database_attribute
 from zapdb.database.models import Model, check_class, table_name
 from zapdb.database.session import Session
 from zapdb.database.table import Table
+from zapdb.errors import ZapdbError
 from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_SECONDS
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ class Access:
     """What is read and written goes through here: by name, or by SQL."""
 
     _session: Session
+    _facets: ClassVar[Mapping[str, type]] = {}
+    """By the name of an attribute, its class; what errors look through."""
 
     @overload
     def table(self, name: str) -> Table: ...
@@ -45,6 +50,16 @@ class Access:
     def tables(self) -> tuple[str, ...]:
         """The names of the tables that there are, as this process's files have them."""
         return served_names(self._session.catalog, self._session.served_position)
+
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            tables: tuple[str, ...] = ()
+            with suppress(ZapdbError):  # of a handle that has ended
+                tables = self.tables
+            raise no_database_attribute(self, name, tables, self._facets)
 
     def sql(
         self,

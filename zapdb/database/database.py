@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import ClassVar, TypeVar, overload
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies
@@ -35,9 +35,6 @@ from zapdb.storage import TransactionMode
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_owners import in_no_transaction
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
 
 
@@ -47,6 +44,11 @@ class Database(Access):
     `zapdb.open` makes it. Closing it ends the process's registration as a node. `for_tenant` gives
     the same database as another tenant sees it.
     """
+
+    _facets: ClassVar[Mapping[str, type]] = {
+        "admin": DatabaseAdmin,
+        "change_log": DatabaseChangeLog,
+    }
 
     def __init__(
         self,

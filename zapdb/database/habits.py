@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from zapdb.errors import UnknownAttribute, suggest
@@ -29,6 +29,44 @@ _HABITS: Final = {
     "sort": "order_by('-due') names the order",
 }
 """By a name that people try, what does it here."""
+
+
+DATABASE_HABITS: Final = {
+    "add": "db.table('items').insert(title=…) makes a record",
+    "begin": "`with db.transaction() as tx:` begins one",
+    "commit": "the end of `with db.transaction() as tx:` commits it; a call outside commits itself",
+    "connect": "a database is open already: db.table('items')",
+    "create_all": "`zapdb migrate up` applies migrations, and so does zapdb.open(…, apply='auto')",
+    "create_table": "write a migration: `zapdb migrate new`",
+    "cursor": "db.table('items').where(…) gives records, db.sql('SELECT …') rows",
+    "execute": "db.sql('SELECT …') reads by SQL; db.table('items') has insert, update and delete",
+    "migrate": "`zapdb migrate up` applies migrations, and so does zapdb.open(…, apply='auto')",
+    "query": "db.table('items').where(…) gives records, db.sql('SELECT …') rows",
+    "rollback": "an error that leaves `with db.transaction() as tx:` rolls it back",
+    "session": "a database has the methods itself: db.table('items'), db.transaction()",
+}
+"""By a name that people try on a database, what does it here."""
+
+
+def no_database_attribute(
+    owner: object, name: str, tables: Iterable[str], facets: Mapping[str, type]
+) -> UnknownAttribute:
+    """The error for an attribute that a database or a handle does not have.
+
+    `facets` are the attributes whose classes have what not every application needs.
+    """
+    facet = next((found for found, kind in facets.items() if hasattr(kind, name)), None)
+    if name in tables:
+        hint = f"the table is db.table({name!r})"
+    elif name in DATABASE_HABITS:
+        hint = DATABASE_HABITS[name]
+    elif facet is not None:
+        hint = f"it is db.{facet}.{name}"
+    else:
+        hint = suggest(name, [one for one in dir(type(owner)) if not one.startswith("_")])
+    return UnknownAttribute(
+        "there is no such attribute", of=type(owner).__name__.lower(), attribute=name, hint=hint
+    )
 
 
 def no_attribute(owner: object, name: str, table: str, fields: Iterable[str]) -> UnknownAttribute:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from zapdb.database.aggregates import add_up, require_summable
 from zapdb.database.bulk import change_all, remove_all
@@ -398,8 +398,10 @@ class Query:
         present = (value for value in self._values(field) if value is not None)
         return (max if descending else min)(present, key=by, default=None)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        table = object.__getattribute__(self, "_bound").adapter.schema
-        raise no_attribute(self, name, table.name, ())
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            table = object.__getattribute__(self, "_bound").adapter.schema
+            raise no_attribute(self, name, table.name, ())

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from uuid import UUID
 
 from zapdb.database.blob_streams import StreamedValues, open_field
@@ -246,10 +246,12 @@ class Table:
         """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
         return make_field(self._current().adapter.schema, name)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise no_attribute(self, name, self.name, self.field_names)
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise no_attribute(self, name, self.name, self.field_names)
 
     def all(self) -> list[Record]:
         """All records as a list; iterating the table itself holds no more than a page of them."""
