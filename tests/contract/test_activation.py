@@ -308,7 +308,7 @@ def test_rule_12_a_process_that_dies_between_storing_and_activating(
     older.table("items").insert(id=1, title="Milk")
     with workspace.connect().transaction(TransactionMode.READ) as connection:
         status = read_status(connection)
-    assert (status.chain.end, status.positions) == (2, {1: 1})
+    assert (status.chain.stored_end, status.positions) == (2, {1: 1})
     assert isinstance(error_of(lambda: workspace.open(wait_seconds=0)), ActivationPending)
     older.close()
     before = dump(workspace)

@@ -101,7 +101,7 @@ def do_between(
     db: Database, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]
 ) -> list[bool]:
     """Do something right between the first page that is read and its records; notes that it was."""
-    ask, struck = db._session.ask, list[bool]()
+    ask, struck = db._session.read_active, list[bool]()
 
     def ask_and_act(bound: BoundTable, question: Any) -> Any:
         answer = ask(bound, question)
@@ -110,7 +110,7 @@ def do_between(
             act()
         return answer
 
-    monkeypatch.setattr(db._session, "ask", ask_and_act)
+    monkeypatch.setattr(db._session, "read_active", ask_and_act)
     # So that it is asked for one record, too.
     monkeypatch.setattr(db._session, "writes_back", lambda _: True)
     return struck

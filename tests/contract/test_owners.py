@@ -83,15 +83,15 @@ def test_rule_09_without_a_proc_of_its_own_a_process_knows_less(
         tmp_path.joinpath("self/ns").mkdir(parents=True)
         for name, found in zip(("pid", "time"), here.namespace.split(), strict=False):
             tmp_path.joinpath("self/ns", name).symlink_to(found)
-        tmp_path.joinpath("self/status").write_text(f"NSpid:\t4711\t{here.process}\n")
-        tmp_path.joinpath(str(here.process)).mkdir()
-        stat = f"{here.process} (another) S " + " ".join(["7"] * 30)
-        tmp_path.joinpath(str(here.process), "stat").write_text(stat)
+        tmp_path.joinpath("self/status").write_text(f"NSpid:\t4711\t{here.pid}\n")
+        tmp_path.joinpath(str(here.pid)).mkdir()
+        stat = f"{here.pid} (another) S " + " ".join(["7"] * 30)
+        tmp_path.joinpath(str(here.pid), "stat").write_text(stat)
     monkeypatch.setattr(owners, "PROC", tmp_path)
     assert not here.is_dead()
     assert gone.is_dead() is (shown == "another namespace" and bool(here.namespace))
     if shown == "nothing":
-        assert not replace(Owner.here(), process=gone.process).is_dead()
+        assert not replace(Owner.here(), pid=gone.pid).is_dead()
 
 
 def test_the_owner_of_a_range_that_was_tampered_with_is_told() -> None:
