@@ -289,7 +289,7 @@ def is_running(process: int) -> bool:
 
 def dead_owner() -> Owner:
     """A process of this host, boot and namespace that is no more."""
-    return structs.replace(Owner.here("gone"), process=dead_process())
+    return structs.replace(Owner.here("gone"), pid=dead_process())
 
 
 def dead_process() -> int:

@@ -52,11 +52,11 @@ def test_rule_09_a_process_of_here_that_is_no_more_is_dead() -> None:
     other = subprocess.Popen(["sleep", "60"])
     try:
         started = owners._read_start(str(other.pid))
-        assert not replace(Owner.here(), process=other.pid, started=started).is_dead()
+        assert not replace(Owner.here(), pid=other.pid, started=started).is_dead()
     finally:
         other.kill()
         other.wait()
-    first = replace(Owner.here(), process=1, started=owners._read_start("1"))
+    first = replace(Owner.here(), pid=1, started=owners._read_start("1"))
     assert not first.is_dead()  # another user's, as a rule
 
 
@@ -97,7 +97,7 @@ def test_rule_09_without_a_proc_of_its_own_a_process_knows_less(
 def test_the_owner_of_a_range_that_was_tampered_with_is_told() -> None:
     here = Owner.here()
     assert Owner.parse(here.to_text()) == here
-    for text in ("", "a/b/7", "[]", "7", '{"id":"a"}', '{"id":"a","host":"b","process":1,"x":2}'):
+    for text in ("", "a/b/7", "[]", "7", '{"id":"a"}', '{"id":"a","host":"b","pid":1,"x":2}'):
         assert isinstance(error_of(lambda text=text: Owner.parse(text)), CorruptCatalog)
 
 
@@ -195,7 +195,7 @@ def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(
         ((text,),) = workspace.execute(f"SELECT owner FROM zapdb_leases WHERE {of_peer}")
         owner = Owner.parse(text)
         assert owner.pid == peer.pid
-        owner = replace(owner, process=dead_process(), **ELSEWHERE.get(differs, {}))
+        owner = replace(owner, pid=dead_process(), **ELSEWHERE.get(differs, {}))
         workspace.execute(f"UPDATE zapdb_leases SET owner = ? WHERE {of_peer}", (owner.to_text(),))
         refused = error_of(lambda: roll_back_newest(workspace.connect()))
         if differs == "nothing":
