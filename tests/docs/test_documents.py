@@ -94,3 +94,7 @@ def test_links_between_documents_lead_somewhere(document):
 
 def test_the_generated_reference_is_current():
     subprocess.run([sys.executable, "-m", "tools.docs", "--check"], cwd=ROOT, check=True)
+
+
+def test_the_picture_of_the_readme_is_current():
+    subprocess.run([sys.executable, "-m", "tools.picture", "--check"], cwd=ROOT, check=True)
