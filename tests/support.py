@@ -338,6 +338,13 @@ Way = Literal["before", "after", "drop"]
 WAYS: tuple[Way, ...] = ("before", "after", "drop")
 
 
+def is_resolved(place: Workspace, struck: list[str]) -> bool:
+    """Whether a write finds out by itself what became of what was struck: on PostgreSQL a single
+    one has a commit token, so that an unknown COMMIT is no error where it took effect, and is run
+    again where it did not."""
+    return place.engine == "postgresql" and struck == ["commit"]
+
+
 BACKGROUND = ("zapdb-heartbeat", "zapdb-watch", "zapdb-background")
 """The names of the threads that an open database has for itself."""
 

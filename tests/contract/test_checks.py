@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
-from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of
+from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, is_resolved
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
@@ -288,6 +288,8 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = db.table("items")
+    items.insert(id=2, title="t", size=1)  # with the first write old commit tokens are deleted
+    items.delete(2)
     before = dump(workspace)
     faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
@@ -300,7 +302,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
             break
         if error is None:
             # The session was lost before COMMIT, and all of the change was made in another one.
-            assert way == "drop"
+            assert way == "drop" or is_resolved(workspace, struck)
             assert_clean(db)
             items.delete(2)
             before = dump(workspace)
