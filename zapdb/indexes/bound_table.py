@@ -43,8 +43,8 @@ class BoundTable:
     """Built from a tenant catalog and replaced with it; immutable but for the programs that it
     compiles.
 
-    All of it is as is active; `adapter` is what the application works with, that of the position
-    `served` where that is an older one.
+    All of it is of the active schema; `adapter` gives the application the schema of the position
+    `served`, if that is an earlier one.
     """
 
     def __init__(
