@@ -1,8 +1,8 @@
-"""What this process counts: a few counters and histograms, cheap enough for every transaction.
+"""Counters and histograms of this process, cheap enough for every transaction.
 
-They are of the process, not of one database, and begin at 0 when it starts. What the database holds
-is looked up when metrics are asked for; `zapdb.database.metrics` writes both in the text format of
-Prometheus.
+They belong to the process, not to one database, and begin at 0 when it starts.
+`zapdb.database.metrics` reads the state of a database on each request, and writes both in
+Prometheus's text format.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many observations were at most so large, for each combination of labels."""
+    """How many observations were at most each bound, for each combination of labels."""
 
     name: str
     description: str
@@ -56,7 +56,7 @@ class Histogram:
             found[-1] += value
 
     def read(self) -> dict[Labels, tuple[list[float], float]]:
-        """By labels: the counts up to each bound and beyond the last, and the sum."""
+        """Return by labels the counts up to each bound and beyond the last, and the sum."""
         with self._lock:
             copies = {labels: list(values) for labels, values in self._values.items()}
         found = {}
@@ -77,13 +77,17 @@ CONFLICTS: Final = Counter(
     ("mode",),
 )
 RETRIES: Final = Counter(
-    "zapdb_retries", "What was tried again, such as a write after a conflict.", ("policy",)
+    "zapdb_retries",
+    "Operations that were tried again, such as a write after a conflict.",
+    ("policy",),
 )
 RETRIES_EXHAUSTED: Final = Counter(
-    "zapdb_retries_exhausted", "What was not tried again, since its tries were over.", ("policy",)
+    "zapdb_retries_exhausted",
+    "Operations that failed because the tries or the time of their policy ran out.",
+    ("policy",),
 )
 JOB_RECORDS_READ: Final = Counter(
-    "zapdb_job_records_read", "Records that jobs of this process went through.", ("kind",)
+    "zapdb_job_records_read", "Records that jobs of this process read.", ("kind",)
 )
 JOB_RECORDS_WRITTEN: Final = Counter(
     "zapdb_job_records_written", "Records that jobs of this process wrote.", ("kind",)
@@ -92,7 +96,8 @@ JOB_SECONDS: Final = Counter(
     "zapdb_job_seconds", "Time that jobs of this process spent in batches.", ("kind",)
 )
 TAKEOVERS: Final = Counter(
-    "zapdb_lease_takeovers", "Leases that this process took over from another that was gone."
+    "zapdb_lease_takeovers",
+    "Leases that this process took over after another process's lease had expired.",
 )
 
 COUNTERS: Final = (

@@ -46,14 +46,15 @@ def test_lint_shows_places_ways_out_and_links(project: Project) -> None:
     result = project.run("migrate", "lint")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "migrations/0003_index_age.yaml:4:5: note ZL010: an index is built over records that are "
-        "there: 'by_age' is built over the records of people\n"
-        "  hint: apply it when the build may run: `zapdb migrate up --no-build`, `zapdb convert "
-        "run`\n"
+        "migrations/0003_index_age.yaml:4:5: note ZL010: an index is built on existing records: "
+        "'by_age' is built on the records of people\n"
+        "  hint: run the build at a suitable time: `zapdb migrate up --no-build`, then `zapdb "
+        "convert run`\n"
         "  see: docs/reference/lint.md#zl010\n"
-        "migrations/0004_split_name.yaml:4:5: note ZL009: older processes are not served exactly: "
-        "older processes don't get name of people as it was\n"
-        "  hint: ship code that does without the field before this migration, or archive it\n"
+        "migrations/0004_split_name.yaml:4:5: note ZL009: older processes don't read the exact "
+        "values: older processes don't get the exact values of name of people\n"
+        "  hint: deploy code that does not use the field before this migration, or archive the "
+        "field\n"
         "  see: docs/reference/lint.md#zl009\n"
         "4 files: 2 notes\n"
     )
@@ -100,10 +101,10 @@ def test_lint_as_json(project: Project, flags: tuple[str, ...]) -> None:
                 "line": 4,
                 "column": 5,
                 "migration": "0003_index_age",
-                "message": "an index is built over records that are there: 'by_age' is built over "
-                "the records of people",
-                "fix": "apply it when the build may run: `zapdb migrate up --no-build`, `zapdb "
-                "convert run`",
+                "message": "an index is built on existing records: 'by_age' is built on the "
+                "records of people",
+                "fix": "run the build at a suitable time: `zapdb migrate up --no-build`, then "
+                "`zapdb convert run`",
                 "link": "docs/reference/lint.md#zl010",
                 "suppressed_because": None,
             }

@@ -1,9 +1,9 @@
 """Settings: stored in the database, never part of a digest (rule 14).
 
-A setting is for the whole database, or for a tenant, a table, a field or an index of it; the
-narrowest that was set holds: index, field, table, tenant, database. Where none was set, the profile
-says, and where that says nothing, the setting's default. Tables, fields and indexes are known by
-their numbers, so a setting stays with what it was made for when that is renamed.
+A setting's scope is the whole database, or a tenant, a table, a field or an index of it. The value
+of the narrowest scope holds: index, field, table, tenant, database. If none is set, the profile's
+value holds; if the profile has none, the setting's default. Scopes name tables, fields and indexes
+by their numbers, so a rename keeps their settings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TABLES: Final[tuple[ScopeLevel, ...]] = ("database", "tenant", "table")
 
 @dataclass(frozen=True, slots=True)
 class IntegerRange:
-    """The whole numbers that a setting may be."""
+    """The whole numbers that a setting may have as its value."""
 
     lowest: int
     highest: int
@@ -50,7 +50,8 @@ class IntegerRange:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What there is to set: words to choose from, numbers, or both; and for what it may be set."""
+    """One setting: the words or numbers that it may have, and the scopes for which it may be
+    set."""
 
     name: str
     default: str
@@ -59,20 +60,20 @@ class Setting:
     description: str
     numbers: IntegerRange | None = None
     takes_gate: bool = False
-    """Whether every writer must know it when it was set: it is set under the gate then."""
+    """Whether setting it takes the gate, so that every later write obeys it."""
 
     @property
     def mode(self) -> TransactionMode:
-        """The kind of transaction that sets it."""
+        """Return the mode of the transaction that sets it."""
         return TransactionMode.DDL if self.takes_gate else TransactionMode.CATALOG
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What it may be, in words."""
+        """Return the allowed values, as text."""
         return (*self.choices, *([str(self.numbers)] if self.numbers else []))
 
     def normalize(self, value: str) -> str | None:
-        """The value as it is stored; None for one that the setting can't have."""
+        """Return the value as it is stored, or None if it is not allowed."""
         if value in self.choices:
             return value
         if self.numbers is None or not (value.isascii() and value.isdigit() and len(value) < 20):
@@ -89,33 +90,33 @@ SETTINGS: Final[dict[str, Setting]] = {
             "development",
             DATABASE,
             ("development", "production"),
-            "What the other settings are where they are not set.",
+            "The values of the other settings where they are not set.",
         ),
         Setting(
             "on_read",
             "leave",
             TABLES,
             ("leave", "write_back"),
-            "What becomes of a stale record that was read: it stays as it is until it is written "
-            "or converted by a job, or its converted form is written back after the read, unless "
-            "anything is in the way. SQL, Arrow, and what is read inside a transaction or a "
-            "snapshot write nothing back.",
+            "What a read does with a stale record: leave it until a write or a job converts it, "
+            "or write the converted record back after the read, if no lock or conflict prevents "
+            "it. Reads by SQL and Arrow, and reads inside a transaction or a snapshot, write "
+            "nothing back.",
         ),
         Setting(
             "convert",
             "on_access",
             _TENANTS,
             ("on_access", "background"),
-            "Whether stale records wait until they are written or a job is started by hand, or "
-            "open databases build indexes, convert and validate by themselves.",
+            "Who converts stale records, builds indexes and validates constraints: writes and "
+            "jobs that are started by hand, or also background jobs of every open database.",
         ),
         Setting(
             "job_records_per_second",
             "none",
             TABLES,
             ("none",),
-            "How many records a second the jobs of one process may go through; of each executor, "
-            "on Spark.",
+            "How many records a second the jobs of one process may read; on Spark, those of one "
+            "executor.",
             IntegerRange(1, 1_000_000_000),
         ),
         Setting(
@@ -123,12 +124,12 @@ SETTINGS: Final[dict[str, Setting]] = {
             "rebuild",
             SCOPE_LEVELS,
             ("rebuild", "rewrite", "scan"),
-            "What becomes of an index whose collation or time zone data changed. Queries scan in "
-            "any case, until it fits again. `rebuild`: it is thrown away and built again. "
-            "`rewrite`: its entries are rewritten one by one where they are, those that stay "
-            "the same are left alone, and each query that needs it logs a warning; not for unique "
-            "indexes. `scan`: nobody keeps it, and processes with different data work side by "
-            "side, until `zapdb reindex run`.",
+            "What happens to an index when its collation or time zone data change. Queries scan "
+            "until its data match again. `rebuild`: the index is deleted and built again. "
+            "`rewrite`: the entries that differ are rewritten in place, and each query that needs "
+            "the index logs a warning; not for unique indexes. `scan`: the index is disabled "
+            "until `zapdb reindex run`, and processes with different data can run at the same "
+            "time.",
         ),
         Setting(
             "schema_changes",
@@ -142,15 +143,16 @@ SETTINGS: Final[dict[str, Setting]] = {
             "on_demand",
             DATABASE,
             ("on_demand", "auto"),
-            "Whether the cluster's level is raised when something needs it, or as soon as all "
-            "processes support a higher one. Raising it forbids older releases.",
+            "When the cluster level is raised: when a feature needs it, or as soon as all live "
+            "processes support a higher level. Older releases can't open the database afterwards.",
         ),
         Setting(
             "served_window",
             "all",
             _TENANTS,
             ("all",),
-            "How many migrations the files of a process may be behind and still be served.",
+            "How many migrations the files of a process may be behind. A process that is further "
+            "behind is refused.",
             IntegerRange(0, MIGRATIONS_MAX),
         ),
         Setting(
@@ -158,7 +160,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             str(int(ACTIVATION_WAIT_SECONDS)),
             DATABASE,
             (),
-            "How long opening a database waits for a migration that waits for other processes.",
+            "How long opening a database waits until other processes have the file of a migration.",
             IntegerRange(0, 86_400),
         ),
         Setting(
@@ -166,7 +168,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "off",
             TABLES,
             ("off", "on"),
-            "Whether every change of a record is kept in the change log, for those who follow it.",
+            "Whether every change of a record is kept in the change log, which followers read.",
             takes_gate=True,
         ),
         Setting(
@@ -174,7 +176,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             str(int(SWEEP_AGE_SECONDS)),
             DATABASE,
             (),
-            "Large values that are younger are left alone by a sweep.",
+            "The age below which a sweep leaves large values alone.",
             IntegerRange(0, 1_000_000_000),
         ),
     )
@@ -184,15 +186,14 @@ PROFILES: Final[dict[str, dict[str, str]]] = {
     "development": {},
     "production": {"convert": "background"},
 }
-"""By profile: the settings whose value in it is not their default."""
+"""By profile: the values that differ from the settings' defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a setting is for; a table, field or index without a tenant is that of all tenants.
+    """What a setting applies to; a table, field or index without a tenant is that of all tenants.
 
-    An index has the fields whose settings hold for it where it has none of its own: the first one
-    that has.
+    If an index has no setting of its own, the first of `index_fields` that has one decides.
     """
 
     tenant: int | None = None
@@ -213,18 +214,18 @@ class Scope:
 
     @property
     def text(self) -> str:
-        """As rows of settings have it."""
+        """Return the scope as it is written in the keys of rows."""
         parts = [ANY if n is None else str(n) for n in (self.tenant, self.table, self.field)]
         if self.index is not None:
             parts[2] = f"{INDEX_PREFIX}{self.index}"
         return "/".join(parts)
 
     def key(self, name: str) -> str:
-        """Of the setting's row."""
+        """Return the key of the row of one setting in this scope."""
         return f"{self.text}/{name}"
 
     def wider(self) -> Iterable[Scope]:
-        """This scope and those that hold where it is not set, the narrowest first."""
+        """Yield this scope and then the wider ones, the narrowest first."""
         tenants = (self.tenant, None) if self.tenant is not None else (None,)
         if self.index is not None:
             yield from (Scope(tenant, self.table, index=self.index) for tenant in tenants)
@@ -240,13 +241,13 @@ EVERYWHERE: Final = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is set for a tenant, as of one moment: values by the keys of their rows."""
+    """The settings of a tenant as of one moment: values by the keys of their rows."""
 
     tenant: int
     values: Mapping[str, str]
 
     def find(self, name: str, scope: Scope) -> tuple[str, Origin]:
-        """A setting's value for exactly this scope, and where that comes from."""
+        """Return the value that holds for this scope, and where it is set."""
         setting = find_setting(name)
         for wider in scope.wider():
             value = self.values.get(wider.key(name))
@@ -261,12 +262,13 @@ class Settings:
         return self.find(name, Scope(self.tenant, table, field))[0]
 
     def number(self, name: str, table: int | None = None) -> int | None:
-        """The value as a number; None for the word that stands for no bound."""
+        """Return the value as a number, or None for the word that means no bound."""
         value = self.get(name, table)
         return int(value) if value.isdigit() else None
 
     def dataset_policy(self, table: TableSchema, index: Index) -> DatasetPolicy:
-        """What becomes of an index when this process's data are not those of its keys."""
+        """Return what happens to an index whose keys were made with other data than this process
+        has."""
         found, _ = self.find(ON_DATASET_CHANGE, scope_of_index(self.tenant, table, index))
         return cast("DatasetPolicy", found)
 
@@ -275,7 +277,7 @@ class Settings:
         return self.values.get(EVERYWHERE.key(PROFILE), SETTINGS[PROFILE].default)
 
     def writes_back(self, table: int) -> bool:
-        """Whether stale records of a table that were read are written back converted."""
+        """Return whether reads write stale records of a table back converted."""
         return self.get("on_read", table) == "write_back"
 
     @property
@@ -283,7 +285,7 @@ class Settings:
         return self.get("convert") == "background"
 
     def records(self, table: int) -> bool:
-        """Whether changes of a table's records are kept in the change log."""
+        """Return whether changes of a table's records are kept in the change log."""
         return self.get(CHANGE_LOG, table) == "on"
 
 
@@ -299,7 +301,7 @@ def find_setting(name: str) -> Setting:
 
 
 def scope_of_index(tenant: int | None, table: TableSchema, index: Index) -> Scope:
-    """An index with its fields whose keys depend on datasets, in their order."""
+    """Return the scope of an index, with those of its fields whose keys depend on datasets."""
     fields = tuple(
         component.field
         for component in index.components
@@ -316,7 +318,7 @@ def resolve_scope(
     field: str | None,
     index: str | None = None,
 ) -> Scope:
-    """The scope with these names; raises `UnknownName` and `UsageError`."""
+    """Return the scope with these names; raises `UnknownName` and `UsageError`."""
     if field is not None and index is not None:
         raise UsageError("give a field or an index, not both", field=field, index=index)
     if table is None:

@@ -1,8 +1,8 @@
-"""What an operator must see, in Prometheus's text format: the state of a database, looked up when
-it is asked for, and what this process counted (`zapdb.metrics`).
+"""Metrics in Prometheus's text format: the state of a database, read on each request, and the
+counters of this process (`zapdb.metrics`).
 
-Labels are bounded: tenants are named up to a limit, the ones furthest behind first, and counted
-beyond it; processes and leases are counted by state.
+Labels are bounded: tenants are named up to a limit, those furthest behind first, and only counted
+beyond it. Processes and leases are counted by state.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Sample = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A family of values that may rise and fall: their labels' names, and each with its labels'
-    values."""
+    """A family of values that may rise and fall: the labels' names, and a value for each
+    combination of the labels' values."""
 
     name: str
     description: str
@@ -60,40 +60,54 @@ class _Family:
         return Gauge(self.name, self.description, self.labels, tuple(samples))
 
 
-_LEVEL = _gauge("cluster_level", "The level that every process must support.")
+_LEVEL = _gauge("cluster_level", "The cluster level, which every process must support.")
 STORED_END = _gauge("stored_end", "The number of the newest stored migration.")
 ROLLBACK_IN_PROGRESS = _gauge(
-    "rollback_in_progress", "Whether a migration is being rolled back: writes are refused."
+    "rollback_in_progress",
+    "Whether a migration is being rolled back; writes are refused while it is.",
 )
-_TENANTS = _gauge("tenants", "How many tenants there are.")
-BEHIND = _gauge("tenants_behind", "How many tenants are behind the newest stored migration.")
-POSITION = _gauge("tenant_position", "The newest migration in force for a tenant.", "tenant")
-SEQ = _gauge("catalog_seq", "The seq of the newest change of the catalog.")
+_TENANTS = _gauge("tenants", "The number of tenants.")
+BEHIND = _gauge(
+    "tenants_behind", "The number of tenants whose position is below the newest stored migration."
+)
+POSITION = _gauge(
+    "tenant_position", "The number of the newest migration that is active for a tenant.", "tenant"
+)
+SEQ = _gauge("catalog_seq", "The seq of the newest catalog write.")
 CACHE_SEQ = _gauge("catalog_cache_seq", "The seq of this process's catalog cache.")
-CACHE_LAG = _gauge("catalog_cache_lag", "How many changes this process has not seen yet.")
-HORIZON = _gauge("catalog_horizon", "The seq up to which tombstones were purged.")
+CACHE_LAG = _gauge(
+    "catalog_cache_lag", "The number of catalog writes that this process's catalog cache lacks."
+)
+HORIZON = _gauge("catalog_horizon", "The seq up to which tombstones may be purged.")
 NODES = _gauge("nodes", "Processes that have the database open, by state: live or dead.", "state")
 _LEASES = _gauge("leases", "Leases by state: held or expired.", "state")
 JOBS = _gauge("jobs", "Jobs of the tenant, by kind and state.", "kind", "state")
 RECORDS = _gauge("records", "Records of a table.", "tenant", "table")
-STALE = _gauge("stale_records", "Records of a table with an older layout.", "tenant", "table")
-INDEXES = _gauge("index_state", "1 for the state of an index.", "tenant", "table", "index", "state")
+STALE = _gauge(
+    "stale_records",
+    "Records of a table that are stale: written under an earlier layout.",
+    "tenant",
+    "table",
+)
+INDEXES = _gauge(
+    "index_state", "1 for the state that an index is in.", "tenant", "table", "index", "state"
+)
 UNVALIDATED = _gauge(
     "unvalidated_constraints",
-    "Checks and references that not all records were looked at for.",
+    "Checks and references that are not validated for all records yet.",
     "tenant",
     "table",
 )
 
 FOLLOWER_LAG = _gauge(
     "follower_lag_seconds",
-    "How old the oldest change is that a follower of the change log has not seen.",
+    "The age of the oldest change that a follower of the change log has not read.",
     "tenant",
     "follower",
 )
 FOLLOWER_BEHIND = _gauge(
     "follower_changes_behind",
-    "Changes that a follower of the change log has not seen, counted up to a limit.",
+    "Changes that a follower of the change log has not read, counted up to a limit.",
     "tenant",
     "follower",
 )
@@ -129,10 +143,10 @@ def render_metrics(
     cache_seq: int | None = None,
     count_records: bool = True,
 ) -> str:
-    """The text, for the tenant catalog's tenant as of now; `cache_seq` is that of the process's
+    """Return the text for the tenant catalog's tenant; `cache_seq` is the seq of the process's
     catalog cache, if it has one.
 
-    Counting records reads all of them: without `count_records` they are left out.
+    Counting reads all records, so `count_records=False` leaves the counts of records out.
     """
     return ShownText(
         _to_text(read_gauges(storage, catalog, cache_seq=cache_seq, count_records=count_records))
@@ -146,7 +160,7 @@ def read_gauges(
     cache_seq: int | None = None,
     count_records: bool = True,
 ) -> list[Gauge]:
-    """The state of the database, as of one moment."""
+    """Return the state of the database as of one moment."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         return list(_read(connection, catalog, cache_seq, count_records))
@@ -216,7 +230,7 @@ def _to_text(gauges: list[Gauge]) -> str:
 
 
 class _Collector:
-    """Gives prometheus_client the families that were read."""
+    """A collector that passes the gauges and this process's counters to prometheus_client."""
 
     def __init__(self, gauges: list[Gauge]) -> None:
         self.gauges = gauges

@@ -4,7 +4,7 @@
     ├── InvalidValue (ValueError)          a value does not fit its field          caller
     ├── UnknownName (LookupError)          no such table, field, index, migration  caller
     │   └── UnknownField (AttributeError)  a table has no such field
-    ├── UsageError (RuntimeError)          a call that makes no sense now          caller
+    ├── UsageError (RuntimeError)          a call that is not possible now caller
     │   ├── UnknownAttribute (AttributeError) a table or query has no such method
     │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
     ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller

@@ -1,12 +1,12 @@
-"""Lint: what is valid, and better looked at before it is applied.
+"""Lint: changes that are valid but risky.
 
-Every finding has a code that never changes its meaning. It is allowed by a comment in the file, on
-the line of the operation or before it, which says why:
+The meaning of a code never changes. A comment in the file suppresses a finding and says why, on the
+line of the operation or before it:
 
     # zapdb: allow ZL003 because every row was filled in March
     - make_required: {table: people, field: age}
 
-A suppression without a reason, or for what is not found, is a finding itself.
+A suppression without a reason, or without a finding, is a finding itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAGE: Final = "docs/reference/lint.md"
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """A code, and what it means wherever it is found."""
+    """A code, its meaning, and what to do."""
 
     code: str
     level: Severity
@@ -64,120 +64,123 @@ RULES: Final[dict[str, LintRule]] = {
             "ZL001",
             "warning",
             "a field is dropped without its values",
-            "Once records are converted, what was in the field is gone; a rollback puts something "
-            "else there.",
+            "Converting a record deletes the field's value for good; a rollback fills in another "
+            "value.",
             "say restore: {archive: true, otherwise: …}",
         ),
         LintRule(
             "ZL002",
             "warning",
             "a table is dropped with its records",
-            "Discarded records are deleted in the background; a rollback makes an empty table.",
+            "Discarded records are deleted in the background; a rollback creates an empty table.",
             "say records: archive",
         ),
         LintRule(
             "ZL003",
             "warning",
             "a field becomes required",
-            "What was null is filled, and no rollback knows which records that were.",
-            "look how many records have null, and whether the fill is right for them",
+            "Null values are filled, and a rollback can't tell which records had null.",
+            "count the records that have null, and check that the fill is right for them",
         ),
         LintRule(
             "ZL004",
             "warning",
-            "an index becomes unique over records that are there",
-            "It binds new writes at once; if records are equal already, the index is not readable "
-            "until none are.",
-            "look for equal records first",
+            "a unique index is created on existing records",
+            "It binds new writes at once; if existing records have equal values, the index is not "
+            "readable until they are changed.",
+            "look for records with equal values first",
         ),
         LintRule(
             "ZL005",
             "warning",
-            "a check is added over records that are there",
-            "It binds new writes at once; records that violate it are listed, and stay until they "
-            "are corrected.",
+            "a check is added to existing records",
+            "It binds new writes at once; existing records that violate it are reported, and stay "
+            "until they are corrected.",
             "look for records that violate it first",
         ),
         LintRule(
             "ZL006",
             "warning",
-            "a reference is added over records that are there",
-            "It binds new writes at once; records that refer to nothing are listed, and stay until "
-            "they are corrected.",
-            "look for records that refer to nothing first",
+            "a reference is added to existing records",
+            "It binds new writes at once; existing records whose target is missing are reported, "
+            "and stay until they are corrected.",
+            "look for records whose target is missing first",
         ),
         LintRule(
             "ZL007",
             "warning",
             "values that can't be converted are replaced",
-            "Where the function fails, the record gets what `else=` says, and the value that was "
-            "there is gone.",
-            "look for values that the function fails for, with `zapdb migrate prove --database …`",
+            "If the function fails, the record gets the value of `else=`, and the old value is "
+            "lost.",
+            "look for values for which the function fails: `zapdb migrate prove --database …`",
         ),
         LintRule(
             "ZL008",
             "warning",
             "members of a type are removed",
-            "Records that have them get another member, or lose the part; a rollback can't tell.",
-            "rename the member, or leave it",
+            "Records that have them get another member, or lose that part of the value; a "
+            "rollback can't tell which records had them.",
+            "rename the member, or keep it",
         ),
         LintRule(
             "ZL009",
             "note",
-            "older processes are not served exactly",
+            "older processes don't read the exact values",
             "A process whose files end before this migration reads records through the rollback, "
-            "which does not bring back everything.",
-            "ship code that does without the field before this migration, or archive it",
+            "which does not restore every value.",
+            "deploy code that does not use the field before this migration, or archive the field",
         ),
         LintRule(
             "ZL010",
             "note",
-            "an index is built over records that are there",
-            "It is built in the background, and queries scan until it is. On a large table that "
-            "takes a while.",
-            "apply it when the build may run: `zapdb migrate up --no-build`, `zapdb convert run`",
+            "an index is built on existing records",
+            "The index is built in the background, and queries scan until it is readable. On a "
+            "large table this takes a while.",
+            "run the build at a suitable time: `zapdb migrate up --no-build`, then `zapdb convert "
+            "run`",
         ),
         LintRule(
             "ZL011",
             "error",
             "a lossy rollback has no reason",
-            "Who rolls back has to know what is lost, and why that is all right.",
+            "Before a rollback, the operator has to know what is lost, and why that is acceptable.",
             "add because: …",
         ),
         LintRule(
             "ZL012",
             "warning",
-            "a rollback brings nothing back",
-            "Of all records that were tried, none had its value again, or all had the same one.",
-            "correct down, or drop the field and say so",
+            "a rollback restores no value",
+            "In the round-trip test, no record had its value again, or all records had the same "
+            "value.",
+            "correct `down`, or drop the field explicitly",
         ),
         LintRule(
             "ZL013",
             "note",
-            "a rollback that is declared lossy brings everything back",
-            "All records that were tried came back as they were.",
-            "say reversibility: exact, and have it proven",
+            "a rollback that is declared lossy restores every value",
+            "In the round-trip test, all records came back unchanged.",
+            "declare reversibility: exact, which is then proven",
         ),
         LintRule(
             "ZL014",
             "warning",
             "a name is used again for another field or table",
-            "It does not get the values that the earlier one had; code that knew that one may "
-            "think so.",
-            "take another name, or bring the earlier one back: restore_field, restore_table",
+            "The new one does not get the values of the earlier one, though older code may expect "
+            "them.",
+            "choose another name, or restore the earlier one: restore_field, restore_table",
         ),
         LintRule(
             "ZL015",
             "error",
             "a suppression has no reason",
-            "A finding is allowed for a reason, which the next reader wants to know.",
+            "The next reader needs to know why the finding is acceptable.",
             "write `# zapdb: allow CODE because …`",
         ),
         LintRule(
             "ZL016",
             "warning",
-            "a suppression allows nothing",
-            "The operation has no such finding, or there is no such code.",
+            "a suppression matches no finding",
+            "The operation has no such finding, or the code does not exist.",
             "remove the comment, or put it on the line before the operation",
         ),
     )
@@ -186,7 +189,7 @@ RULES: Final[dict[str, LintRule]] = {
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One finding; `allowed` is the reason why it is, empty where it is not."""
+    """One finding; `allowed` is the reason of its suppression, empty if it has none."""
 
     code: str
     place: Location
@@ -208,9 +211,9 @@ def lint(
     sources: Mapping[int, DocumentText],
     only: Callable[[int], bool] = lambda number: True,
 ) -> list[LintFinding]:
-    """The findings of the migrations whose numbers are wanted, in the order of the files.
+    """Return the findings of the migrations that `only` selects, in the order of the files.
 
-    `sources` holds their texts by number, for the suppressions in them.
+    `sources` has the files' texts by number, for their suppressions.
     """
     found = []
     for migration in chain.migrations:
@@ -239,7 +242,8 @@ def _lint_migration(migration: Migration, chain: Chain) -> Iterator[LintFinding]
 def _lint_operation(
     operation: Operation, before: Schema, after: Schema, migration: Migration, chain: Chain
 ) -> Iterator[tuple[str, str]]:
-    """Codes and messages of one change; tables that the migration makes have no records yet."""
+    """Yield codes and messages of one change; tables that the migration creates have no records
+    yet."""
     yield from _find_names_used_again(operation, before, after, migration, chain)
     if isinstance(operation, AlterType) and operation.remove:
         yield "ZL008", f"{operation.type} loses {', '.join(operation.remove)}"
@@ -259,24 +263,36 @@ def _lint_operation(
         case MakeRequired(field=field):
             yield "ZL003", f"records whose {name}.{field} is null are filled"
         case CreateIndex(index=index, unique=True):
-            yield "ZL004", f"records of {name} may be equal in what {index!r} wants to be unique"
+            yield (
+                "ZL004",
+                f"records of {name} may be equal in the fields of the unique index {index!r}",
+            )
         case AddCheck(check=check):
             yield "ZL005", f"records of {name} may violate {check!r}"
         case AddReference(field=field) if not _is_null(migration, table, field):
-            yield "ZL006", f"records of {name} may refer to nothing with {field!r}"
+            yield "ZL006", f"records of {name} may have a missing target in {field!r}"
         case ChangeType() | Transform():
             if any(map(_can_fail, _texts_of(operation.up))):
-                yield "ZL007", f"values of {name} that can't be converted get what else= says"
+                yield (
+                    "ZL007",
+                    (
+                        f"values of {name} that can't be converted are replaced by the value of "
+                        "else="
+                    ),
+                )
             if operation.reversibility == "lossy" and not _has_reason(operation.because):
-                yield "ZL011", f"why may the rollback of this change of {name} lose something?"
+                yield (
+                    "ZL011",
+                    (f"the rollback of this change of {name} loses values, and no reason is given"),
+                )
     if isinstance(operation, CreateIndex):
-        yield "ZL010", f"{operation.index!r} is built over the records of {name}"
+        yield "ZL010", f"{operation.index!r} is built on the records of {name}"
     if not isinstance(operation, DropTable):
         yield from _find_lost(operation, table)
 
 
 def _is_null(migration: Migration, table: TableSchema, name: str) -> bool:
-    """Whether a field is null in all records that are there: the same migration has added it so."""
+    """Return whether all records have null in a field, because the same migration adds it."""
     field = table.field_named(name)
     for operation, _, after in migration.steps_up():
         if isinstance(operation, AddField) and operation.fill is ABSENT:
@@ -292,7 +308,7 @@ def _find_lost(operation: Operation, table: TableSchema) -> Iterator[tuple[str, 
     lost = operation.lossy_fields(table)
     if lost:
         names = ", ".join(f.name for f in table.fields if f.number in lost)
-        yield "ZL009", f"older processes don't get {names} of {table.name} as it was"
+        yield "ZL009", f"older processes don't get the exact values of {names} of {table.name}"
 
 
 def _has_reason(because: Any) -> bool:
@@ -304,7 +320,7 @@ def _texts_of(up: Any) -> Iterable[str]:
 
 
 def _can_fail(text: str) -> bool:
-    """Whether a call in the expression says what it is where it fails."""
+    """Return whether a call in the expression has a value for failures (`else=`)."""
 
     def look(part: Any) -> bool:
         if isinstance(part, Call) and part.on_failure is not None:
@@ -319,7 +335,10 @@ def _can_fail(text: str) -> bool:
 def _lint_losses(losses: list[LossyField]) -> Iterator[tuple[str, str]]:
     for loss in losses:
         if loss.is_constant:
-            yield "ZL012", f"{loss.field} came back as one and the same in {loss.tried:,} records"
+            yield (
+                "ZL012",
+                f"{loss.field} came back as the same value in all of {loss.tried:,} records",
+            )
         elif not loss.returned:
             yield "ZL012", f"{loss.field} came back in none of {loss.tried:,} records"
     if losses and all(loss.returned == loss.tried for loss in losses):
@@ -363,11 +382,11 @@ class SuppressedFinding:
     reason: str
     place: Location
     line: int
-    """The line of the operation that it is for."""
+    """The line of the operation that it applies to."""
 
 
 def read_suppressed(source: DocumentText) -> list[SuppressedFinding]:
-    """The comments of a file that allow findings; those on lines of their own are for the next."""
+    """Return the comments of a file that suppress findings; one on its own line is for the next."""
     lines = source.raw.decode("utf-8", "replace").splitlines()
     found = []
     for at, line in enumerate(lines, 1):
@@ -407,7 +426,7 @@ def _apply_suppressions(
             if code not in RULES:
                 note("ZL016", f"there is no code {code}")
             elif code not in codes:
-                note("ZL016", f"{code} is not found here")
+                note("ZL016", f"the operation has no finding {code}")
         if not suppression.codes:
             note("ZL016", "no code is named")
     return findings + added

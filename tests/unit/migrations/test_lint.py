@@ -240,7 +240,7 @@ def test_a_finding_is_not_allowed_without_a_reason(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("comment", "message"),
     [
-        ("ZL002 because x", "ZL002 is not found here"),
+        ("ZL002 because x", "the operation has no finding ZL002"),
         ("ZL999 because x", "there is no code ZL999"),
         ("that because x", "no code is named"),
     ],
