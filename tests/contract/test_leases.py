@@ -16,6 +16,7 @@ from tests.support import (
     advance_clock,
     count_connections,
     error_of,
+    finish,
     lose_connections,
     wait_until,
 )
@@ -29,6 +30,7 @@ from zapdb.errors import (
     StorageError,
     TransactionConflict,
     UsageError,
+    ZapdbError,
 )
 from zapdb.storage import Storage, TransactionMode
 
@@ -366,6 +368,37 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
     thread.join()
     assert set(threading.enumerate()) <= before
     wait_until(lambda: count_connections(workspace) == 1, "only the one that looks is left")
+
+
+@pytest.mark.parametrize("kind", ["own", "lent"])
+def test_closing_beside_a_thread_that_connects_leaves_no_connection(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It connects to a database that is open, and is connected to one that is closed."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    connects, go_on = threading.Event(), threading.Event()
+    check_out = db._storage._check_out
+
+    def check_out_late() -> Any:
+        if threading.current_thread() is thread:
+            connects.set()
+            assert go_on.wait(GUARD_SECONDS)
+        return check_out()
+
+    monkeypatch.setattr(db._storage, "_check_out", check_out_late)
+    errors = list[ZapdbError | None]()
+    act = db.table("items").count if kind == "own" else db.snapshot().__enter__
+    thread = threading.Thread(target=lambda: errors.append(error_of(act)))
+    thread.start()
+    assert connects.wait(GUARD_SECONDS)
+    db.close()
+    go_on.set()
+    finish(thread)
+    workspace.execute("SELECT 1")
+    assert count_connections(workspace) == 1, "only the one that looks is left"
+    assert isinstance(errors[0], UsageError)
+    assert errors[0].message == "the database is closed"
 
 
 def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) -> None:

@@ -172,9 +172,13 @@ class ConnectionPool(ABC):
         if known is None or known.core.closed:
             self.reap_connections()
             known = self._connect()
-            self.local.connection = known
             with self._lock:
-                self._connections[threading.current_thread()] = known
+                is_seen = not self._closed  # by whoever closes the database from now on
+                if is_seen:
+                    self._connections[threading.current_thread()] = known
+            if not is_seen:
+                self._refuse_late(known)
+            self.local.connection = known
         return known
 
     def _connect(self, known: Connection | None = None) -> Connection:
@@ -190,6 +194,12 @@ class ConnectionPool(ABC):
             core.close()
             raise self.translate(error) from error
         return known
+
+    def _refuse_late(self, connection: Connection) -> None:
+        """Throw away what was connected while another thread closed the database, which did not
+        see it."""
+        self._throw_away(connection)
+        self.refuse_use()
 
     def _check_out(self) -> sqlalchemy.Connection:
         """One from the pool, which gives up where those that it has and finds are all lost: others
@@ -259,6 +269,8 @@ class ConnectionPool(ABC):
     def _connect_lent(self) -> Connection:
         self.require_open()
         connection = self._find_idle() or self._connect()
+        if self._closed:
+            self._refuse_late(connection)
         connection.keeper = None
         connection.has_place = True
         return connection
@@ -314,7 +326,7 @@ class ConnectionPool(ABC):
     def _close_idle(self) -> None:
         while self._idle:
             with suppress(IndexError):
-                self._idle.pop().core.close()
+                self._throw_away(self._idle.pop())  # its pool may be gone already
 
     def find_stuck(self) -> list[OpenTransaction]:
         """The open transactions, of any database of this process, that can't go on before the call
