@@ -615,3 +615,27 @@ def test_indexes_are_built_before_records_are_converted(workspace: Workspace, db
         assert [report.job.kind for report in other.admin.run_jobs()] == ["convert"]
         (report,) = other.admin.verify()
         assert report.problems == ()
+
+
+def test_rule_19_the_null_of_json_is_none_where_the_field_is_optional(workspace: Workspace) -> None:
+    fields = "{name: id, type: integer}, {name: notes, type: json}, {name: size, type: integer}"
+    workspace.write(1, f"create_table: {{table: items, key: [id], fields: [{fields}]}}")
+    with workspace.open() as db:
+        db.table("items").insert(id=1, notes=None, size=3)
+        db.table("items").insert(id=2, notes={"a": None}, size=4)
+    workspace.write(2, "make_optional: {table: items, field: notes}")
+
+    def look(db: Database) -> list[tuple[Any, ...]]:
+        return [(r.id, r.notes, r.size) for r in db.table("items").scan()]
+
+    found = [(1, None, 3), (2, {"a": None}, 4)]
+    with workspace.open() as db:
+        assert look(db) == found
+        db.admin.run_jobs()
+        assert look(db) == found
+        assert db.admin.verify()[0].problems == ()
+    roll_back_newest(workspace.connect())
+    workspace.remove(2)
+    with workspace.open() as db:
+        assert look(db) == found
+        assert db.admin.verify()[0].problems == ()

@@ -111,7 +111,10 @@ class _Program:
         if number not in self.places:
             return False  # a field of the key: encoded differently
         held = self.source.slots[self.places[number]]
-        return bool(held.encoding_id == slot.encoding_id) and (slot.optional or not held.optional)
+        if held.encoding_id != slot.encoding_id or (held.optional and not slot.optional):
+            return False
+        # The null that a required field may hold is no value of an optional one: it is absent.
+        return held.optional or not (slot.optional and slot.type.holds_null)
 
     @property
     def made(self) -> list[Derivation]:

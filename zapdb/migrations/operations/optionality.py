@@ -112,7 +112,8 @@ class MakeOptional(_Optionality):
     No record changes its values. A rollback makes the field required again, and null becomes
     `fill`.
 
-    Without `fill`, a rollback puts the field's default in the place of null.
+    Without `fill`, a rollback puts the field's default in the place of null; in a `json` field,
+    which may hold null, it stays.
     """
 
     keyword = "make_optional"
@@ -131,7 +132,9 @@ class MakeOptional(_Optionality):
         self, before: Schema, number: int, collector: ViolationCollector
     ) -> tuple[Operation, ...]:
         _, field = self.found_in(before)
-        if self.fill is ABSENT and not field.has_default:
+        null = Plain(None)
+        fill = Fill(null) if self.fill is ABSENT and field.type.holds_null else self.fill
+        if fill is ABSENT and not field.has_default:
             collector.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred: {self.table}.{self.field} would be required again",
@@ -139,10 +142,8 @@ class MakeOptional(_Optionality):
             )
             return ()
         if field.default is not None:
-            return (MakeRequired(self.table, self.field, self.fill),)
+            return (MakeRequired(self.table, self.field, fill),)
         # The default of a field that holds null; once it is optional, null is none.
-        null = Plain(None)
-        fill = Fill(null) if self.fill is ABSENT else self.fill
         return (
             MakeRequired(self.table, self.field, fill),
             ChangeDefault(self.table, self.field, null),
