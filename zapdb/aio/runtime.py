@@ -120,11 +120,11 @@ class Runtime:
         worker = workers.take()
 
         def in_turn() -> T:
-            local.has_turn = turn is not None
+            local.holds_writer_lock = turn is not None
             try:
                 return work()
             finally:
-                local.has_turn = False
+                local.holds_writer_lock = False
 
         def end() -> None:
             _release(turn)
