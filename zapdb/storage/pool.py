@@ -199,7 +199,7 @@ class ConnectionPool(ABC):
         """Throw away what was connected while another thread closed the database, which did not
         see it."""
         self._throw_away(connection)
-        self.refuse_use()
+        self.require_open()
 
     def _check_out(self) -> sqlalchemy.Connection:
         """One from the pool, which gives up where those that it has and finds are all lost: others
