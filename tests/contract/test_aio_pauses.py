@@ -10,7 +10,6 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,12 +44,10 @@ def waited_since(before: dict[str, int]) -> float:
 
 
 @pytest.fixture
-def set_aside() -> Iterator[None]:
+def set_aside() -> None:
     """As the guide to asyncio says: what is there now is no work of the garbage collector's."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("set_aside")

@@ -158,14 +158,23 @@ def test_the_fixtures_of_pytest(
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"])
-def test_an_embedded_server_is_started_and_stopped(engine: str, migrations: Path) -> None:
+@pytest.mark.parametrize("name", ["x", "x" * 100])
+def test_an_embedded_server_is_started_and_stopped(
+    engine: str, migrations: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where temporary files are too deep for the path of a socket."""
+    place = migrations.parent / "tmp" / name
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     with (
         Templates("embedded") as templates,
         templates.fresh_database(migrations) as address,
         zapdb.open(address, migrations=migrations) as db,
     ):
         assert db.table("items").count() == 0
-        assert "zapdb-pg-" in address
+        assert len(list(place.glob("zapdb-pg-*"))) == 1
+        assert address.startswith("postgresql+psycopg://")
+    assert list(place.iterdir()) == []
 
 
 def test_a_server_is_one_of_postgresql(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ database that is up to date costs one query.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,9 +22,11 @@ from zapdb.errors import (
     NotZapdb,
     PendingMigrations,
 )
+from zapdb.limits import CATALOG
 from zapdb.release import __version__
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
+from zapdb.storage.retries import retry
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
@@ -113,9 +116,17 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     storage.prepare()
     if version is not None:
         return
+    # Before the transaction, which keeps others waiting and may not do nothing for long.
+    from alembic import command  # noqa: F401
+
+    # The server may end the session all the same, or another process may be faster.
+    retry(CATALOG, partial(_create_tables, storage))
+
+
+def _create_tables(storage: Storage) -> None:
     with storage.transaction(TransactionMode.CATALOG) as connection:
         storage.lock_storage_version(connection)
-        if read_storage_version(storage) is None:  # another process may have been faster
+        if read_storage_version(storage) is None:
             storage.check_capabilities(connection)
             _run_revisions(connection)
 

@@ -25,7 +25,7 @@ class EmbeddedServer:
     def start(cls) -> Iterator[EmbeddedServer]:
         """Start one on a unix socket in a directory of its own; stop and remove it behind."""
         package = _find_package()
-        # Short, for the path of the socket, and open to the user that the server runs as.
+        # Open to the user that the server runs as.
         directory = Path(tempfile.mkdtemp(prefix="zapdb-pg-"))
         directory.chmod(0o755)
         data = directory / "data"
@@ -34,7 +34,8 @@ class EmbeddedServer:
             for option in ("fsync", "synchronous_commit", "full_page_writes"):
                 running.psql(f"ALTER SYSTEM SET {option} = off")
             running.psql("SELECT pg_reload_conf()")
-            yield cls(f"postgresql+psycopg://postgres@/postgres?host={data}")
+            # Not always in `data`: where the path of the socket would be too long, it is elsewhere.
+            yield cls(running.get_uri(driver="psycopg"))
         finally:
             running.cleanup()
             shutil.rmtree(directory, ignore_errors=True)
