@@ -42,6 +42,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.unfreeze()  # what is left when Python ends would be reported as a leak
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow directories first. Leave out what is marked `long`, and `long_on` its storage engine,
     without `--long`."""
