@@ -106,7 +106,7 @@ def test_list_some(logged: Project) -> None:
     assert listed("--table", "people") == [*places[1:5], places[6]]
     assert listed("--since", places[3], "--table", "people", "-n", "1") == [places[4]]
     result = logged.run("changes", "list", "--limit", "2")
-    assert result.err == f"there is more: --since {places[1]}\n"
+    assert result.err == f"there are more changes: --since {places[1]}\n"
     assert len(result.out.splitlines()) == 4
     assert logged.run("changes", "list", "--limit", "7").err == ""
     assert logged.run("changes", "list", "--since", places[-1]).out == "no changes\n"
@@ -148,14 +148,14 @@ def test_a_follower_is_removed(logged: Project) -> None:
     assert logged.dump()["zapdb_followers"] == before
     result = logged.run("changes", "remove-follower", "search", stdin="y\n")
     assert (result.status, result.out) == (0, "removed search\n")
-    assert logged.run("changes", "followers").out == "nobody follows\n"
+    assert logged.run("changes", "followers").out == "no followers\n"
 
 
 def test_prune(logged: Project) -> None:
     places = bookmarks(logged)
     prune = ("changes", "prune", "--before")
     result = logged.run(*prune, places[1], "--dry-run")
-    assert (result.status, result.out) == (0, "2 changes would go\n")
+    assert (result.status, result.out) == (0, "2 changes would be deleted\n")
     for stdin, status in (("", 2), ("n\n", 1)):
         result = logged.run(*prune, places[1], stdin=stdin)
         assert result.status == status
@@ -176,7 +176,7 @@ def test_prune_what_a_follower_has_not_seen(logged: Project) -> None:
     places = bookmarks(logged)
     result = logged.run("changes", "prune", "--older-than", "0s", "--dry-run")
     assert result.status == 1
-    assert result.out == "7 changes would go\nsearch has not seen all of that\n"
+    assert result.out == "7 changes would be deleted\nsearch has not read all of these changes\n"
     result = logged.run("changes", "prune", "--older-than", "0s", "--yes")
     assert result.status == 2
     assert "followers: search" in result.err

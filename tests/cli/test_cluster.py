@@ -142,7 +142,7 @@ def test_nodes(current: Project, db: Database, storage: Storage) -> None:
 
 
 def test_nobody_is_there(current: Project) -> None:
-    assert current.run("cluster", "nodes").out == "no process has it open\n"
+    assert current.run("cluster", "nodes").out == "no process has the database open\n"
     assert current.run("cluster", "nodes", "--json").json == {"nodes": []}
     assert "0 nodes\n" in current.run("cluster", "status").out
     result = current.run("cluster", "evict", "--expired")
@@ -175,7 +175,7 @@ def test_rule_09_evict(current: Project, db: Database, storage: Storage) -> None
     before = current.dump()
     result = current.run("cluster", "evict", db._node.id[:6], stdin="n\n")
     assert (result.status, result.err) == (0, "evict it? [y/N] \n")
-    assert result.out.startswith(f"{db._node}: its lease ends in ")
+    assert result.out.startswith(f"{db._node}: its lease expires in ")
     assert result.out.endswith("nothing was changed\n")
     assert current.dump() == before
     result = current.run("cluster", "evict", db._node.id[:6], stdin="y\n")

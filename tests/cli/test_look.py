@@ -10,15 +10,15 @@ from tests.cli.program import MIGRATIONS, Project
 def test_diff_of_what_is_alike(project: Project) -> None:
     project.write()
     result = project.run("migrate", "diff")
-    assert (result.status, result.out, result.err) == (0, "0 migrations alike, 4 not stored\n", "")
+    assert (result.status, result.out, result.err) == (0, "0 migrations the same, 4 not stored\n", "")
     assert not project.database.exists()
     project.run("migrate", "up", "--to", "3")
     project.file("0002_add_age").write_text("# why\n" + MIGRATIONS["0002_add_age"])
-    assert project.run("migrate", "diff").out == "3 migrations alike, 1 not stored\n"
+    assert project.run("migrate", "diff").out == "3 migrations the same, 1 not stored\n"
     project.run("migrate", "up")
     project.file("0004_split_name").unlink()
     result = project.run("migrate", "diff")
-    assert (result.status, result.out) == (0, "3 migrations alike, 1 without a file\n")
+    assert (result.status, result.out) == (0, "3 migrations the same, 1 without a file\n")
 
 
 def test_diff_shows_every_migration_that_differs(project: Project) -> None:
@@ -38,7 +38,7 @@ def test_diff_shows_every_migration_that_differs(project: Project) -> None:
         "0004_split_name\n"
         "  rollback of people: up.name \"join(' ', first, last)\" stored, "
         "\"join(' -', first, last)\" in the file\n"
-        "2 migrations alike, 2 different\n"
+        "2 migrations the same, 2 different\n"
     )
     assert project.dump() == before
 

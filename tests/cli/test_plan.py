@@ -46,13 +46,13 @@ def test_a_plan_says_what_older_processes_go_without(current: Project) -> None:
     lines = result.out.splitlines()
     assert lines[:2] == [
         "0005_less: Less of them",
-        "  takes force once all live processes have its file",
+        "  is activated when all live processes have its file",
     ]
-    at = lines.index("what processes with older code go without:")
+    at = lines.index("what processes with older code lose:")
     # What is archived is read and written as before.
     assert lines[at + 1 : at + 3] == [
-        "  people: fax: they read what the rollback declares",
-        "  people: fax: what they write is not stored",
+        "  people: fax: they read the rollback's value",
+        "  people: fax: their writes are dropped",
     ]
     document = current.run("migrate", "plan", "--json").json
     assert [m["waits_for_nodes"] for m in document["migrations"]] == [True]

@@ -239,7 +239,9 @@ def test_ctrl_c_ends_a_job_cleanly_and_the_next_run_goes_on(project: Project, wo
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
-    assert err == ("nothing is lost: `zapdb convert run` goes on where this stopped\ninterrupted\n")
+    assert err == (
+        "nothing is lost: `zapdb convert run` continues where this stopped\ninterrupted\n"
+    )
     ((read,),) = project.sql("SELECT sum(read) FROM zapdb_ranges")
     assert 0 < read < 60_000
 

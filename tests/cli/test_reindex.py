@@ -68,7 +68,7 @@ def test_rule_26_an_operator_rebuilds_what_nobody_keeps(names: Project) -> None:
         ("by_age", "readable", None, True),
     ]
     assert names.run("reindex", "run").out == (
-        "nothing to do: every index fits the collation and time zone data in use\n"
+        "nothing to do: every index matches this process's collation and time zone data\n"
     )
     set_it = (
         "settings",

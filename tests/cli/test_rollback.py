@@ -21,15 +21,15 @@ from zapdb.storage import connect
 
 PREVIEW_4 = (
     "0004_split_name: First and last names\n"
-    "  it is declared lossy: not every value comes back exactly as it was\n"
+    "  it is declared lossy: not every value is restored exactly\n"
     "  people: 20 records are converted back\n"
 )
 PREVIEW_3 = (
-    "0003_index_age: Find people by age\n  people: no record changes; without the index by_age\n"
+    "0003_index_age: Find people by age\n  people: no record changes; the index by_age is dropped\n"
 )
 PREVIEW_2 = (
     "0002_add_age: How old they are\n"
-    "  people: 20 records are converted back; what is in age is lost\n"
+    "  people: 20 records are converted back; the values of age are lost\n"
 )
 PREVIEW_1 = "0001_people: People\n  people: the table goes, and its 20 records with it\n"
 
@@ -110,7 +110,7 @@ def test_what_it_shows_is_counted_by_the_ages_of_the_records(people: Project) ->
     with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
         db.table("people").update(7, fax="2")
     result = people.run("migrate", "rollback", "--to", "1", stdin="n")
-    assert "people: 1 record is converted back; what is in age is lost\n" in result.out
+    assert "people: 1 record is converted back; the values of age are lost\n" in result.out
 
 
 def test_it_works_without_the_files(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ def test_the_prompt_has_the_database_and_its_tables(current: Project) -> None:
     shown = strip_ansi(result.out).replace("\r", "")
     for line in (
         "database  sqlite:///test.db",
-        "tenant    default, at migration 0004",
+        "tenant    default, position 0004",
         "tables    people",
         "`db` is the database; exit() or Ctrl-D ends.",
         ">>> people.count()\n20",

@@ -57,7 +57,7 @@ def test_a_removal_is_asked_for(current: Project) -> None:
     current.run("tenant", "create", "acme")
     before = current.dump()
     assert current.run("tenant", "remove", "acme").err.startswith(
-        "erase all that the tenant acme has? [y/N] \nerror: a removal needs confirmation"
+        "delete the tenant acme with all its records? [y/N] \nerror: a removal needs confirmation"
     )
     declined = current.run("tenant", "remove", "acme", stdin="n\n")
     assert (declined.status, declined.out) == (1, "nothing was changed\n")

@@ -196,7 +196,7 @@ def test_a_plan_says_what_will_happen_and_changes_nothing(current: Project) -> N
     assert any(line.startswith("    - restore_field:") for line in lines)
     (row,) = (line for line in lines if line.startswith("people "))
     assert re.fullmatch(r"people  changed +20 +20 +[\d.]+ m?s *", row)
-    assert lines[-1] == "every live process has the files of what is pending"
+    assert lines[-1] == "every live process has the pending files"
     assert current.dump() == before
 
     document = current.run("migrate", "plan", "--json").json

@@ -18,8 +18,8 @@ def test_what_is_whole(current: Project) -> None:
         "------  -------  -------------  ---------  --------\n"
         "people       20  by_age: 20     -                 0\n"
         "\n"
-        "ok: 4 migrations match their digests and the files; "
-        "history, records, indexes, constraints and blobs are whole\n"
+        "ok: 4 migrations match their digests and the files; history, records, indexes, "
+        "constraints and blobs are intact\n"
     )
     assert current.dump() == before
     assert current.run("verify", "--json").json == {

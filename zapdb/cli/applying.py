@@ -56,21 +56,21 @@ BEHIND_SHOWN_MAX = 20
 FAILED_SHOWN_MAX = 10
 
 AllTenantsOption = Annotated[
-    bool, typer.Option("--all-tenants", help="Every tenant, and not one of them.")
+    bool, typer.Option("--all-tenants", help="Every tenant, instead of one.")
 ]
 
 
 @dataclass
 class _Done:
-    """What one run of the command has done so far; `fleet` only with --all-tenants."""
+    """What one run of the command has done so far; `all_tenants` is None without --all-tenants."""
 
     applied: list[AppliedMigration] = field(default_factory=list)
     built: list[JobRun] = field(default_factory=list)
-    fleet: list[TenantResult] | None = None
+    all_tenants: list[TenantResult] | None = None
 
     @property
     def failed(self) -> list[TenantResult]:
-        return [result for result in self.fleet or () if result.error is not None]
+        return [result for result in self.all_tenants or () if result.error is not None]
 
     @property
     def exit_status(self) -> int:
@@ -93,7 +93,7 @@ class _Done:
                 for one in self.applied
             ],
             "built": [one.to_json() for one in self.built],
-            "all_tenants": None if self.fleet is None else _fleet_to_json(self.fleet),
+            "all_tenants": None if self.all_tenants is None else _results_to_json(self.all_tenants),
             "seq": read_seq(storage.connection()),
         }
 
@@ -111,8 +111,8 @@ def migrate_up_command(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="How long to wait for running processes, where a migration takes force only once "
-            "all of them have its file.",
+            help="How long to wait for running processes, if a migration is activated only "
+            "when all of them have its file.",
         ),
     ] = 0,
     no_build: Annotated[
@@ -120,20 +120,20 @@ def migrate_up_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Apply the pending migrations, then build the indexes that they began.
+    """Apply the pending migrations, then build their indexes.
 
-    Creates the database if it is not there. Migrations that were rolled back are applied again.
+    Creates the database if it does not exist. Migrations that were rolled back are applied again.
     All files are checked, and their rollbacks proven, before anything is changed. Exit status 1 if
-    records are in the way of a unique index: it binds new records, and `zapdb convert run` finishes
-    it once they are repaired; 3 if a migration is stored, and waits for running processes.
+    records violate a unique index: it binds new writes, and `zapdb convert run` finishes it after
+    they are corrected; 3 if a migration is stored, but waits for running processes.
 
-    With `--all-tenants`, every other tenant is then migrated to the stored end; without, that
-    happens when it is opened.
+    With `--all-tenants`, every other tenant is then migrated to the stored end; without it, a
+    tenant is migrated when it is opened.
 
     With `--json`: `{position, applied: [{number, label, active, tables, milliseconds}], built:
     [{id, kind, table, target, superseded, read, written, conflicts, seconds, records_per_second}],
     all_tenants, seq}`; `all_tenants` is null without `--all-tenants`, else `{migrated, failed:
-    [{tenant, position, error}]}`. A process whose cache of the catalog has the seq has the change.
+    [{tenant, position, error}]}`. A process whose catalog cache has the seq sees the change.
     """
     if all_tenants and (tenant is not None or to is not None):
         raise UsageError(
@@ -151,14 +151,14 @@ def migrate_up_command(
             ensure_storage(storage, create=True)
             ensure_rows(storage)
             number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
-            # Of all tenants, each that waits is reported, and goes as far as it may.
+            # With --all-tenants, a tenant that waits is reported, and migrated as far as possible.
             with suppress(ActivationPending) if all_tenants else nullcontext():
                 wanted = MigrationChoice(to, again=True)
                 migrate_up(
                     storage, number, directory, wanted, on_applied=note_applied, wait_seconds=wait
                 )
             if all_tenants:
-                done.fleet = _bring_up(storage, output)
+                done.all_tenants = _migrate_others(storage, output)
             if not no_build:
                 _build_indexes(storage, tenant, output, done.built)
         except BaseException:
@@ -192,14 +192,14 @@ def _note_applied(output: Output, done: _Done, width: int, one: AppliedMigration
     )
 
 
-def _bring_up(storage: Storage, output: Output) -> list[TenantResult]:
-    """The other tenants, with a bar on a terminal."""
+def _migrate_others(storage: Storage, output: Output) -> list[TenantResult]:
+    """Migrate the other tenants, with a progress bar on a terminal."""
     total = len(read_all_tenants(storage).behind)
     with progress_bar(output, "migrating tenants", total) as advance:
-        fleet = migrate_all_tenants(storage, lambda result: advance())
-    done = sum(result.error is None for result in fleet)
+        results = migrate_all_tenants(storage, lambda result: advance())
+    done = sum(result.error is None for result in results)
     output.write(("migrated ", "green"), format_count(done, "more tenant"))
-    return fleet
+    return results
 
 
 def _report_failed(failed: list[TenantResult]) -> None:
@@ -215,7 +215,7 @@ def _report_failed(failed: list[TenantResult]) -> None:
 def _check_pending(
     storage: Storage, directory: Path, tenant: str | None, to: int | None
 ) -> list[MigrationFile]:
-    """The files that are to be applied; raises for whatever is wrong before anything is changed."""
+    """Return the files to apply; raises for any error in them before anything is changed."""
     files = list_files(directory)
     if to is not None:
         find_file(files, to)
@@ -248,20 +248,22 @@ def _build_indexes(
         try:
             run_jobs(storage, catalog, jobs, runner, output, built.append)
         except KeyboardInterrupt:
-            print_note("the migrations are applied; `zapdb convert run` goes on with the indexes")
+            print_note(
+                "the migrations are applied; `zapdb convert run` continues to build the indexes"
+            )
             raise
 
 
-def _fleet_to_json(fleet: list[TenantResult]) -> dict[str, Any]:
+def _results_to_json(results: list[TenantResult]) -> dict[str, Any]:
     return {
-        "migrated": sum(result.error is None for result in fleet),
+        "migrated": sum(result.error is None for result in results),
         "failed": [
             {
                 "tenant": result.tenant.name,
                 "position": result.position,
                 "error": result.error.to_json(),
             }
-            for result in fleet
+            for result in results
             if result.error is not None
         ],
     }
@@ -276,10 +278,10 @@ def migrate_status_command(
 ) -> int:
     """Compare the files with what the database stores.
 
-    Each migration is `applied`; `pending`, that is not active yet; `stored-only`, that is in the
-    database and beyond the end of the files; or in `conflict`: the file is not what was stored.
-    Exit status 3 if something is pending, 1 if there is a conflict. With `--all-tenants`, also how
-    many tenants are at which migration, and which are behind.
+    Each migration is `applied`; `pending`: not active yet; `stored-only`: stored in the database,
+    and beyond the end of the files; or in `conflict`: the file differs from the stored migration.
+    Exit status 3 if a migration is pending, 1 if there is a conflict. With `--all-tenants`, also
+    shows how many tenants are at each position, and which are behind.
 
     With `--json`: `{position, pending, rolling_back, migrations: [{number, name, state}],
     all_tenants}`. `pending` is a count; `rolling_back` is the number of a migration whose rollback
@@ -290,53 +292,53 @@ def migrate_status_command(
     files = list_files(find_migrations(migrations))
     with connected(database) as storage:
         catalog = read_tenant_catalog_if_any(storage, tenant)
-        fleet = read_all_tenants(storage) if all_tenants and catalog is not None else None
+        status = read_all_tenants(storage) if all_tenants and catalog is not None else None
     states = list_migration_states(files, catalog)
-    forgetting = None if catalog is None else catalog.chain_state.rolling_back
+    rolling_back = None if catalog is None else catalog.chain_state.rolling_back
     pending = sum(state.phase == "pending" for state in states)
     output.table(
         ("number", "name", "state"),
         [(f"{s.number:04d}", s.name, (s.phase, _STYLES[s.phase])) for s in states],
     )
-    if forgetting is not None:
+    if rolling_back is not None:
         output.write()
         output.write(
-            f"rolling back {forgetting:04d} was interrupted: run `zapdb migrate rollback` to "
+            f"rolling back {rolling_back:04d} was interrupted: run `zapdb migrate rollback` to "
             "finish it"
         )
-    if fleet is not None:
-        _write_fleet(fleet, output)
+    if status is not None:
+        _write_all_tenants(status, output)
     output.document(
         {
             "position": 0 if catalog is None else catalog.position,
             "pending": pending,
-            "rolling_back": forgetting,
+            "rolling_back": rolling_back,
             "migrations": [{"number": s.number, "name": s.name, "state": s.phase} for s in states],
-            "all_tenants": None if fleet is None else _status_to_json(fleet),
+            "all_tenants": None if status is None else _status_to_json(status),
         }
     )
-    is_pending = pending or forgetting is not None or (fleet is not None and fleet.behind)
+    is_pending = pending or rolling_back is not None or (status is not None and status.behind)
     return _report_conflicts(states, as_json=as_json) or (EXIT_PENDING if is_pending else 0)
 
 
-def _write_fleet(fleet: AllTenantsStatus, output: Output) -> None:
+def _write_all_tenants(status: AllTenantsStatus, output: Output) -> None:
     output.write()
-    output.write(format_count(fleet.tenants, "tenant"))
-    for position, count in fleet.positions.items():
+    output.write(format_count(status.tenants, "tenant"))
+    for position, count in status.positions.items():
         output.write(
-            f"  {count:,} at {position:04d}" + ("" if position < fleet.end else ", the newest")
+            f"  {count:,} at {position:04d}" + ("" if position < status.end else ", the newest")
         )
-    shown = [tenant.name for tenant in fleet.behind[:BEHIND_SHOWN_MAX]]
+    shown = [tenant.name for tenant in status.behind[:BEHIND_SHOWN_MAX]]
     if shown:
-        more = " …" if len(fleet.behind) > len(shown) else ""
+        more = " …" if len(status.behind) > len(shown) else ""
         output.write(f"behind: {', '.join(shown)}{more}")
 
 
-def _status_to_json(fleet: AllTenantsStatus) -> dict[str, Any]:
+def _status_to_json(status: AllTenantsStatus) -> dict[str, Any]:
     return {
-        "tenants": fleet.tenants,
-        "positions": {str(position): count for position, count in fleet.positions.items()},
-        "behind": [{"tenant": t.name, "position": t.position} for t in fleet.behind],
+        "tenants": status.tenants,
+        "positions": {str(position): count for position, count in status.positions.items()},
+        "behind": [{"tenant": t.name, "position": t.position} for t in status.behind],
     }
 
 

@@ -1,4 +1,4 @@
-"""`zapdb catalog`: the active tables, and the history of their schemas."""
+"""`zapdb catalog list`, `show` and `fingerprint`: the active tables."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def catalog_show_command(
     number, type, key, optional, generated, default}], indexes: [{name, number, unique, state,
     fields: [{field, collation, descending}], built_with, rewritten_from}], checks: [{name, number,
     expression, state}], references: [{field, table, on_delete, state}], archived: [{field, number,
-    type, migration}]}`, with `code` if it is asked for.
-    The state of an index is `readable`, `building`, `rewriting` while its entries are brought to
-    other collation or time zone data, or `disabled`. `built_with` gives version and fingerprint of
-    the data by name, `rewritten_from` those that some entries may still be of. `default` is there
-    only where the field has one; `archived` are dropped fields whose values are kept, by the number
-    of the migration that dropped them.
+    type, migration}]}`, and with `--code` also `code`. The state of an index is `readable`,
+    `building`, `rewriting` while its entries are converted to other collation or time zone data, or
+    `disabled`. `built_with` has the version and fingerprint of each dataset by name;
+    `rewritten_from` has those that some entries may still have. `default` is present only if the
+    field has one. `archived` are dropped fields whose values are kept, with the number of the
+    migration that dropped them.
     """
     output = Output(as_json)
     with opened(database, tenant) as (_, catalog):
@@ -301,25 +301,25 @@ def catalog_fingerprint_command(
         str | None,
         typer.Option(
             metavar="FINGERPRINT",
-            help="Whether the table ever had this one (0x…), and what changed.",
+            help="Show when the table had this fingerprint (0x…), and what changed since.",
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="With its revision, when, by whom.")
+        bool, typer.Option("--verbose", "-v", help="Also show its revision, time and principal.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the fingerprint of the schema that a table has.
+    """Show the fingerprint of a table's schema.
 
     It is the same in every database with the same migrations, so a program can be pinned to it.
-    With `--find`, status 1 says that the table never had the one that is looked for. A table that
-    was dropped has only a history.
+    With `--find`, the exit status is 1 if the table never had that fingerprint. A table that was
+    dropped has only a schema history.
 
     With `--json`: `{table, table_number, revision, fingerprint, migrated_at, migrated_by,
     migration, event}`. With `--find`: `{table, table_number, fingerprint, revisions, active:
-    {revision, fingerprint}, differences: [{part, number, name, change, before, after}]}`: the
-    revisions at which it was stamped on the table, what is active (null for a table that was
-    dropped), and what is otherwise since the last of them.
+    {revision, fingerprint}, differences: [{part, number, name, change, before, after}]}`:
+    `revisions` are those at which the table had the fingerprint; `active` is null for a table that
+    was dropped; `differences` are the changes since the last of these revisions.
     """
     output = Output(as_json)
     wanted = None if find is None else parse_fingerprint(find)

@@ -1,4 +1,4 @@
-"""`zapdb changes`: the change log, those who follow it, and how its oldest part is deleted."""
+"""`zapdb changes`: reading the change log, its followers, and pruning."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from zapdb.storage.change_log import Bookmark
 
 LIST_CHANGES: Final = 100
 _SHOWN_CHARS_MAX: Final = 30
-"""Of one value of a change."""
+"""Characters that are shown of one value of a change."""
 BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
@@ -57,27 +57,29 @@ def _opened(
 def changes_list_command(
     since: Annotated[
         str | None,
-        typer.Option(metavar="BOOKMARK", help="What is behind a bookmark; else from the oldest."),
+        typer.Option(
+            metavar="BOOKMARK", help="Only changes after this bookmark; by default from the oldest."
+        ),
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="Of the table with this name, or that once had it.")
+        str | None, typer.Option(help="Only changes of the table that has this name, or had it.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="At most so many.")
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
     ] = LIST_CHANGES,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what became of records and schemas, the oldest first; times are UTC.
+    """Show changes of records and events of schemas, the oldest first; times are UTC.
 
-    Of a change that is an update, the fields that changed are shown. Where there is more, standard
-    error says the bookmark to go on from. What other processes have not finished is not shown yet.
+    For an update, the changed fields are shown. If there are more changes, standard error has the
+    bookmark to continue from. Changes of transactions that have not ended yet are not shown.
 
-    With `--json`: an object a line, `{table, operation, key, before, after, revision, principal,
-    made_at, transaction, stamp, stamped_at, bookmark}`, where records are objects of their
-    fields, and null where there is none; an event of a schema has `event` and `position` in the
-    place of `operation`, `key`, `before` and `after`.
+    With `--json`: one object per line, `{table, operation, key, before, after, revision, principal,
+    made_at, transaction, stamp, stamped_at, bookmark}`. `before` and `after` are objects of the
+    fields, or null. An event of a schema has `event` and `position` instead of `operation`, `key`,
+    `before` and `after`.
     """
     output = Output(as_json)
     with _opened(database, tenant) as db:
@@ -98,11 +100,9 @@ def changes_list_command(
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
         if last is None and not any(state.logs_changes for state in db._catalog.tables.values()):
-            print_note(
-                "the change log is switched off: `zapdb settings set change_log on` begins it"
-            )
+            print_note("the change log is off: `zapdb settings set change_log on` switches it on")
         if last is not None and next(found, None) is not None:
-            print_note(f"there is more: --since {last.bookmark}")
+            print_note(f"there are more changes: --since {last.bookmark}")
 
 
 def _find_table(db: Database, name: str) -> int:
@@ -145,7 +145,7 @@ def _show_fields(shape: TableSchema | None, record: Record | None, between: str)
 
 
 def _show_both(shape: TableSchema | None, record: Record | None) -> tuple[list[str], list[str]]:
-    """The names and values of the fields outside the key."""
+    """Return the names and values of the fields outside the key."""
     assert shape is not None
     assert record is not None
     keys = {field.number for field in shape.key_fields}
@@ -190,12 +190,13 @@ def _record_to_json(shape: TableSchema | None, record: Record | None) -> dict[st
 def changes_followers_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show the named followers, where each stands, and what it has not seen; times are UTC.
+    """Show the followers, their bookmarks, and how far each is behind; times are UTC.
 
-    `changes behind` counts up to 100,000; `lag` is how old the oldest of them is.
+    `changes behind` counts up to 100,000; `lag` is the age of the oldest change that the follower
+    has not read.
 
     With `--json`: `{followers: [{name, bookmark, advanced_at, changes_behind, seconds_behind}],
-    begins_at}`, where `begins_at` is the bookmark at which the log begins.
+    begins_at}`; `begins_at` is the bookmark at which the log begins.
     """
     output = Output(as_json)
     with _opened(database, tenant, read_only=True) as db:
@@ -205,7 +206,7 @@ def changes_followers_command(
         [_follower_to_row(status) for status in found],
         right=("changes behind", "lag"),
         solid=("advanced at",),
-        empty="nobody follows",
+        empty="no followers",
     )
     output.document(
         {"followers": [_follower_to_json(s) for s in found], "begins_at": str(begins_at)}
@@ -224,7 +225,7 @@ def _follower_to_row(status: FollowerStatus) -> Sequence[Part]:
 
 
 def _format_number(changes: int) -> str:
-    """Of changes that were counted up to a limit."""
+    """Return the text of a count of changes, with `+` if counting stopped at the limit."""
     return f"{changes:,}" + ("+" if changes == CHANGES_COUNTED_MAX else "")
 
 
@@ -233,7 +234,7 @@ def _format_counted(changes: int) -> str:
 
 
 def _format_age(seconds: float) -> str:
-    """In the largest unit that there is one of: `40s`, `12m`, `3d`."""
+    """Return an age in its largest whole unit: `40s`, `12m`, `3d`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
             return f"{seconds / size:,.0f}{unit}"
@@ -257,9 +258,11 @@ def changes_remove_follower_command(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take away a follower that is dead: its bookmark is deleted, and nothing is kept for it.
+    """Remove a follower that is no longer used: its bookmark is deleted, and no changes are kept
+    for it.
 
-    One that is alive after all begins anew, and is told where changes are missing by then.
+    If the follower is still in use, it starts again, and gets `ChangesPruned` if changes are
+    missing by then.
 
     With `--json`, which needs `--yes`: the follower as `followers` writes it.
     """
@@ -304,32 +307,32 @@ def changes_prune_command(
         str | None,
         typer.Option(
             metavar="MOMENT|BOOKMARK",
-            help="Delete what was made before a moment, such as 2026-01-31T00:00Z, or lies before "
-            "a bookmark.",
+            help="Delete changes before a time, such as 2026-01-31T00:00Z, or before a bookmark.",
         ),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Delete what is older, such as 90d."),
+        typer.Option(metavar="DURATION", help="Delete changes that are older, such as 90d."),
     ] = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     yes: YesOption = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go, and delete nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Delete the oldest changes from the change log for good.
 
-    Whole transactions go, in short ones beside those who write; a pruning that was interrupted is
-    finished by the next. Nothing is deleted while a named follower has not seen all of it. Who
-    reads with a bookmark from before what is gone is told so.
+    Changes are deleted by whole transactions, in short transactions that don't block writers; a
+    pruning that was interrupted is finished by the next. Nothing is deleted while a follower has
+    not read all of it. Reading from a bookmark before the deleted changes raises `ChangesPruned`.
 
     With `--json`, which needs `--yes` or `--dry-run`: `{changes, begins_at, behind: [FOLLOWER],
-    done}`: how many changes went, or would go, counted up to 100,000 then, the bookmark at which
-    the log begins then, and who has not seen all of them. With `--dry-run`, status 1 says that
-    somebody has not.
+    done}`. `changes` is how many changes were deleted, or would be (then counted up to 100,000);
+    `begins_at` is the bookmark at which the log begins then; `behind` names the followers that have
+    not read all of these changes. With `--dry-run`, the exit status is 1 if there are such
+    followers.
     """
     output = Output(as_json)
     with _opened(database, tenant) as db:
@@ -339,9 +342,9 @@ def changes_prune_command(
         if not planned.changes:
             output.write("nothing to prune")
         elif dry_run:
-            output.write(f"{what} would go")
+            output.write(f"{what} would be deleted")
         for name in planned.behind:
-            output.write((f"{name} has not seen all of that", "yellow"))
+            output.write((f"{name} has not read all of these changes", "yellow"))
         done, changes = False, planned.changes
         if planned.changes and not dry_run:
             question = f"delete {what} for good?"
@@ -365,8 +368,8 @@ def changes_prune_command(
 def _read_limit(db: Database, before: str | None, older_than: str | None) -> datetime | Bookmark:
     if (before is None) == (older_than is None):
         raise UsageError(
-            "give exactly one of --keep-last, --before and --older-than",
-            hint="give one of --before and --older-than",
+            "give exactly one of --before and --older-than",
+            hint="for example: --older-than 90d",
         )
     if older_than is not None:
         now = db._storage.now_us(db._storage.connection())

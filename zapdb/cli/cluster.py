@@ -1,4 +1,5 @@
-"""`zapdb cluster`: the processes that have the database open, and how far all of them are."""
+"""`zapdb cluster`: the processes that have the database open, their leases, and the cluster
+level."""
 
 from __future__ import annotations
 
@@ -34,14 +35,14 @@ def _opened(database: str | None) -> Iterator[Storage]:
 
 
 def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Show the level, the releases at work, where tenants stand, and what waits for whom.
+    """Show the cluster level, the running releases, the tenants' positions, and waiting migrations.
 
     With `--json`: `{level, level_possible, level_policy, storage_version, storage_pending,
     releases, nodes: {alive, expired}, stored, rolling_back, tenants: [{position, tenants}],
     waiting: [{number, label, waiting_for: [NODE]}], jobs: [{id, kind, table, state}], leases:
-    [LEASE]}`. A NODE and a LEASE are as `cluster nodes` and `cluster leases` give them. `waiting`
-    are the stored migrations that are not active for every tenant, with the running processes
-    whose files do not hold them.
+    [LEASE]}`. NODE and LEASE are as in `cluster nodes` and `cluster leases`. `waiting` are the
+    stored migrations that are not active for every tenant, with the running processes whose files
+    do not contain them.
     """
     output = Output(as_json)
     with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
@@ -121,9 +122,9 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
 def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
     """List the processes that have the database open, the oldest first.
 
-    One whose lease is over is dead, or suspended: what it writes is refused once it is evicted.
-    `files end` is the newest migration that its files contain, `served` the position whose schema
-    it uses.
+    A process whose lease has expired is dead or suspended; after it is evicted, its writes are
+    refused. `files end` is the newest migration in its files, and `served` the position whose
+    schema it uses.
 
     With `--json`: `{nodes: [{id, host, pid, release, level, files_end, served_position, alive,
     age_seconds, lease_seconds, datasets}]}`.
@@ -140,7 +141,7 @@ def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption =
         columns,
         [_node_row(status) for status in found],
         right=numbers,
-        empty="no process has it open",
+        empty="no process has the database open",
     )
     output.document({"nodes": [_status_of_node(status) for status in found]})
 
@@ -185,7 +186,7 @@ def _status_of_node(status: NodeStatus) -> dict[str, Any]:
 
 
 def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """List what only one process may do at a time, and who does it or did it last.
+    """List the leases for work that one process does at a time, with the present or last owner.
 
     With `--json`: `{leases: [{name, owner, host, pid, epoch, held, age_seconds,
     lease_seconds}]}`.
@@ -208,7 +209,7 @@ def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption 
             for status in found
         ],
         right=("pid", "epoch", "age", "expires in"),
-        empty="nothing was ever leased",
+        empty="no leases",
     )
     output.document({"leases": [_lease_to_json(status) for status in found]})
 
@@ -230,12 +231,12 @@ def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
 def cluster_evict_command(
     nodes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE]...", help="Ids of nodes, or how they begin."),
+        typer.Argument(metavar="[NODE]...", help="Ids of nodes, or prefixes of them."),
     ] = None,
     expired: Annotated[
-        bool, typer.Option("--expired", help="Those whose lease is over, instead.")
+        bool, typer.Option("--expired", help="Evict the nodes whose lease has expired.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -251,8 +252,8 @@ def cluster_evict_command(
         with storage.transaction(TransactionMode.READ) as connection:
             wanted = _find_wanted(connection, nodes or [], expired=expired)
         for status in wanted:
-            lease = f"its lease ends in {format_seconds(status.lease_seconds)}"
-            output.write(f"{status.node}: {lease if status.is_alive else 'its lease is over'}")
+            lease = f"its lease expires in {format_seconds(status.lease_seconds)}"
+            output.write(f"{status.node}: {lease if status.is_alive else 'its lease has expired'}")
         evicted: list[Node] = []
         if wanted and (yes or _confirm(len(wanted), as_json=as_json)):
             evicted = cluster.evict_nodes(storage, [status.node.id for status in wanted])
@@ -283,15 +284,15 @@ def _confirm(count: int, *, as_json: bool) -> bool:
 
 def cluster_upgrade_command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
     ] = False,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Raise the level to what this release and all running processes support.
+    """Raise the cluster level to the highest that this release and all running processes support.
 
-    What needs the new level may be written from then on, and older releases are refused: there is
-    no way back. zapdb's own tables are brought to what this release has.
+    From then on, features of the new level can be used, and older releases are refused. The level
+    can't be lowered again. zapdb's own tables are upgraded to the storage version of this release.
 
     With `--json`: `{dry_run, before, after, supported, storage_versions: [VERSION], waiting_for:
     [NODE], seq}`; `waiting_for` are the processes that keep the level below `supported`.
@@ -323,6 +324,4 @@ def _write_upgrade(done: LevelUpgrade, output: Output, *, dry_run: bool) -> None
     for upgrade in done.layout:
         output.write(f"storage version {upgrade.version}: {'would be run' if dry_run else 'done'}")
     for node in done.waiting_for:
-        output.write(
-            f"level {node.row.level} is all that {node} supports, release {node.row.release}"
-        )
+        output.write(f"{node} supports only level {node.row.level}, release {node.row.release}")

@@ -1,4 +1,4 @@
-"""`zapdb codegen`: files for other tools, made of what this release knows."""
+"""`zapdb codegen json-schema`: the JSON Schema of migration files."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def codegen_json_schema_command(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write it there; a schema that zapdb wrote is replaced, any other file is not.",
+            help="Write to this file; only a schema that zapdb wrote is replaced.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the JSON Schema of migration files, for editors.
 
-    An editor with the YAML language server uses it where a file begins with
-    `# yaml-language-server: $schema=FILE`.
+    An editor with the YAML language server uses it for files that begin with `#
+    yaml-language-server: $schema=FILE`.
 
-    With `--json`: the schema, or with `--output` `{path, state}`, where the state is `written` or
+    With `--json`: the schema, or with `--output` `{path, state}`, and the state is `written` or
     `unchanged`.
     """
     out = Output(as_json)
@@ -61,7 +61,7 @@ def _write(path: Path, text: str) -> State:
 
 
 def _read_generated(path: Path) -> str:
-    """The text of a schema that zapdb wrote; raises `UsageError` for any other file."""
+    """Return the text of a schema that zapdb wrote; raises `UsageError` for any other file."""
     try:
         text = path.read_bytes().decode("utf-8")
         content = json.loads(text)

@@ -1,7 +1,7 @@
-"""All commands by name, and where each is: its module is imported when it is used.
+"""All commands by name; a command's module is imported when the command is used.
 
-So `zapdb --version`, wrong usage and one command load nothing of the others. The help of a group
-loads the commands of that group, whose docstrings it shows.
+So `zapdb --version`, wrong usage and one command import no other command. The help of a group
+imports the commands of that group, because it shows their docstrings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zapdb.errors import UsageError, suggest
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """What a group is about, and the functions of its commands: `module.function` of this
+    """A group's description, and the functions of its commands: `module.function` of this
     package."""
 
     description: str
@@ -60,7 +60,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     "sql": "sql.sql_command",
     "shell": "shell.shell_command",
     "catalog": CommandGroup(
-        "Tables, their schemas, and how they came about.",
+        "Show tables, their schemas, and their schema histories.",
         {
             "list": "catalog.catalog_list_command",
             "show": "catalog.catalog_show_command",
@@ -70,7 +70,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         },
     ),
     "convert": CommandGroup(
-        "Build indexes, convert and validate records.",
+        "Build indexes, convert records, and validate constraints.",
         {
             "run": "convert.convert_run_command",
             "status": "convert.convert_status_command",
@@ -79,7 +79,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     ),
     "verify": "verify.verify_command",
     "reindex": CommandGroup(
-        "Build indexes again, and show what they are built with.",
+        "Rebuild indexes, and show their collation and time zone data.",
         {
             "run": "reindex.reindex_run_command",
             "status": "reindex.reindex_status_command",
@@ -87,7 +87,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     ),
     "sweep": "sweep.sweep_command",
     "changes": CommandGroup(
-        "Read the change log, and look after it.",
+        "Read and prune the change log, and manage its followers.",
         {
             "list": "changes.changes_list_command",
             "followers": "changes.changes_followers_command",
@@ -114,7 +114,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         },
     ),
     "cluster": CommandGroup(
-        "See and steer the processes that share the database.",
+        "Show and control the processes that share the database.",
         {
             "status": "cluster.cluster_status_command",
             "nodes": "cluster.cluster_nodes_command",
@@ -135,7 +135,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
 
 
 def load_function(path: str) -> Callable[..., Any]:
-    """The function `module.function` of this package."""
+    """Import and return the function `module.function` of this package."""
     module, _, function = path.partition(".")
     found: Callable[..., Any] = getattr(import_module(f"zapdb.cli.{module}"), function)
     return found
@@ -148,7 +148,7 @@ class LazyGroup(typer.core.TyperGroup):
         return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Raises `UsageError` for a command that does not exist, with the one that was meant."""
+        """Raise `UsageError` for a command that does not exist, with a suggestion."""
         name = args[0]
         _, _, group = ctx.command_path.partition(" ")
         typed = f"{group} {name}".strip()
@@ -167,7 +167,7 @@ class LazyGroup(typer.core.TyperGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands of a group, each made when it is looked up first."""
+    """The commands of a group; each is made when it is first looked up."""
 
     def __init__(self, places: Mapping[str, str | CommandGroup]) -> None:
         super().__init__(places)
@@ -187,7 +187,7 @@ def make_group(
     places: Mapping[str, str | CommandGroup],
     callback: Callable[..., Any] | None = None,
 ) -> Any:
-    """The command of a group, as click has it; by itself it shows its help, and is wrong usage."""
+    """Return click's command of a group; without a subcommand it shows its help, as wrong usage."""
     app = typer.Typer(
         name=name,
         cls=LazyGroup,
@@ -213,7 +213,7 @@ def _make_command(name: str, function: Callable[..., Any]) -> Any:
 
 
 def show_help_without_command(context: typer.Context) -> None:
-    """A group by itself shows what it has, and is wrong usage."""
+    """Show the help of a group that was called without a command, and exit as wrong usage."""
     if context.invoked_subcommand is None:
         text = context.get_help()
         if text:

@@ -1,6 +1,6 @@
-"""Which database and which migrations a command is about.
+"""The options of a command that name the database, the migrations and the tenant.
 
-An option comes first, then its environment variable, then `[tool.zapdb]` in ./pyproject.toml.
+An option wins over its environment variable, and that over `[tool.zapdb]` in ./pyproject.toml.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for progra
 
 
 def find_database(given: str | None) -> str:
-    """The address of the database; raises `UsageError` if nothing names one."""
+    """Return the address of the database; raises `UsageError` if none is given."""
     found = given or read_pyproject().get("database")
     if found is None:
         raise UsageError(
@@ -74,7 +74,7 @@ def find_tenant_name(given: str | None) -> str:
 
 
 def find_migrations(given: str | None) -> Path:
-    """The directory of the migrations; raises `UsageError` if nothing names one."""
+    """Return the directory of the migrations; raises `UsageError` if none is given."""
     found = find_migrations_if_any(given)
     if found is None:
         raise UsageError(
@@ -91,7 +91,7 @@ def find_migrations_if_any(given: str | None) -> Path | None:
 
 
 def read_pyproject(directory: Path = Path()) -> dict[str, str]:
-    """The `[tool.zapdb]` table of a directory's pyproject.toml, empty where there is none."""
+    """Return the `[tool.zapdb]` table of a directory's pyproject.toml, empty if it has none."""
     try:
         raw = (directory / PYPROJECT).read_bytes()
     except FileNotFoundError:

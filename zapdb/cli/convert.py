@@ -1,4 +1,4 @@
-"""`zapdb convert`: index builds, conversions of stale records, and validations, run and counted."""
+"""`zapdb convert run` and `status`: index builds, conversions of stale records, and validations."""
 
 from __future__ import annotations
 
@@ -34,32 +34,32 @@ def convert_run_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     engine: Annotated[
-        Engine, typer.Option(help="Threads of this process, or executors of Apache Spark.")
+        Engine,
+        typer.Option(help="Run in threads of this process, or on executors of Apache Spark."),
     ] = "local",
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=1024,
-            help="How many threads; as many as processors by default, and one on SQLite, which has "
-            "room for one writer.",
+            help="Number of threads; by default one per processor, and one on SQLite, which "
+            "has a single writer.",
         ),
     ] = None,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master; local[*] by default.")
+        str | None, typer.Option(metavar="URL", help="URL of Spark's master; local[*] by default.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Build all indexes that are not built, convert all stale records, then validate checks and
-    references.
+    """Build indexes, convert stale records, and validate checks and references.
 
-    Where records violate a unique index, a check or a reference, some of them are listed, and the
-    exit status is 1: change or delete them, and run it again. It may be interrupted at any moment,
-    and goes on where it stopped when it is run again.
+    If records violate a unique index, a check or a reference, some of them are listed, and the exit
+    status is 1: change or delete them, and run the command again. It can be interrupted at any
+    time, and continues where it stopped when it is run again.
 
     With `--json`: `{jobs: [{id, kind, table, target, superseded, findings: [{what, count,
-    examples}], read, written, conflicts, seconds, records_per_second}], seq}`, where `kind` is
-    `index`, `convert` or `validate`.
+    examples}], read, written, conflicts, seconds, records_per_second}], seq}`; `kind` is `index`,
+    `convert` or `validate`.
     """
     output = Output(as_json)
     runs: list[JobRun] = []
@@ -69,7 +69,7 @@ def convert_run_command(
         try:
             run_jobs(storage, catalog, jobs, runner, output, runs.append)
         except KeyboardInterrupt:
-            print_note("nothing is lost: `zapdb convert run` goes on where this stopped")
+            print_note("nothing is lost: `zapdb convert run` continues where this stopped")
             raise
         seq = read_seq(storage.connection())
     if not runs:
@@ -110,15 +110,16 @@ def _import_spark() -> Any:
 def convert_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:
-    """Show how many records have which revision, and what is not finished.
+    """Show how many records have each revision, and which jobs are not finished.
 
-    Exit status 3 if records are stale, indexes not built, or checks or references not validated.
+    Exit status 3 if records are stale, an index is not built, or a check or reference is not
+    validated.
 
     With `--json`: `{pending, tables: [{table, records, stale, revision, layout_revision,
     by_revision, indexes_to_build, unvalidated}], jobs: [{id, kind, table, target, records, ranges,
     ranges_done, read, written, conflicts}], blocked: [{id, kind, table, findings: [{what, count,
-    examples}]}]}`. `by_revision` maps a revision to a count; `jobs` are those not done, and
-    `blocked` those that records were in the way of when they were run.
+    examples}]}]}`. `by_revision` maps a revision to a count; `jobs` are the unfinished jobs, and
+    `blocked` the jobs that found violating records.
     """
     output = Output(as_json)
     with (

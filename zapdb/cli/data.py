@@ -1,4 +1,4 @@
-"""`zapdb data`: the records of a table, read and written from the command line."""
+"""`zapdb data`: reading and writing records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ WhereOption = Annotated[
         "--where",
         "-w",
         metavar="CONDITION",
-        help="Only records of which it is true: \"done == false and starts_with(title, 'a')\".",
+        help="Only records for which this is true: \"done == false and starts_with(title, 'a')\".",
     ),
 ]
 
@@ -72,7 +72,7 @@ WhereOption = Annotated[
 def _opened(
     database: str | None, tenant: str | None, table: str, *, read_only: bool
 ) -> Iterator[tuple[Database, Table, Schema]]:
-    """A database, and one of its tables in the shape that is in force."""
+    """Open a database; yields it with one of its tables and that table's active schema."""
     with zapdb.open(
         find_database(database), tenant=find_tenant_name(tenant), read_only=read_only
     ) as db:
@@ -86,11 +86,11 @@ def data_get_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one record; status 1 if there is none with this key.
+    """Show one record; the exit status is 1 if no record has this key.
 
     Long values are shortened for people.
 
-    With `--json`: the record as an object of its fields, whole.
+    With `--json`: the record as an object of its fields, with whole values.
     """
     output = Output(as_json)
     with _opened(database, tenant, table, read_only=True) as (_, found, schema):
@@ -124,9 +124,12 @@ def data_list_command(
             "--order-by", metavar="FIELDS", help="Such as `due,-title`; a minus is descending."
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many.")] = LIST_RECORDS,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", help="Show at most this many.")
+    ] = LIST_RECORDS,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="The place that the page before ended with.")
+        str | None,
+        typer.Option("--cursor", help="Continue after the page that printed this cursor."),
     ] = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -167,10 +170,12 @@ def _write_page(schema: Schema, page: Page, output: Output) -> None:
 
 def data_export_command(
     table: TableArgument,
-    form: Annotated[Form, typer.Option("--format", "-f", help="What is written.")] = "ndjson",
+    form: Annotated[Form, typer.Option("--format", "-f", help="The format to write.")] = "ndjson",
     target: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it there, replacing a file."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write to this file, which is replaced."
+        ),
     ] = None,
     where: WhereOption = None,
     as_text: Annotated[
@@ -178,14 +183,15 @@ def data_export_command(
         typer.Option(
             "--as-text",
             metavar="FIELD",
-            help="In Parquet, numbers of this field as text; needed beyond 64 bits or 38 digits.",
+            help="In Parquet, write numbers of this field as text; needed beyond 64 bits or 38 "
+            "digits.",
         ),
     ] = None,
     for_spreadsheets: Annotated[
         bool,
         typer.Option(
             "--safe-for-spreadsheets",
-            help="In CSV, a quote (') before texts that a spreadsheet would run as formulas.",
+            help="In CSV, put a quote (') before texts that a spreadsheet would run as formulas.",
         ),
     ] = False,
     database: DatabaseOption = None,
@@ -194,14 +200,14 @@ def data_export_command(
 ) -> None:
     """Write all records of a table, in the order of their keys, as of one moment.
 
-    `put --stdin` reads `ndjson` and `csv` back. Parquet needs the extra `sql`. A file gets its name
-    once it is whole. On a terminal, control characters are written as escapes.
+    `put --stdin` reads `ndjson` and `csv`. Parquet needs the extra `sql`. A file gets its name only
+    when it is complete. On a terminal, control characters are written as escapes.
 
     `--safe-for-spreadsheets` is for files that people open: texts that begin with `=`, `+`, `-`,
     `@`, a tab or a line end change, and `put` reads them back with the quote. Numbers stay as they
     are.
 
-    With `--json`, which needs `--output`: `{table, format, path, records}`: how many there were.
+    With `--json`, which needs `--output`: `{table, format, path, records}`; `records` is a count.
     """
     if as_json and target is None:
         raise UsageError(
@@ -215,7 +221,7 @@ def data_export_command(
     if for_spreadsheets and form != "csv":
         raise UsageError("--safe-for-spreadsheets is only for CSV", hint="add --format csv")
     with _opened(database, tenant, table, read_only=True) as (db, found, schema):
-        # A condition answered by an index would come in its order.
+        # Without an order, an index that answers the condition would decide the order.
         query = _query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
         with opened_output(target, form) as stream, db.snapshot(), ProgressCounter() as counter:
             if form == "parquet":
@@ -237,7 +243,7 @@ def data_export_command(
 
 @contextmanager
 def _naming_the_option() -> Iterator[None]:
-    """Errors in the block name the option, and not the argument."""
+    """Make errors in the block name the option instead of the argument."""
     try:
         yield
     except InvalidValue as error:
@@ -249,26 +255,31 @@ def _naming_the_option() -> Iterator[None]:
 def data_put_command(
     table: TableArgument,
     fields: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="The fields of a record.")
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE", help="The values of a record's fields."),
     ] = None,
     stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read records from standard input, one a line.")
+        bool, typer.Option("--stdin", help="Read records from standard input, one per line.")
     ] = False,
-    form: Annotated[Lines, typer.Option("--format", "-f", help="What is read.")] = "ndjson",
+    form: Annotated[Lines, typer.Option("--format", "-f", help="The format to read.")] = "ndjson",
     batch: Annotated[
         int | None,
-        typer.Option("--batch", min=1, help="Commit so many at a time, and not all at once."),
+        typer.Option(
+            "--batch",
+            min=1,
+            help="Commit this many records at a time, instead of all in one transaction.",
+        ),
     ] = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Insert records, or change those that have their keys: the fields given, and no others.
+    """Insert records, or update the given fields of records whose key exists.
 
-    All of them are written, or none; with `--batch`, those batches stay that were committed before
-    an error. A null is written \\\\N.
+    All records are written, or none; with `--batch`, batches that were committed before an error
+    stay. A null is written \\\\N.
 
-    With `--json`: `{table, records, record}`: how many, and the one that `NAME=VALUE` made.
+    With `--json`: `{table, records, record}`: a count, and the record that `NAME=VALUE` wrote.
     """
     if stdin == bool(fields):
         raise UsageError(
@@ -301,7 +312,8 @@ def put_lines(
     batch: int | None,
     counter: ProgressCounter,
 ) -> None:
-    """All in one transaction, or each batch in one that is repeated where it meets another."""
+    """Write all records in one transaction, or each batch in one that is retried after
+    conflicts."""
     stream = iter(records)
     try:
         with db.transaction() if batch is None else nullcontext():
@@ -316,7 +328,7 @@ def put_lines(
 
 
 def _put_some(db: Database, table: Table, schema: Schema, records: list[Given]) -> None:
-    """Put records as one after the other does it: new ones together, where that is the same."""
+    """Write records as if one after the other; new ones together if that gives the same result."""
     names = [field.name for field in schema.key_fields]
     with suppress(InvalidValue, ConstraintViolation, RecordExists), db.transaction():
         _insert_new_ones(table, names, records)
@@ -330,10 +342,10 @@ def _put_some(db: Database, table: Table, schema: Schema, records: list[Given]) 
 
 
 def _insert_new_ones(table: Table, names: Sequence[str], records: list[Given]) -> None:
-    """Change the records that are there, then insert the others, which takes few statements.
+    """Update the existing records, then insert the others, which takes few statements.
 
-    Raises what the database refuses. It may accept the same records one after the other: a record
-    that is changed twice, or first is in the way of one and then is not.
+    Raises the database's errors. Writing one after the other may still succeed, such as for a
+    record that is changed twice, or that violates a unique index only until a later change.
     """
     new, given = list[dict[str, Any]](), list[tuple[Any, dict[str, Any]]]()
     for _, values in records:

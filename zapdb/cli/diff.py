@@ -1,4 +1,4 @@
-"""`zapdb migrate diff` and `graph`: files against what is stored, and what depends on what."""
+"""`zapdb migrate diff` and `graph`: comparing files with stored migrations, and dependencies."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ def migrate_diff_command(
     migrations: MigrationsOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show where files differ from the migrations that the database stored, field by field.
+    """Show where files differ from the stored migrations, field by field.
 
-    Comments, layout and summaries are no difference. Files that are not stored, and stored
-    migrations beyond the files, are none either: they are counted. Exit status 1 if there is a
-    difference.
+    Comments, formatting and summaries don't count as differences. Files that are not stored, and
+    stored migrations without a file, are only counted. Exit status 1 if there is a difference.
 
     With `--json`: `{differences: [{number, name, stored, file, lines, error}], not_stored,
-    without_file}`. `stored` and `file` are digests, or null; `error` says what is wrong where that
-    is no difference of fields, and is null otherwise.
+    without_file}`. `stored` and `file` are digests, or null; `error` is the text of an error that
+    is not a difference of fields, or null.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -55,7 +54,7 @@ def migrate_diff_command(
             for line in one["error"].splitlines():
                 output.write(f"  {line}")
     same = len(states) - not_stored - without_file - len(differences)
-    parts = [f"{format_count(same, 'migration')} alike"]
+    parts = [f"{format_count(same, 'migration')} the same"]
     if differences:
         parts.append(f"{len(differences)} different")
     if not_stored:
@@ -97,9 +96,9 @@ def migrate_graph_command(
     ] = "text",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what depends on what: migrations on tables and types, tables on each other.
+    """Show the dependencies of migrations on each other, and of tables on tables and types.
 
-    A migration comes after those that last changed what it changes.
+    A migration depends on the migrations that last changed the same tables and types.
 
     With `--json`: `{migrations: [{number, label, after, changes: [{verb, kind, name}]}], tables:
     [{name, references: [{field, table}], types}], types: …}`; types as tables, with members.

@@ -1,4 +1,4 @@
-"""The difference of two shapes of a table: a line a part for people, and as JSON."""
+"""The differences between two schemas of a table, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def _show_change(name: str, before: dict[str, Any], after: dict[str, Any]) -> st
 
 
 def _show_whole(name: str, value: Any) -> str:
-    """An attribute of a part that was added or removed; empty for what goes without saying."""
+    """Return the text of an attribute of an added or removed part; empty for the name and for
+    false."""
     if name == "name" or value is False:
         return ""
     if value is True:
@@ -66,7 +67,8 @@ def _show(name: str, value: Any) -> str:
 
 
 def difference_to_json(difference: Difference) -> dict[str, Any]:
-    """`before` is null for what was added, `after` for what was removed."""
+    """Return a difference as JSON; `before` is null for an added part, `after` for a removed
+    one."""
     return {
         "part": difference.part,
         "number": difference.number,

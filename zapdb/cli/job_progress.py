@@ -1,4 +1,4 @@
-"""Running jobs in front of people: a bar on a terminal while one runs, a line when it is done."""
+"""Running jobs with a progress bar on a terminal, and a line for each finished job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class JobName:
-    """What a job works on, for people: before it is done, and after."""
+    """A job's name for people: while it runs, and after it is done."""
 
     doing: str
     done: str
@@ -46,7 +46,7 @@ def name_job(catalog: TenantCatalog, job: Job) -> JobName:
         return JobName(f"converting {target}", f"converted {target}")
     if job.kind == "validate":
         return JobName(f"validating {job.table_name}", f"validated {job.table_name}")
-    return JobName(f"taking {job.table_name} back", f"took {job.table_name} back")
+    return JobName(f"rolling back {job.table_name}", f"rolled back {job.table_name}")
 
 
 def _find_index(catalog: TenantCatalog, build: int) -> IndexDescriptor | None:
@@ -56,8 +56,8 @@ def _find_index(catalog: TenantCatalog, build: int) -> IndexDescriptor | None:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """A job that was run here, as it ended; `progress` counts this run alone, `superseded` ones did
-    nothing."""
+    """A job that this command ran, as it ended; `progress` counts this run only. A superseded run
+    did nothing."""
 
     job: Job
     superseded: bool
@@ -66,7 +66,7 @@ class JobRun:
 
     @property
     def rate(self) -> float:
-        """Records read per second."""
+        """Return the records read per second."""
         return self.progress.read / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def run_jobs(
     output: Output,
     on_run: Callable[[JobRun], None] = lambda run: None,
 ) -> None:
-    """Run planned jobs one after the other; `on_run` hears of each as it ends."""
+    """Run planned jobs one after the other; calls `on_run` after each."""
     watched = with_bar(runner, catalog, output)
     for job in jobs:
         before = read_progress(storage.connection(), job.id)
@@ -119,7 +119,7 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
 def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
     name = name_job(catalog, run.job)
     if run.superseded:
-        output.write(("superseded ", "yellow"), f"{name.doing}: something else is wanted by now")
+        output.write(("superseded ", "yellow"), f"{name.doing}: the schema has changed since")
         return
     if run.job.findings:
         output.write(("blocked ", "bold red"), name.doing)
@@ -134,7 +134,7 @@ def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
 
 
 def write_findings(job: Job, output: Output) -> None:
-    """What records are in the way of a job, and some of them."""
+    """Print what blocks a job: the violated constraints, with some of the records."""
     for finding in job.findings:
         verb = "violates" if finding.count == 1 else "violate"
         counted = format_count(finding.count, "record")
@@ -147,7 +147,7 @@ def write_findings(job: Job, output: Output) -> None:
 
 
 def with_bar(runner: Runner, catalog: TenantCatalog, output: Output) -> Runner:
-    """The runner with a bar beside it, where there is a terminal to show one."""
+    """Return the runner with a progress bar if standard output is a terminal."""
     if not output.is_terminal or output.console.is_dumb_terminal:
         return runner
 
@@ -160,7 +160,8 @@ def with_bar(runner: Runner, catalog: TenantCatalog, output: Output) -> Runner:
 
 @contextmanager
 def progress_bar(output: Output, title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar that goes on by one with each call of what the block gets; none without a terminal."""
+    """Show a bar that advances with each call of the yielded function; nothing without a
+    terminal."""
     if not output.is_terminal or output.console.is_dumb_terminal:
         yield lambda: None
         return
@@ -219,9 +220,9 @@ def _follow(storage: Storage, job: Job, bar: Bar, task: TaskID, stop: threading.
 
 @contextmanager
 def stopping_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C in the block also ends worker threads, after the range that each is at.
+    """Make Ctrl-C in the block also stop worker threads, each after its present range.
 
-    What the block gets says whether that was asked for: it is a runner's `should_stop`.
+    The yielded function returns whether to stop: it is a runner's `should_stop`.
     """
     stop = threading.Event()
 

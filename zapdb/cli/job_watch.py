@@ -1,4 +1,4 @@
-"""`zapdb convert watch`: run jobs as they come up, until interrupted."""
+"""`zapdb convert watch`: running jobs as schema changes need them, until interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zapdb.storage import Storage, TransactionMode
 
 
 class _JobTrigger:
-    """Rings when something changes that may bring jobs."""
+    """A listener that sets `is_due` when a change of the catalog may need jobs."""
 
     def __init__(self, tenant: int) -> None:
         self.tenant = tenant
@@ -36,27 +36,27 @@ class _JobTrigger:
 
 def convert_watch_command(
     workers: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="How many threads, as `convert run`.")
+        int | None, typer.Option(min=1, max=1024, help="Number of threads, as for `convert run`.")
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--for", min=0, metavar="SECONDS", help="End after so long without a job."),
+        typer.Option("--for", min=0, metavar="SECONDS", help="Exit after this time without a job."),
     ] = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow the catalog, and run jobs as schema changes bring them, until interrupted.
+    """Watch the catalog and run jobs as schema changes need them, until interrupted.
 
-    For deployments where the applications themselves do not convert: one such process beside them
-    builds the indexes, converts stale records, and validates checks and references.
+    For deployments whose applications run no background jobs: one such process builds indexes,
+    converts stale records, and validates checks and references.
 
-    With `--json`: an object a line for each job that was run, as of `convert run`.
+    With `--json`: one object per line for each job, as in `convert run`.
     """
     output = Output(as_json)
     with stopping_on_interrupt() as should_stop, opened(database) as (storage, catalog):
         watcher, trigger = CatalogWatcher(storage), _JobTrigger(catalog.tenant)
         watcher.add_listener(trigger)
-        print_note("following the catalog; Ctrl-C ends it")
+        print_note("watching the catalog; Ctrl-C ends it")
         runner = partial(run_locally, workers=workers, should_stop=should_stop)
         try:
             while True:

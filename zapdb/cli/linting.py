@@ -1,4 +1,4 @@
-"""`zapdb migrate lint`: what had better be looked at before it is applied."""
+"""`zapdb migrate lint`: reporting changes that are valid but risky."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def migrate_lint_command(
     base: Annotated[
         str | None,
         typer.Option(
-            metavar="REV", help="Only files that are new or other than at this git revision."
+            metavar="REV", help="Only files that are new or changed since this git revision."
         ),
     ] = None,
     form: Annotated[
@@ -39,8 +39,8 @@ def migrate_lint_command(
     or before it. Exit status 1 if there is an error.
 
     With `--json`: `{files, findings: [{code, severity, file, line, column, migration, message, fix,
-    link, suppressed_because}]}`. `files` counts what was looked at; `suppressed_because` is the
-    reason of the comment, or null.
+    link, suppressed_because}]}`. `files` is the number of checked files; `suppressed_because` is
+    the reason of the comment, or null.
     """
     output = Output(as_json or form == "json")
     directory = find_migrations(migrations)
@@ -91,9 +91,9 @@ def _to_json(finding: LintFinding) -> dict[str, Any]:
 
 
 def find_changed(directory: Path, base: str) -> set[str]:
-    """The names of the directory's files that are not in version control at a revision as they are.
+    """Return the names of the directory's files that differ from a git revision, or are not in it.
 
-    Raises `UsageError` where git, the repository or the revision is missing.
+    Raises `UsageError` if git, the repository or the revision is missing.
     """
     git = shutil.which("git")
     if git is None:
@@ -123,7 +123,7 @@ def find_changed(directory: Path, base: str) -> set[str]:
 
 
 def _run_git(git: str, directory: Path, *arguments: str) -> str | None:
-    """What git wrote, or None where it failed."""
+    """Run git; returns its output, or None if it failed."""
     done = subprocess.run(
         [git, *arguments], cwd=directory, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""`zapdb metrics`: the state of a database for Prometheus."""
+"""`zapdb metrics`: the state of a database in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from zapdb.database.metrics import read_gauges, render_metrics
 
 def metrics_command(
     no_counts: Annotated[
-        bool, typer.Option("--no-counts", help="Leave out what all records are read for.")
+        bool,
+        typer.Option("--no-counts", help="Leave out counts of records, which read all records."),
     ] = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -22,11 +23,10 @@ def metrics_command(
 ) -> None:
     """Print positions, stale records, indexes, processes, leases and jobs as Prometheus text.
 
-    Once; for a file that the node exporter's textfile collector reads, or to look at. What single
-    processes count (waits for the gate, conflicts, converted records) they tell themselves, with
-    `db.admin.metrics()`.
+    Prints them once, such as for the node exporter's textfile collector. Each process has its own
+    counters (waits for the gate, conflicts, converted records): `db.admin.metrics()` returns them.
 
-    With `--json`: `{metrics: [{name, labels, value}]}`, where `labels` maps a label to its value.
+    With `--json`: `{metrics: [{name, labels, value}]}`; `labels` maps a label to its value.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):

@@ -1,4 +1,4 @@
-"""`zapdb migrate`: migrations written, checked, applied and rolled back."""
+"""`zapdb migrate new`, `check` and `rollback`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from zapdb.migrations.undo import undo as undo_changes
 
 
 def migrate_new_command(
-    summary: Annotated[str, typer.Argument(help="What the migration does, in a line.")],
+    summary: Annotated[str, typer.Argument(help="What the migration does, in one line.")],
     migrations: MigrationsOption = None,
     add_field: Annotated[
         list[str] | None,
         typer.Option(
             "--add-field",
             metavar="TABLE.FIELD:TYPE",
-            help="Begin with a field, such as people.fax:string? (optional); may be repeated.",
+            help="Start with a new field, such as people.fax:string? (optional). Can be repeated.",
         ),
     ] = None,
     undo: Annotated[
@@ -49,9 +49,9 @@ def migrate_new_command(
 ) -> None:
     """Start a migration file with the next number.
 
-    With `--undo`, its changes are the resolved rollback of migration N: what that one added is
-    dropped, into the archive, and what it archived is restored. With `--add-field`, fields are
-    added. The JSON Schema for editors is written beside it.
+    With `--undo`, its changes are the resolved rollback of migration N: fields and tables that N
+    added are dropped into the archive, and those that N archived are restored. With `--add-field`,
+    fields are added. The JSON Schema for editors is written next to the file.
 
     With `--json`: `{path, number, name}`.
     """
@@ -64,7 +64,7 @@ def migrate_new_command(
     path = create_migration(directory, summary, changes)
     number, _, name = path.stem.partition("_")
     output.write((str(path), "bold"))
-    what = "look at its changes" if changes else "write its changes"
+    what = "review its changes" if changes else "write its changes"
     output.write(f"next: {what}, then `zapdb migrate check --write` and `zapdb migrate up`")
     output.document({"path": str(path), "number": int(number), "name": name})
 
@@ -72,14 +72,14 @@ def migrate_new_command(
 def migrate_check_command(
     migrations: MigrationsOption = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Write zapdb.lock anew, if the files are valid.")
+        bool, typer.Option("--write", help="Write zapdb.lock again, if the files are valid.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the files alone, without any database.
+    """Check the files, without a database.
 
-    Every file is valid and exhaustive, its rollback and its examples hold for the records that
-    `migrate prove` makes up, and `zapdb.lock` has the digest of each.
+    Every file must be valid and exhaustive, its rollback and its examples must hold for the records
+    that `migrate prove` generates, and `zapdb.lock` must have the digest of each.
 
     With `--json`: `{migrations: [{number, name, summary, digest}], lock_lines_written}`.
     """
@@ -112,25 +112,29 @@ def migrate_rollback_command(
     to: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Roll back all above this number; the newest one by default."
+            min=0,
+            metavar="N",
+            help="Roll back all migrations above this number; by default the newest one.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     evict: Annotated[
-        bool, typer.Option("--evict", help="Evict running processes whose files contain it.")
+        bool,
+        typer.Option("--evict", help="Evict running processes whose files contain the migration."),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Roll back the newest migration, and convert its records back.
+    """Roll back the newest migration and convert its records back.
 
-    It goes for every tenant that reached it. Shows what is lost, and asks. It works from what the
-    database stores, without any files; one that was interrupted is finished.
+    Rolls back every tenant for which the migration is active. Shows what is lost, and asks for
+    confirmation. The stored migrations are used, not the files. A rollback that was interrupted is
+    finished.
 
     With `--json`, which needs `--yes`: `{position, rolled_back: [{number, label, tenants, lossy,
     tables: [{table, action, records, fields, indexes}], milliseconds}], seq}`. A process whose
-    cache of the catalog has the seq has the change. `tenants` is a count, and so is `records`, of
-    all of them together. `action` says what became of the records: `deleted`, `converted` or
-    `kept`; `fields` and `indexes` are lost.
+    catalog cache has the seq sees the change. `tenants` is a count, and `records` a count over all
+    these tenants. `action` is what happened to the records: `deleted`, `converted` or `kept`;
+    `fields` and `indexes` are lost.
     """
     output = Output(as_json)
     with opened(database) as (storage, catalog):

@@ -31,7 +31,7 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write it there; a module that zapdb wrote is replaced, any other file is not.",
+        help="Write to this file; only a module that zapdb wrote is replaced.",
     ),
 ]
 NameOption = Annotated[
@@ -39,13 +39,13 @@ NameOption = Annotated[
     typer.Option(
         "--name",
         metavar="NAME=CLASS",
-        help="What the class of a table's records, or of a type, is called: people=Person. Those "
-        "that the file was written with stay; NAME= takes one back.",
+        help="The name of the class for a table's records, or for a type: people=Person. Names "
+        "in an existing file are kept; NAME= removes one.",
     ),
 ]
 CheckOption = Annotated[
     bool,
-    typer.Option("--check", help="Write nothing; exit status 3 if the file is not up to date."),
+    typer.Option("--check", help="Write nothing; exit status 3 if the file is out of date."),
 ]
 
 
@@ -60,12 +60,12 @@ def codegen_models_command(
 ) -> int:
     """Print a Python module with a class for each table, for editors and type checkers.
 
-    It is made of the migration files; without any, of what is in force in the database. The same
-    schema gives the same text.
+    The classes are made from the migration files, or without files from the active schema of the
+    database. The same schema gives the same text.
 
     With `--json`: `{module, migration}`, the text and the number of the last migration; with
-    `--output` `{path, state, migration}`, where the state is `written` or `unchanged`, and with
-    `--check` `current`, `outdated` or `missing`.
+    `--output` `{path, state, migration}`; the state is `written` or `unchanged`, with `--check`
+    `current`, `outdated` or `missing`.
     """
     out = Output(as_json)
     if check and output is None:
@@ -97,7 +97,7 @@ def codegen_models_command(
 
 
 def _load(migrations: str | None, database: str | None, tenant: str | None) -> tuple[Chain, int]:
-    """The chain and the position on it that the models are for."""
+    """Return the chain, and the position on it that the models are for."""
     is_named = database is not None or "database" in read_pyproject()
     if find_migrations_if_any(migrations) is None and is_named:
         with opened(database, tenant) as (_, catalog):
@@ -121,7 +121,8 @@ def _read_names(given: list[str], before: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_generated(path: Path) -> str | None:
-    """The text of a module that zapdb wrote, None for none; raises `UsageError` for any other."""
+    """Return the text of a module that zapdb wrote, or None; raises `UsageError` for another
+    file."""
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -138,7 +139,7 @@ def _read_generated(path: Path) -> str | None:
 
 
 def _find_names(text: str) -> dict[str, str]:
-    """The names of classes that a module was written with; none if it was changed beyond that."""
+    """Return the names of classes in an earlier module; empty if they can't be read."""
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError):

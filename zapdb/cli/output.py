@@ -1,8 +1,8 @@
-"""What commands write: text for people, or JSON for programs, on standard output.
+"""The output of commands: text for people, or JSON for programs, on standard output.
 
-On a terminal text has colours and tables fit its width. Anywhere else it is plain: the same words,
-columns aligned, nothing cut. Characters that a terminal would obey are written as escapes, since
-summaries and excerpts of files are other people's text.
+On a terminal, text has colours, and tables fit its width. Anywhere else it is plain: the same
+words, aligned columns, nothing cut. Control characters are written as escapes, because summaries
+and excerpts of files can contain any text.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _HINT: Final = "  hint: "
 EXCERPT: Final = "    "
 CELL_WIDTH_LEAST: Final = 12
-"""What a cell that may be broken gets at least."""
+"""The least width of a cell that may be wrapped."""
 
 Part = str | tuple[str, str]
 """A piece of text, or a piece of text with its style."""
 
 
 class Output:
-    """Standard output as one command uses it; text is dropped where JSON was asked for."""
+    """The standard output of one command; with `--json`, text is dropped."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -42,7 +42,7 @@ class Output:
         return _make_console(sys.stdout)
 
     def write(self, *parts: Part) -> None:
-        """A line of text."""
+        """Write a line of text."""
         if self.as_json:
             return
         if self.is_terminal:
@@ -59,9 +59,9 @@ class Output:
         solid: Collection[str] = (),
         empty: str = "(none)",
     ) -> None:
-        """A table, or what is said where it is empty.
+        """Write a table, or the text `empty` if it has no rows.
 
-        The columns in `right` hold numbers; those and the ones in `solid` are never broken.
+        The columns in `right` are numbers; those and the columns in `solid` are never wrapped.
         """
         if self.as_json:
             return

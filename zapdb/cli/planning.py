@@ -1,4 +1,4 @@
-"""`zapdb migrate plan`: what applying the pending migrations will do."""
+"""`zapdb migrate plan`: the effects of applying the pending migrations."""
 
 from __future__ import annotations
 
@@ -34,27 +34,26 @@ def migrate_plan_command(
     tenant: TenantOption = None,
     sample: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Measure the conversion of so many records."),
+        typer.Option(min=1, metavar="N", help="Measure the conversion of N records."),
     ] = _SAMPLE_RECORDS,
     as_json: JsonOption = False,
 ) -> int:
-    """Show what applying the pending migrations will do; nothing is changed.
+    """Show what applying the pending migrations will do, without changing anything.
 
-    Their changes and resolved rollbacks; the records that will have to be converted and the indexes
-    that will be built, in the background; how long converting takes, measured on a sample
-    of the records, in one thread and without writing. It then lists what processes with older code
-    lose: fields they read as the rollback's value, and fields whose writes are dropped. And it
-    lists the live processes with older code, with the migration that waits for them.
-    Exit status 3 if something is pending.
+    Shows the changes and resolved rollbacks, the records that will be converted, and the indexes
+    that will be built. The time to convert is measured on a sample of the records, in one thread
+    and without writing. It then lists what processes with older code lose: fields they read as the
+    rollback's value, and fields whose writes are dropped. Last, it lists the live processes with
+    older code, with the migration that waits for them. Exit status 3 if a migration is pending.
 
     With `--json`: `{position, migrations: [{number, label, summary, waits_for_nodes, changes,
     rollback}], tables: [{table, action, records, converted, indexes, seconds, declared,
     dropped_writes}], processes: [{process, release, files_end, served_position, blocks}]}`.
     `action` is `created`, `changed`, `restored`, `archived` or `discarded`; `waits_for_nodes` is
-    whether it takes force only once all live processes have its file; `changes` and `rollback` are
-    YAML; `declared` and `dropped_writes` name fields as they are called now; `served_position` is
-    the position whose schema a process works with, and `blocks` the label of a migration that waits
-    for it, or null.
+    true if the migration is activated only when all live processes have its file; `changes` and
+    `rollback` are YAML; `declared` and `dropped_writes` use the present names of fields;
+    `served_position` is the position whose schema a process uses, and `blocks` the label of a
+    migration that waits for it, or null.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -116,7 +115,7 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
     for migration in plan.migrations:
         output.write((migration.label, "bold"), f": {migration.summary}")
         if migration.waits_for_nodes:
-            output.write("  takes force once all live processes have its file")
+            output.write("  is activated when all live processes have its file")
         for title, operations in (
             ("changes", migration.changes),
             ("rollback", migration.rollback),
@@ -145,7 +144,7 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
     _write_losses(plan, output)
     output.write()
     if not plan.older:
-        output.write("every live process has the files of what is pending")
+        output.write("every live process has the pending files")
         return
     output.write(("live processes that will be served an older schema:", "yellow"))
     for process in plan.older:
@@ -160,11 +159,11 @@ def _write_losses(plan: MigrationPlan, output: Output) -> None:
     if not lossy:
         return
     output.write()
-    output.write(("what processes with older code go without:", "yellow"))
+    output.write(("what processes with older code lose:", "yellow"))
     for table in lossy:
         for names, what in (
-            (table.loss.declared, "they read what the rollback declares"),
-            (table.loss.dropped_writes, "what they write is not stored"),
+            (table.loss.declared, "they read the rollback's value"),
+            (table.loss.dropped_writes, "their writes are dropped"),
         ):
             if names:
                 output.write(f"  {table.table}: {', '.join(names)}: {what}")

@@ -1,4 +1,4 @@
-"""The program: its groups of commands, and how errors become text and an exit status."""
+"""The program: it runs one command, and turns errors into text and an exit status."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from zapdb.release import __version__
 
 EXIT_INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
-# What typer raises when it can't make sense of the arguments. It is typer's own class in later
-# releases and click's in earlier ones, and this is the one way that both have to get at it.
+# The error that typer raises for wrong arguments. It is typer's own class in later releases and
+# click's in earlier ones; this expression works for both.
 WrongArguments: Final[Any] = typer.BadParameter.__bases__[0]
 
 
@@ -39,12 +39,12 @@ def start(
     ] = False,
     log_json: Annotated[
         bool,
-        typer.Option("--log-json", help="Write what is logged to standard error as JSON lines."),
+        typer.Option("--log-json", help="Write the log to standard error as JSON lines."),
     ] = False,
 ) -> None:
-    """Migration-first schemas and record storage.
+    """Migration-first schemas and a record store.
 
-    Exit status: 0 done, 1 error, 2 wrong usage, 3 something is pending.
+    Exit status: 0 success, 1 error, 2 wrong usage, 3 work is pending.
     """
     if log_json:
         context.call_on_close(log_as_json())
@@ -55,7 +55,7 @@ app: Final = make_group("zapdb", inspect.getdoc(start) or "", COMMANDS, start)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the program and end the process with its status."""
+    """Run the program, and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -84,7 +84,7 @@ def run_program(arguments: Sequence[str]) -> int:
 
 
 def _hide(arguments: Sequence[str]) -> Callable[[str], str]:
-    """What hides the passwords that were given; loaded with what knows addresses, where needed."""
+    """Return a function that hides the given passwords; its module is imported only when needed."""
     hide: Callable[[str], str] = load_function("hiding.hide_given")(arguments)
     return hide
 

@@ -1,4 +1,4 @@
-"""`zapdb init`: where a project begins."""
+"""`zapdb init`: starting a project."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ FIRST_CHANGES: Final = """\
 
 def init_command(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIRECTORY]", help="Where; it is made if it is missing.")
+        Path,
+        typer.Argument(
+            metavar="[DIRECTORY]", help="The project's directory; it is created if it is missing."
+        ),
     ] = Path(),
     database: Annotated[
         str | None,
@@ -41,15 +44,15 @@ def init_command(
             "--database",
             "-d",
             metavar="URL",
-            help="The database; a SQLite file that is named as the directory by default.",
+            help="The database; by default a SQLite file with the directory's name.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start a project: its settings in pyproject.toml, and a first migration to change.
+    """Start a project: settings in pyproject.toml, and a first migration to edit.
 
-    Files that exist are kept: `[tool.zapdb]` is added to a pyproject.toml that has none, and a
-    directory with migrations gets no other one.
+    Existing files are kept: `[tool.zapdb]` is added to a pyproject.toml without it, and a directory
+    with migrations gets no further one.
 
     With `--json`: `{created, kept}`, lists of paths.
     """
@@ -90,7 +93,7 @@ def _name_of(directory: Path) -> str:
 
 
 def _write_settings(path: Path, url: str) -> bool:
-    """Add the section to the file, or make the file; whether that was needed."""
+    """Add the section to the file, or create the file; returns False if it had one."""
     if path.exists() and read_pyproject(path.parent):
         return False
     before = path.read_text(encoding="utf-8") if path.exists() else ""

@@ -1,4 +1,4 @@
-"""`zapdb migrate prove`: what trying the migrations shows."""
+"""`zapdb migrate prove`: round-trip tests of migrations."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ def migrate_prove_command(
     tenant: TenantOption = None,
     sample: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="So many records of each table are tried, too."),
+        typer.Option(min=0, metavar="N", help="Also test N records of each table of the database."),
     ] = _SAMPLE_RECORDS,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, metavar="S", help="Draw the records that an earlier run drew."),
+        typer.Option(min=0, metavar="S", help="Draw the same records as an earlier run."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Try the migrations: records are sent up and down again, and must come back.
+    """Send sample records up and down each migration, and compare: a round-trip test.
 
-    Every file is tried on records of boundary values and on its own examples. Where a database is
-    given and is there, records that it has are sent through the migrations that are pending, too;
-    nothing is written. A field is proven `exact`, or declared `lossy`. Exit status 1 if something
-    that is claimed to be exact does not come back.
+    Every file is tested with records of boundary values and with its own examples. If a database is
+    given and exists, records from it are also sent through the pending migrations; nothing is
+    written. A field is proven `exact`, or declared `lossy`. Exit status 1 if a field that is
+    claimed to be exact does not come back unchanged.
 
-    Of each table the records are drawn at random, each with the same chance; `--seed` draws those
-    of an earlier run again, as long as the table has the same keys. What a lossy field loses of
-    them is counted, and shown for one: its value, shortened. A failure shows no values.
+    Each record of a table is drawn with the same probability; `--seed` draws those of an earlier
+    run again, if the table has the same keys. Losses of a lossy field are counted, and one
+    shortened value is shown as an example. A failure shows no values.
 
     With `--json`: `{migrations: [{number, label, examples, tables: [{table, records, exact, lossy:
     [{field, operation, because, records, unchanged}]}], failures, warnings}], seed, sampled:
     [{table, records, sampled, unchanged, losses: [{migration, field, operation, because, records,
-    unchanged, example: {record, back} or null}], failures}]}`. A failure or warning is an error as
-    every command writes it.
+    unchanged, example: {record, back} or null}], failures}]}`. Failures and warnings are errors in
+    the JSON form of all commands.
     """
     output = Output(as_json)
     directory = find_migrations(migrations)
@@ -99,7 +99,7 @@ def _try_records(
 
 
 def _pending(directory: Path, catalog: TenantCatalog) -> Sequence[Migration]:
-    """What is not in force yet, stored or not, on top of what the database has."""
+    """Return the migrations that are not active yet, stored or not."""
     files = compare_files(list_files(directory), list(catalog.stored), catalog.chain).pending
     chain = resolve_files(files, catalog.chain, provisional_numbers())
     return chain.after(catalog.position)
@@ -125,7 +125,7 @@ def _write_proofs(proofs: list[Proof], output: Output) -> None:
         ("migration", "field", "rollback", "records", "reason"),
         rows,
         right=("records",),
-        empty="no migration changes what records hold",
+        empty="no migration changes the contents of records",
     )
     for proof in proofs:
         for remark in proof.remarks:
@@ -174,7 +174,7 @@ def _sum_up(table: TableSample) -> Part:
     if table.failures:
         return f"{len(table.failures)} not proven", "bold red"
     if table.returned < table.sampled:
-        return f"{table.returned:,} came back as they were", "yellow"
+        return f"{table.returned:,} came back unchanged", "yellow"
     return ("all came back", "green") if table.sampled else "there are none"
 
 

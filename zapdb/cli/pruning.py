@@ -1,4 +1,4 @@
-"""`zapdb migrate prune-archive`: what dropped fields and tables left behind goes for good."""
+"""`zapdb migrate prune-archive`: deleting archived values and tables for good."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def migrate_prune_archive_command(
     tenant: TenantOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what is archived, and remove nothing.")
+        bool, typer.Option("--dry-run", help="Show what is archived, and delete nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Delete the archived values of dropped fields, and the records of archived tables.
 
-    Rollbacks and restores give records then what their migration declares for those without an
-    archived value; an archived table comes back empty. Stale records are converted first, since
-    they would be archived later.
+    Afterwards, rollbacks and restores give each record the value that their migration declares for
+    records without an archived value, and restore an archived table empty. Stale records are
+    converted first, because a later conversion would archive their values.
 
     With `--json`, which needs `--yes` or `--dry-run`: `{archived: [{table, field, migration,
-    count}], pruned, seq}`. `field` is null for a table; the counts are those before the
-    conversion. A process whose cache of the catalog has the seq has what the conversion changed.
+    count}], pruned, seq}`. `field` is null for a table; the counts are those before the conversion.
+    A process whose catalog cache has the seq sees the changes of the conversion.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
@@ -83,7 +83,7 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
 def _confirm(*, as_json: bool) -> bool:
     if as_json:
         raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user("delete all of it for good? [y/N]")
+    answer = ask_user("delete all archived values for good? [y/N]")
     if answer is None:
         raise UsageError(
             "pruning needs confirmation, and standard input is not a terminal", hint="add --yes"

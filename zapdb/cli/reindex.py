@@ -1,4 +1,4 @@
-"""`zapdb reindex`: what indexes were built with, and building them again."""
+"""`zapdb reindex`: rebuilding indexes, and the datasets that they were built with."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.storage import Storage, TransactionMode
 
-TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this table only.")]
+TableOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only indexes of this table.")
+]
 IndexOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="This index of the table only.")
+    str | None, typer.Option(metavar="NAME", help="Only this index of the table.")
 ]
 
 Choice = Callable[[TableDescriptor, IndexDescriptor], bool]
@@ -36,18 +38,18 @@ def reindex_run_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="How many threads, as `convert run`.")
+        int | None, typer.Option(min=1, max=1024, help="Number of threads, as for `convert run`.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Rebuild indexes with this process's collation and time zone data.
 
-    By default those that are of no use with these data: disabled ones, and those built with others.
-    A table or an index that is named is built anew in any case. Refused while running processes
-    have other data. If it is interrupted, `zapdb convert run` goes on. Exit status 1 where records
-    violate a unique index.
+    By default, rebuilds disabled indexes and those that were built with other data. An index that
+    is given by --table or --index is always rebuilt. Refused while running processes have other
+    data. If it is interrupted, `zapdb convert run` continues. Exit status 1 if records violate a
+    unique index.
 
-    With `--json`: `{indexes: [{table, index}], jobs, seq}`, with the jobs as of `convert run`.
+    With `--json`: `{indexes: [{table, index}], jobs, seq}`, with the jobs as in `convert run`.
     """
     output = Output(as_json)
     runs: list[JobRun] = []
@@ -68,7 +70,9 @@ def reindex_run_command(
                 raise
         seq = read_seq(storage.connection())
     if not found:
-        output.write("nothing to do: every index fits the collation and time zone data in use")
+        output.write(
+            "nothing to do: every index matches this process's collation and time zone data"
+        )
     output.document(
         {
             "indexes": [{"table": s.schema.name, "index": i.index.name} for s, i in found],
@@ -99,7 +103,7 @@ def _plan(
     catalog: TenantCatalog,
     restarted: list[tuple[TableDescriptor, IndexDescriptor]],
 ) -> list[Job]:
-    """The jobs of the indexes that were begun anew, and of no others."""
+    """Return the jobs of the restarted indexes only."""
     numbers = {index.index.number for _, index in restarted}
     builds = {
         index.build
@@ -113,10 +117,9 @@ def _plan(
 def reindex_status_command(
     database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
 ) -> int:
-    """Show for each index its state, what it is built with, and what becomes of it when that
-    changes.
+    """Show each index's state, its datasets, and the policy for when they change.
 
-    Exit status 3 if an index can't be read by a process with the data of this one.
+    Exit status 3 if a process with this process's data can't read an index.
 
     With `--json`: `{pending, indexes: [{table, index, state, policy, matches, built_with,
     this_process}]}`:

@@ -1,4 +1,4 @@
-"""`zapdb catalog prune`: old entries of a table's history go, if nothing stored needs them."""
+"""`zapdb catalog prune`: deleting old entries of a schema history that no stored record needs."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def catalog_prune_command(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would go, and delete nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Delete old entries of a table's schema history for good.
 
-    The newest entry always stays, so that revisions go on from it and are never used again; so
-    does one whose layout a later entry has. While records have the revision of an entry that would
-    go, or archived values are of it, nothing is deleted, and what is in the way is named.
+    The newest entry always stays, so that no revision is ever used again; so does an entry whose
+    layout a later entry has. If records or archived values have the revision of an entry that would
+    be deleted, nothing is deleted, and they are reported.
 
     With `--json`, which needs `--yes` or `--dry-run`: `{table, table_number, pruned: [revision],
-    kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, status
-    1 says that something is in use.
+    kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, the
+    exit status is 1 if an entry is in use.
     """
     output = Output(as_json)
     with opened_for(database, tenant) as (storage, number):

@@ -1,5 +1,4 @@
-"""`zapdb catalog revisions`: every schema that a table had, and what differs between two of
-them."""
+"""`zapdb catalog revisions`: the schema history of a table, and the difference of two revisions."""
 
 from __future__ import annotations
 
@@ -32,22 +31,22 @@ from zapdb.storage.cells import as_time
 FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 TableOption = Annotated[
-    str | None, typer.Option("--table", help="The table's name, or one that it had.")
+    str | None, typer.Option("--table", help="The table's present or former name.")
 ]
 TableNumberOption = Annotated[
     int | None,
     typer.Option(
-        "--table-number", metavar="NUMBER", help="The table's number, in place of its name."
+        "--table-number", metavar="NUMBER", help="The table's number, instead of its name."
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionLine:
-    """An entry as it is shown; both others are revisions.
+    """One entry as it is shown.
 
-    `rolled_back` is the one before it, if the entry took that back; `returned_to` the newest
-    earlier one that had the same fingerprint.
+    `rolled_back` is the revision before, if the entry rolled it back; `returned_to` the newest
+    earlier revision with the same fingerprint.
     """
 
     entry: RevisionEntry
@@ -64,14 +63,14 @@ def catalog_revisions_command(
         str | None,
         typer.Option(
             metavar="REVISION|DURATION|FINGERPRINT",
-            help="From a revision on (7), of the last days, hours or minutes (7d), or all after "
-            "a fingerprint (0x…) was last active.",
+            help="Entries from a revision on (7), of the last days, hours or minutes (7d), or "
+            "after a fingerprint (0x…) was last active.",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Show at most so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
     desc: Annotated[bool, typer.Option("--desc", help="The newest first.")] = False,
     with_schema: Annotated[
-        bool, typer.Option("--with-schema", help="With --json: the schema's bytes, in base64.")
+        bool, typer.Option("--with-schema", help="With --json: add the schema's bytes, in base64.")
     ] = False,
     diff: Annotated[
         tuple[int, int] | None,
@@ -79,21 +78,21 @@ def catalog_revisions_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every schema that a table had: one line for each change.
+    """Show every schema that a table had, with one line for each change.
 
-    `migration` is the newest one that was active from then on; times are UTC, and `-` where the
-    history began after the table. Where the fingerprint is an earlier one again, the schema was
-    rolled back: `back from revision N` names the revision right before, which was active until
-    then. Tables that were dropped are found by a name that they had, or by their number.
+    `migration` is the newest migration that was active from then on. Times are UTC; `-` means that
+    the table is older than its schema history. If the fingerprint is an earlier one again, the
+    schema was rolled back: `back from revision N` names the revision before, which was active until
+    then. Tables that were dropped are found by a former name, or by their number.
 
-    With `--json`: an object a line, `{table, table_number, revision, fingerprint, migrated_at,
+    With `--json`: one object per line, `{table, table_number, revision, fingerprint, migrated_at,
     migrated_by, migration, event, rollback_from, rollback_to, layout_revision}`. `migrated_at` is
-    ISO 8601; `rollback_from` is the revision before, and `rollback_to` the newest earlier one
-    with the same fingerprint, null where there was no rollback. `--with-schema` adds `schema`.
+    ISO 8601; `rollback_from` is the revision before, and `rollback_to` the newest earlier one with
+    the same fingerprint; both are null if there was no rollback. `--with-schema` adds `schema`.
 
     With `--json --diff`: `{table, table_number, from: {revision, fingerprint}, to: {revision,
-    fingerprint}, differences: [{part, number, name, change, before, after}]}`. Parts are the same
-    by their numbers; for a part that changed, `before` and `after` hold what differs.
+    fingerprint}, differences: [{part, number, name, change, before, after}]}`. Parts are matched by
+    their numbers; for a changed part, `before` and `after` have only the differing attributes.
     """
     output = Output(as_json)
     if with_schema and not as_json:
@@ -157,7 +156,7 @@ def make_lines(log: Sequence[RevisionEntry]) -> list[RevisionLine]:
 
 
 def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[RevisionLine]:
-    """Those that `--since` asks for; raises `UsageError` for a text that is none of the three."""
+    """Return the lines that `--since` selects; raises `UsageError` for any other text."""
     newest = lines[-1].entry
     if FINGERPRINT.fullmatch(since):
         return _select_after(lines, int(since, 16))
@@ -181,7 +180,8 @@ def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[Rev
 
 
 def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionLine]:
-    """Those after the last entry with a fingerprint; raises `UnknownName` if there is none."""
+    """Return the lines after the last entry with a fingerprint; raises `UnknownName` if there is
+    none."""
     log = [line.entry for line in lines]
     found = find_revisions(log, fingerprint)
     if not found:
@@ -196,7 +196,7 @@ def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionL
 
 
 def show_time(entry: RevisionEntry) -> str:
-    """When an entry was written, in UTC; `-` for one that no change of the schema wrote."""
+    """Return when an entry was written, in UTC; `-` if no change of the schema wrote it."""
     return f"{as_time(entry.migrated_at):%Y-%m-%d %H:%M:%S}" if entry.migrated_at else "-"
 
 

@@ -1,4 +1,4 @@
-"""A rollback in front of people: what it will cost, the question, and its steps one by one."""
+"""The rollback on the command line: the preview, the confirmation, and each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zapdb.storage import Storage, TransactionMode
 
 
 def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> list[RollbackStep]:
-    """The migrations above `to`, newest first, each with what its rollback does."""
+    """Return the migrations above `to`, newest first, each with the effects of its rollback."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         end = catalog.chain.end
@@ -32,7 +32,7 @@ def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> l
 
 
 def write_step(step: RollbackStep, output: Output) -> None:
-    """What the rollback of one migration does, before it is done."""
+    """Print the effects of rolling back one migration."""
     migration = step.migration
     output.write((migration.label, "bold"), f": {migration.summary}")
     if not step.active:
@@ -40,7 +40,7 @@ def write_step(step: RollbackStep, output: Output) -> None:
     if step.tenants > 1:
         output.write(f"  it is active for {format_count(step.tenants, 'tenant')}")
     if step.active and step.lossy:
-        output.write("  it is declared lossy: not every value comes back exactly as it was")
+        output.write("  it is declared lossy: not every value is restored exactly")
     for loss in step.tables:
         output.write(f"  {loss.table}: {'; '.join(_describe(loss))}")
 
@@ -48,20 +48,20 @@ def write_step(step: RollbackStep, output: Output) -> None:
 def _describe(loss: TableRollbackPreview) -> list[str]:
     records = format_count(loss.records, "record")
     if loss.action == "deleted":
-        return [f"the table goes, and its {records} with it"]
+        return [f"the table is deleted with its {records}"]
     is_one = loss.records == 1
     said = [f"{records} {'is' if is_one else 'are'} converted back"]
     if not loss.records:
         said = ["no record changes"]
     if loss.fields:
-        said.append(f"what is in {', '.join(loss.fields)} is lost")
+        said.append(f"the values of {', '.join(loss.fields)} are lost")
     if loss.indexes:
-        said.append(f"without the index {', '.join(loss.indexes)}")
+        said.append(f"the index {', '.join(loss.indexes)} is dropped")
     return said
 
 
 def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
-    """Whether the operator wants it; raises `UsageError` where nobody can be asked."""
+    """Ask the operator to confirm; raises `UsageError` without a terminal."""
     if as_json:
         raise UsageError("--json does not ask for confirmation", hint="add --yes")
     what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
@@ -76,7 +76,7 @@ def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
 def run_step(
     storage: Storage, catalog: TenantCatalog, step: RollbackStep, output: Output, *, evict: bool
 ) -> float:
-    """Roll back the migration of a step; returns the seconds that it took."""
+    """Roll back the migration of a step; returns the duration in seconds."""
     expected = step.migration
     started = time.perf_counter()
     with stopping_on_interrupt() as should_stop:

@@ -1,7 +1,7 @@
 """New migration files: the next number, a name made of the summary, and an example of each change.
 
-The file is refused by `zapdb migrate check` until its changes are written. Beside the files lies
-their JSON Schema, which editors find by the comment in the first line.
+`zapdb migrate check` refuses the file until its changes are written. Their JSON Schema is in the
+same directory; editors find it by the comment in the first line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADDED_FIELD: Final = re.compile(
 def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
     """Write the scaffold of the next migration; creates the directory, never overwrites a file.
 
-    `changes` is the YAML of its operations, where they are known already.
+    `changes` is the YAML of its operations, if they are given.
     """
     shown = " ".join(summary.split())
     if not shown or not shown.isprintable():
@@ -50,17 +50,17 @@ def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
 
 
 def write_schema(path: Path) -> None:
-    """Write the JSON Schema of migration files, as this release has it."""
+    """Write this release's JSON Schema of migration files."""
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def describe_added_field(given: str) -> str:
-    """The YAML of an add_field for `table.field:type`, such as `people.fax:string?`.
+    """Return the YAML of an add_field for `table.field:type`, such as `people.fax:string?`.
 
-    The type may have its parameter, `decimal(2)`, `list(string)`, `reference(people)`; a question
-    mark makes the field optional. Raises `UsageError`.
+    The type may have a parameter, such as `decimal(2)`, `list(string)` or `reference(people)`; a
+    question mark makes the field optional. Raises `UsageError`.
     """
     match = ADDED_FIELD.fullmatch(given)
     if match is None:
@@ -81,7 +81,7 @@ def describe_added_field(given: str) -> str:
         definition += ", optional: true"
     lines = ["- add_field:", f"    table: {table}", f"    field: {{{definition}}}"]
     if not optional:
-        lines.append("    fill: {value: null}  # what records get that are there already")
+        lines.append("    fill: {value: null}  # the value for existing records")
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +93,7 @@ def _next_number(directory: Path) -> int:
 
 
 def make_slug(summary: str) -> str:
-    """A file's name for a summary: words of a to z and 0 to 9, cut between words."""
+    """Return a file's name for a summary: words of a to z and 0 to 9, cut between words."""
     plain = unicodedata.normalize("NFKD", summary).encode("ascii", "ignore").decode().lower()
     slug = ""
     for word in re.findall(r"[a-z0-9]+", plain.replace("'", "")):
@@ -105,7 +105,7 @@ def make_slug(summary: str) -> str:
 
 
 def render_migration(summary: str, *, first: bool, changes: str = "") -> str:
-    """The text of a new migration; without changes, with examples of all operations."""
+    """Return the text of a new migration; without changes, with examples of all operations."""
     lines = changes.splitlines()
     if not changes:
         lines = [
@@ -128,7 +128,7 @@ def render_migration(summary: str, *, first: bool, changes: str = "") -> str:
 
 
 def _quote(summary: str) -> str:
-    """The summary as YAML reads it back: plain where that means the same text, else quoted."""
+    """Return the summary as YAML: plain if that reads as the same text, else quoted."""
     try:
         read = read_document(DocumentText("summary", f"summary: {summary}\n".encode()))
     except InvalidMigration:

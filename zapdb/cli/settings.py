@@ -1,4 +1,4 @@
-"""`zapdb settings`: what is set in the database rather than in a file."""
+"""`zapdb settings`: options that are stored in the database."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from zapdb.cli.output import Output
 from zapdb.storage import Storage, TransactionMode
 
 NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
-TenantOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this tenant only.")]
-TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Of this table only.")]
+TenantOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only for this tenant.")]
+TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only for this table.")]
 FieldOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of this field of the table only.")
+    str | None, typer.Option(metavar="NAME", help="Only for this field of the table.")
 ]
 IndexOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of this index of the table only.")
+    str | None, typer.Option(metavar="NAME", help="Only for this index of the table.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class SettingTarget:
-    """What a command is about: a scope, and how its options call it."""
+    """The scope that a command's options name, and its description."""
 
     storage: Storage
     scope: Scope
@@ -95,13 +95,13 @@ def settings_list_command(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every setting, its value, where that comes from, and what it means.
+    """Show every setting, its value, where it is set, and its description.
 
-    What was set for an index holds before what was set for its fields, then their table, then the
-    tenant, then the database; where nothing was set, the profile says, or the default.
+    The narrowest scope wins: index, its fields, table, tenant, database, then the profile, then the
+    default.
 
-    With `--json`: `{settings: [{name, value, from, default, values, scopes, description}]}`, where
-    `from` is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
+    With `--json`: `{settings: [{name, value, from, default, values, scopes, description}]}`; `from`
+    is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
     """
     output = Output(as_json)
     with _opened(database, tenant, table, field, index) as place:
@@ -154,12 +154,12 @@ def settings_set_command(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a setting, of the whole database or of a part of it.
+    """Change a setting for the whole database, or for a tenant, table, field or index.
 
-    Running processes follow within about a second.
+    Running processes see the change within about a second.
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`; a process whose
-    cache of the catalog has the seq has the change.
+    catalog cache has the seq sees the change.
     """
     output = Output(as_json)
     setting = find_setting(name)
@@ -176,7 +176,7 @@ def settings_unset_command(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Unset a setting: the value of a wider scope, of the profile or the default holds again.
+    """Unset a setting, so that the value of a wider scope, the profile or the default holds again.
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """
@@ -193,11 +193,10 @@ def settings_profile_command(
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose what settings are where they are not set.
+    """Choose the profile: the values of settings that are not set.
 
-    In `production`, open databases convert stale records in the background; in `development`, the
-    default, records are converted when they are written, so that rolling a migration back
-    stays cheap.
+    In `production`, open databases convert stale records in the background. In `development`, the
+    default, a record is converted when it is written, so that rolling back a migration stays cheap.
 
     With `--json`: as `settings set`.
     """
@@ -205,7 +204,7 @@ def settings_profile_command(
     with _opened(database, None, None, None, None) as place:
         _write(place, SETTINGS[PROFILE], profile, output)
     for name, value in PROFILES[profile].items():
-        output.write(f"{name} is ", (value, "bold"), ", where it is not set")
+        output.write(f"{name} is ", (value, "bold"), ", unless it is set")
 
 
 def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -> None:

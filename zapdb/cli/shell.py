@@ -1,4 +1,4 @@
-"""`zapdb shell`: Python with the database open."""
+"""`zapdb shell`: a Python prompt with an open database."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OWN: Final = ("db", "zapdb")
 
 def shell_command(
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse writes; needs no right to write.")
+        bool, typer.Option("--read-only", help="Refuse writes; read permission is enough.")
     ] = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
 ) -> int:
     """Open a Python prompt with the database as `db`, and its tables by their names.
 
-    Input that is piped in is run as one program; status 1 if it fails.
+    Piped input is run as one program; the exit status is 1 if it fails.
     """
     name = find_tenant_name(tenant)
     with zapdb.open(find_database(database), tenant=name, read_only=read_only) as db:
@@ -40,7 +40,8 @@ def shell_command(
 
 
 def _make_names(db: Database) -> dict[str, Any]:
-    """What the prompt knows: a table has its name unless that means something already."""
+    """Return the names at the prompt; a table has its name, unless that is a Python name or
+    ours."""
     names: dict[str, Any] = {"__name__": "__console__", "__doc__": None, "zapdb": zapdb, "db": db}
     for name in db.tables:
         if not (keyword.iskeyword(name) or hasattr(builtins, name) or name in OWN):
@@ -54,7 +55,7 @@ def _describe(db: Database, tenant: str, names: dict[str, Any], *, read_only: bo
     lines = [
         f"zapdb {__version__}, Python {sys.version.split()[0]}",
         f"database  {db._storage.shown_url}" + (", read-only" if read_only else ""),
-        f"tenant    {tenant}, at migration {db.position:04d}",
+        f"tenant    {tenant}, position {db.position:04d}",
         f"tables    {', '.join(there) or '(none)'}",
     ]
     if others:
@@ -81,7 +82,7 @@ def _interact(banner: str, names: dict[str, Any]) -> int:
 
 def _run(text: str, names: dict[str, Any]) -> int:
     try:
-        exec(compile(text, "<stdin>", "exec"), names)  # noqa: S102 - it is what a shell is for
+        exec(compile(text, "<stdin>", "exec"), names)  # noqa: S102 - a shell runs what the user types
     except SystemExit as ended:
         return _status_of(ended)
     except Exception as error:

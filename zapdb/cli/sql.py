@@ -1,4 +1,4 @@
-"""`zapdb sql`: the answer of one SELECT."""
+"""`zapdb sql`: the result of one SELECT."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ def sql_command(
         typer.Argument(help="One SELECT; `-` reads it from standard input."),
     ],
     seconds: Annotated[
-        float, typer.Option("--seconds", help="How long it may take.")
+        float, typer.Option("--seconds", help="The time limit of the statement.")
     ] = SQL_SECONDS,
     max_memory: Annotated[
-        int, typer.Option("--max-memory", metavar="MIB", help="How many MiB it may take.")
+        int, typer.Option("--max-memory", metavar="MIB", help="The memory limit in MiB.")
     ] = SQL_MEMORY_SIZE_BYTES // MIB,
     max_rows: Annotated[
-        int, typer.Option("--max-rows", help="How many rows the answer may have.")
+        int, typer.Option("--max-rows", help="The limit of rows in the result.")
     ] = SQL_ROWS,
     spill_to: Annotated[
         Path | None,
         typer.Option(
             "--spill-to",
             metavar="DIRECTORY",
-            help="Where it keeps, while it runs, what it has no memory for; else it can't.",
+            help="The directory for data that exceed the memory; without it, the statement fails.",
         ),
     ] = None,
     show_rows: Annotated[
-        int, typer.Option("--show", metavar="ROWS", help="How many rows are printed.")
+        int, typer.Option("--show", metavar="ROWS", help="How many rows to print.")
     ] = SQL_ROWS_SHOWN,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer one SQL SELECT over the tables and the catalog, read-only.
+    """Run one SQL SELECT over the tables and the catalog, read-only.
 
-    With `--json`: `{columns: [name], types: [type], rows: [[value]]}`, all rows. Decimals, times,
-    UUIDs and integers beyond 53 bits are strings, bytes Base64.
+    With `--json`: `{columns: [name], types: [type], rows: [[value]]}`, with all rows. Decimals,
+    times, UUIDs and integers beyond 53 bits are strings; bytes are Base64.
     """
     output = Output(as_json)
     text = sys.stdin.read() if statement == "-" else statement
@@ -83,7 +83,7 @@ def sql_command(
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value as plain JSON data."""
     match value:
         case None | bool() | str():
             return value

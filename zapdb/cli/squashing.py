@@ -1,4 +1,4 @@
-"""`zapdb migrate squash`: the beginning of the chain as one migration."""
+"""`zapdb migrate squash`: replacing the first migrations of the chain with one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from zapdb.migrations.squash import squash, to_document
 
 def migrate_squash_command(
     to: Annotated[
-        int, typer.Option("--to", min=2, metavar="N", help="The last migration to be part of it.")
+        int, typer.Option("--to", min=2, metavar="N", help="The last migration to include.")
     ],
     migrations: MigrationsOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Replace the files up to number N by one that makes the same tables.
+    """Replace the files up to number N with one file that creates the same tables.
 
-    It keeps the number N and lists the digests that it replaces, so databases that store those
-    open with it as they did, and new ones begin with it. A database that stores some of them only
-    is refused until it has the rest. The replaced files are deleted: version control has them.
+    The new file has number N and lists the digests of the files that it replaces, so databases that
+    store all of these open as before, and new databases start with the new file. A database that
+    stores only some of them is refused until it has the rest. The replaced files are deleted;
+    version control has them.
 
     With `--json`, which needs `--yes`: `{path, number, digest, replaced}`; `replaced` has paths.
     """
@@ -46,7 +47,7 @@ def migrate_squash_command(
         return EXIT_ERROR
     _write(directory, path, made, replaced)
     output.write((str(path), "bold"), f" stands for {format_count(len(replaced), 'migration')}")
-    output.write(f"{FILE} is written anew; keep both in version control")
+    output.write(f"{FILE} is rewritten; keep both in version control")
     output.document(
         {
             "path": str(path),
@@ -71,7 +72,7 @@ def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> boo
 
 
 def _write(directory: Path, path: Path, made: Migration, replaced: list[MigrationFile]) -> None:
-    """Put the squash in the place of the files; its text is on disk before any of them goes."""
+    """Replace the files with the squash; its text is on disk before any file is deleted."""
     waiting = path.with_suffix(".squash")
     waiting.write_text(to_document(made), encoding="utf-8", newline="\n")
     for file in replaced:

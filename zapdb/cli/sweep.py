@@ -1,4 +1,4 @@
-"""`zapdb sweep`: large values that no record has any more are removed."""
+"""`zapdb sweep`: removing large values that no record owns."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def sweep_command(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count them, and remove nothing.")
+        bool, typer.Option("--dry-run", help="Count unowned blobs, and remove nothing.")
     ] = False,
     older_than: Annotated[
         str | None,
         typer.Option(
             metavar="AGE",
-            help="Leave younger ones alone; such as 90s, 15m, 1h or 7d. What the setting "
-            "blob_sweep_age_seconds says by default.",
+            help="Leave younger blobs alone; such as 90s, 15m, 1h or 7d. By default the "
+            "setting blob_sweep_age_seconds.",
         ),
     ] = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the large values that no record has any more, and tokens of commits that are over.
+    """Remove large values that no record owns, and expired commit tokens.
 
-    A record that is changed or deleted leaves its large strings and binaries (its blobs) behind.
-    All records of all tables are walked to find out who owns what. It is safe beside everything
-    else, and to interrupt.
+    Changing or deleting a record leaves its large strings and binaries (its blobs) in the database.
+    A sweep reads all records of all tables to find their owners. It can run at the same time as any
+    other operation, and can be interrupted.
 
     With `--json`: `{dry_run, older_than_seconds, blobs, unowned, unowned_bytes, deleted, seconds,
-    tokens}`; `blobs` counts those that were old enough to be looked at, `tokens` the rows of
-    `db.run(…, token=True)` that were removed.
+    tokens}`; `blobs` is the number of blobs that were old enough to check, and `tokens` the number
+    of removed commit tokens of `db.run(…, token=True)`.
     """
     output = Output(as_json)
     given = None if older_than is None else read_age(older_than)
@@ -67,13 +67,13 @@ def _read_default(storage: Storage) -> int:
 
 
 def _show_age(seconds: int) -> str:
-    """In the largest unit that it is a multiple of."""
+    """Return an age in the largest unit of which it is a multiple."""
     unit = max((u for u in UNITS if seconds % UNITS[u] == 0), key=lambda u: UNITS[u])
     return f"{seconds // UNITS[unit]}{unit}"
 
 
 def read_age(text: str) -> int:
-    """Seconds of an age such as 15m; raises `UsageError`."""
+    """Return the seconds of an age such as 15m; raises `UsageError`."""
     match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     if match is None:
         raise UsageError(

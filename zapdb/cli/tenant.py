@@ -1,4 +1,4 @@
-"""`zapdb tenant`: who shares the database."""
+"""`zapdb tenant`: the tenants of a database."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def _show_position(tenant: Tenant, end: int) -> str:
 def tenant_create_command(
     name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
 ) -> None:
-    """Create a tenant. It has no tables until it is opened or migrated with the others.
+    """Create a tenant. Its tables are created when it is opened, or by `migrate up --all-tenants`.
 
-    With `--json`: the tenant, as `list` writes it, and `seq`; a process whose cache of the catalog
-    has the seq has the change.
+    With `--json`: the tenant, as `list` writes it, and `seq`; a process whose catalog cache has the
+    seq sees the change.
     """
     output = Output(as_json)
     with opened(database) as (storage, _):
@@ -76,10 +76,10 @@ def tenant_remove_command(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Erase a tenant: its records, archives, logs, settings and name. There is no way back.
+    """Delete a tenant for good: its records, archives, logs, settings and name.
 
-    Large values that were its own are left for `zapdb sweep`. A removal that was interrupted is
-    finished by running it again.
+    `zapdb sweep` removes its large values. Run the command again to finish a removal that was
+    interrupted.
 
     With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, seq}`.
     """
@@ -100,7 +100,7 @@ def tenant_remove_command(
 def _confirm(tenant: Tenant, *, as_json: bool) -> bool:
     if as_json:
         raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"erase all that the tenant {tenant.name} has? [y/N]")
+    answer = ask_user(f"delete the tenant {tenant.name} with all its records? [y/N]")
     if answer is None:
         raise UsageError(
             "a removal needs confirmation, and standard input is not a terminal", hint="add --yes"

@@ -1,4 +1,4 @@
-"""`zapdb verify`: whether what is stored is whole."""
+"""`zapdb verify`: checking that the stored data are intact."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def verify_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check that migrations, history, records, indexes, constraints and blobs are whole.
+    """Check that migrations, schema histories, records, indexes, constraints and blobs are intact.
 
-    Stored migrations match their digests, and the files where a directory is given; fingerprints of
-    the schema history are those of its snapshots, and these what the migrations lead to; every
-    record decodes; every index holds exactly the entries of its records; every large value is
-    there. Exit status 1 if something is wrong. Blobs that no record owns are counted: `zapdb sweep`
-    removes them.
+    Stored migrations must match their digests, and the files if a directory is given. Each entry of
+    a schema history must match its fingerprint and the migrations. Every record must decode, every
+    index must have exactly the entries of its records, and no large value may be missing. Exit
+    status 1 if there is a problem. Blobs that no record owns are counted; `zapdb sweep` removes
+    them.
 
     With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
-    records, revisions, entries, building, blobs, problem_count, problems}]}`; `blobs` is null where
-    a record can't be read, since it may own any.
+    records, revisions, entries, building, blobs, problem_count, problems}]}`; `blobs` is null if a
+    record can't be read, because it may own any blob.
     """
     output = Output(as_json)
     directory = find_migrations_if_any(migrations)
@@ -58,7 +58,7 @@ def verify_command(
     else:
         output.write(
             ("ok", "green"),
-            f": {stored} {files}; history, records, indexes, constraints and blobs are whole",
+            f": {stored} {files}; history, records, indexes, constraints and blobs are intact",
         )
     output.document(
         {
