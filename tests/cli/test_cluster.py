@@ -223,8 +223,7 @@ def test_rule_10_upgrade(
     assert status.out.startswith(f"level {NOW} (on_demand)\n")
     result = current.run("cluster", "upgrade")
     assert result.out == (
-        f"the level is {NOW}\n"
-        f"level {NOW} is all that {older} supports, release {release.__version__}\n"
+        f"the level is {NOW}\n{older} supports only level {NOW}, release {release.__version__}\n"
     )
     registration.deregister(storage, older)
     status = current.run("cluster", "status")

@@ -130,7 +130,7 @@ def test_csv_for_spreadsheets_holds_no_formula(current: Project) -> None:
     assert [row["age"] for row in safe] == [str(-at) for at in range(len(texts))]
     refused = current.run("data", "export", "people", "--safe-for-spreadsheets")
     assert refused.status == 2
-    assert "is for CSV" in refused.err
+    assert "--safe-for-spreadsheets is only for CSV" in refused.err
 
 
 LONG = "z" * 500

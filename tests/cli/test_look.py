@@ -10,7 +10,11 @@ from tests.cli.program import MIGRATIONS, Project
 def test_diff_of_what_is_alike(project: Project) -> None:
     project.write()
     result = project.run("migrate", "diff")
-    assert (result.status, result.out, result.err) == (0, "0 migrations the same, 4 not stored\n", "")
+    assert (result.status, result.out, result.err) == (
+        0,
+        "0 migrations the same, 4 not stored\n",
+        "",
+    )
     assert not project.database.exists()
     project.run("migrate", "up", "--to", "3")
     project.file("0002_add_age").write_text("# why\n" + MIGRATIONS["0002_add_age"])

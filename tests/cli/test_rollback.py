@@ -31,7 +31,7 @@ PREVIEW_2 = (
     "0002_add_age: How old they are\n"
     "  people: 20 records are converted back; the values of age are lost\n"
 )
-PREVIEW_1 = "0001_people: People\n  people: the table goes, and its 20 records with it\n"
+PREVIEW_1 = "0001_people: People\n  people: the table is deleted with its 20 records\n"
 
 
 def without_times(text: str) -> str:

@@ -82,7 +82,7 @@ def test_what_is_no_age(project: Project, age: str) -> None:
         read_age(age)
     result = project.run("sweep", "--older-than", age)
     assert result.status == 2
-    assert "such as 15m" in result.err
+    assert "for example 15m" in result.err
 
 
 def test_ages_and_sizes() -> None:
