@@ -291,7 +291,7 @@ def test_up_is_refused_before_anything_is_changed(project: Project) -> None:
     result = project.run("migrate", "up")
     assert result.status == 1
     assert result.err == (
-        "error: migrations/0004_split_name.yaml:4:5: no table 'persons' here\n"
+        "error: migrations/0004_split_name.yaml:4:5: there is no table 'persons' here\n"
         "      - transform:\n"
         "        ^\n"
         "  hint: there are: people\n"

@@ -150,7 +150,7 @@ def test_a_file_may_be_given_as_a_uri(workspace: Workspace) -> None:
 def test_a_directory_that_is_not_there_is_named(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write(1, ITEMS)
     address = f"sqlite:///{tmp_path / 'nowhere' / 'test.db'}"
-    with pytest.raises(StorageError, match="can't be opened") as caught:
+    with pytest.raises(StorageError, match="cannot be opened") as caught:
         zapdb.open(address, migrations=workspace.directory, apply="auto")
     assert "its directory must exist" in str(caught.value)
 

@@ -210,14 +210,14 @@ def test_an_operation_that_is_beaten_keeps_other_writers_out(
     modes: list[bool] = []
 
     def act() -> None:
-        modes.append(db._session._local.alone)
+        modes.append(db._session._local.exclusive)
         raise TransactionConflict("made by a test")
 
     monkeypatch.setattr("zapdb.database.session.WRITE", WRITE._replace(tries=10))
     with pytest.raises(TransactionConflict):
         db._session.run(act)
     assert modes == [False] * 6 + [True, False, True, False]
-    assert not db._session._local.alone
+    assert not db._session._local.exclusive
     modes.clear()
     with pytest.raises(TransactionConflict):
         db._session.run(act, may_be_exclusive=False)

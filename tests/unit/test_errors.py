@@ -31,7 +31,9 @@ CLASSES = [
     if issubclass(kind, ZapdbError) and kind.__module__ == errors.__name__
 ]
 VIOLATIONS = [
-    Violation(Location("0001_a.yaml", 3, 5), "no table 'x' here", "there are: y", "  x\n  ^"),
+    Violation(
+        Location("0001_a.yaml", 3, 5), "there is no table 'x' here", "there are: y", "  x\n  ^"
+    ),
     Violation(Location("0001_a.yaml", 9, 1), "unknown key 'z'"),
 ]
 
@@ -124,12 +126,12 @@ def test_a_place_without_a_line_is_the_file() -> None:
 def test_an_invalid_migration_shows_all_violations() -> None:
     error = NotExhaustive(VIOLATIONS)
     assert str(error) == (
-        "0001_a.yaml:3:5: no table 'x' here\n  x\n  ^\n  hint: there are: y\n"
+        "0001_a.yaml:3:5: there is no table 'x' here\n  x\n  ^\n  hint: there are: y\n"
         "0001_a.yaml:9:1: unknown key 'z'"
     )
     shown = json.loads(json.dumps(error.to_json()))
     assert [(v["line"], v["column"], v["message"]) for v in shown["violations"]] == [
-        (3, 5, "no table 'x' here"),
+        (3, 5, "there is no table 'x' here"),
         (9, 1, "unknown key 'z'"),
     ]
     assert shown["code"] == "migration.not_exhaustive"

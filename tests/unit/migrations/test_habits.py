@@ -46,7 +46,11 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
         ("add_fild: {}", "no operation 'add_fild'", "did you mean 'add_field'? there are: cr"),
         ("add_column: {}", "no operation 'add_column'", "did you mean 'add_field'?"),
         ("xyzzy: {}", "no operation 'xyzzy'", "there are: create_type, "),
-        (TABLE % "int", "there is no type 'int'", "did you mean 'integer'? there are: integer, "),
+        (
+            TABLE % "int",
+            "there is no type 'int'",
+            "did you mean 'integer'? there are: integer, ",
+        ),
         (TABLE % "text", "there is no type 'text'", "did you mean 'string'?"),
         (
             TABLE % "datetime",

@@ -128,7 +128,7 @@ def test_the_longest_name_is_one() -> None:
     name = "x" * NAME_LENGTH_MAX
     assert violations_of(
         f"rename_table: {{table: people, to: {name}}}", "drop_index: {table: people, index: x}"
-    ) == ["0002_test.yaml:6:5: no table 'people' here"]
+    ) == ["0002_test.yaml:6:5: there is no table 'people' here"]
 
 
 def test_violations_come_before_missing_rollbacks_and_with_them() -> None:
@@ -137,7 +137,7 @@ def test_violations_come_before_missing_rollbacks_and_with_them() -> None:
     assert violations_of(change, kind=NotExhaustive) == [f"0002_test.yaml:5:5: {expected}"]
     assert violations_of(change, "drop_index: {table: people, index: x}") == [
         f"0002_test.yaml:5:5: {expected}",
-        "0002_test.yaml:6:5: no index 'x' on 'people'",
+        "0002_test.yaml:6:5: there is no index 'x' on 'people'",
     ]
 
 

@@ -61,7 +61,9 @@ class AlterType(Operation):
         declared = schema.type_named(self.type)
         if declared is None:
             there = ", ".join(kind.declared_name for kind in schema.types) or "none"
-            collector.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
+            collector.report(
+                self.place, f"there is no type {self.type!r} here", f"there are: {there}"
+            )
             raise ParsingStopped
         noted = len(collector.violations)
         if not (self.add or self.rename or self.remove):

@@ -125,7 +125,7 @@ class TableOperation(Operation):
         table = schema.table_named(self.table)
         if table is None:
             hint = hint_at(self.table, (t.name for t in schema))
-            collector.report(self.place, f"no table {self.table!r} here", hint)
+            collector.report(self.place, f"there is no table {self.table!r} here", hint)
             raise ParsingStopped
         return table
 
@@ -133,7 +133,7 @@ class TableOperation(Operation):
         found = table.field_named(name)
         if found is None:
             hint = hint_at(name, (f.name for f in table.fields))
-            collector.report(self.place, f"no field {name!r} in {table.name!r} here", hint)
+            collector.report(self.place, f"there is no field {name!r} in {table.name!r} here", hint)
             raise ParsingStopped
         return found
 
@@ -147,7 +147,7 @@ class TableOperation(Operation):
         found = table.index_named(name)
         if found is None:
             hint = hint_at(name, (index.name for index in table.indexes))
-            collector.report(self.place, f"no index {name!r} on {table.name!r}", hint)
+            collector.report(self.place, f"there is no index {name!r} on {table.name!r}", hint)
             raise ParsingStopped
         return found
 

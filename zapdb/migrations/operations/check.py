@@ -76,7 +76,9 @@ class DropCheck(TableOperation):
         if table.check_named(self.check) is None:
             there = ", ".join(check.name for check in table.checks) or "none"
             collector.report(
-                self.place, f"no check {self.check!r} on {table.name!r}", f"there are: {there}"
+                self.place,
+                f"there is no check {self.check!r} on {table.name!r}",
+                f"there are: {there}",
             )
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:

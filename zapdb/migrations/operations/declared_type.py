@@ -109,7 +109,9 @@ class DropType(Operation):
         dropped = schema.type_named(self.type)
         if dropped is None:
             there = ", ".join(kind.declared_name for kind in schema.types) or "none"
-            collector.report(self.place, f"no type {self.type!r} here", f"there are: {there}")
+            collector.report(
+                self.place, f"there is no type {self.type!r} here", f"there are: {there}"
+            )
             raise ParsingStopped
         for user in schema.users_of(dropped):
             collector.report(

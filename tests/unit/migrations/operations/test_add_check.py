@@ -37,15 +37,14 @@ def test_rule_05_blanks_are_no_part_of_a_digest() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (add("id > 0").replace("people", "nobody"), "no table 'nobody' here"),
+        (add("id > 0").replace("people", "nobody"), "there is no table 'nobody' here"),
         (
             add("fax > 0"),
-            "in the expression 'fax > 0', column 1: no field 'fax' here",
+            "in the expression 'fax > 0', column 1: there is no field 'fax' here",
         ),
         (
             add("length(name)"),
-            "in the expression 'length(name)', column 1: "
-            "the result must be boolean, this is integer",
+            "in the expression 'length(name)', column 1: the result must be boolean, not integer",
         ),
     ],
 )
@@ -107,4 +106,4 @@ def test_the_rollback_of_a_drop_adds_the_check_again() -> None:
 
 
 def test_a_check_that_is_not_there_is_refused() -> None:
-    assert violations_of(DROP) == ["0002_test.yaml:5:5: no check 'c' on 'people'"]
+    assert violations_of(DROP) == ["0002_test.yaml:5:5: there is no check 'c' on 'people'"]

@@ -87,7 +87,7 @@ def test_a_field_that_is_dropped_and_added_again_is_another_field() -> None:
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (add("type: string").replace("people", "nobody"), "no table 'nobody' here"),
+        (add("type: string").replace("people", "nobody"), "there is no table 'nobody' here"),
         (
             add("type: string, default: x").replace("fax", "name"),
             "there is a field 'name' in 'people' already",
@@ -129,12 +129,11 @@ def test_a_field_that_is_dropped_and_added_again_is_another_field() -> None:
         (add("type: string", ", fill: §{value: 5}"), f"a value of 'fax' {NOT_TEXT}"),
         (
             add("type: string", ", fill: §{expression: age}"),
-            "in the expression 'age', column 1: "
-            "the result must be string, this is optional integer",
+            "in the expression 'age', column 1: the result must be string, not optional integer",
         ),
         (
             add("type: string", ", fill: §{expression: 'lower(fax)'}"),
-            "in the expression 'lower(fax)', column 7: no field 'fax' here",
+            "in the expression 'lower(fax)', column 7: there is no field 'fax' here",
         ),
         (
             add("type: string", ", fill: §{expression: '  name name'}"),

@@ -215,7 +215,7 @@ def test_a_type_keeps_a_member_at_least() -> None:
 
 
 def test_a_type_that_is_not_there_is_refused() -> None:
-    assert refused(alter("rename: {a: b}", "stage")) == ["5:5: no type 'stage' here"]
+    assert refused(alter("rename: {a: b}", "stage")) == ["5:5: there is no type 'stage' here"]
 
 
 def test_without_back_no_rollback_can_be_inferred() -> None:
@@ -287,7 +287,7 @@ def test_the_default_of_a_struct_gets_what_is_added_and_comes_back() -> None:
     ("rest", "violation"),
     [
         ("add: [{name: zip}]", "5:37: a member of a struct has a type"),
-        ("add: [{name: zip, type: text}]", "5:37: no type 'text'"),
+        ("add: [{name: zip, type: text}]", "5:37: there is no type 'text'"),
         ("add: [{name: zip, type: string}]", "5:37: 'zip' is required: what do older records get?"),
         (
             "add: [{name: zip, type: string, fill: null}]",

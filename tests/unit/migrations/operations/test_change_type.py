@@ -100,8 +100,8 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
     (operation,) = explicit.rollback
     assert isinstance(operation, ChangeType)
     assert violations_of(text, rollback=f"[{{{back.replace('string', 'binary')}}}]") == [
-        "0002_test.yaml:3:13: in the expression 'text(name)', column 1: "
-        "the result must be binary, this is string"
+        "0002_test.yaml:3:13: in the expression 'text(name)', column 1: the result must "
+        "be binary, not string"
     ]
 
 
@@ -117,15 +117,15 @@ def test_an_explicit_rollback_makes_it_exhaustive() -> None:
         (change("name", "type: string, up: name, down: name"), "'name' is of that type already"),
         (
             change("name", "type: integer, up: name, down: text(name)"),
-            "in the expression 'name', column 1: the result must be integer, this is string",
+            "in the expression 'name', column 1: the result must be integer, not string",
         ),
         (
             change("name", "type: integer, up: length(name), down: name"),
-            "in the expression 'name', column 1: the result must be string, this is integer",
+            "in the expression 'name', column 1: the result must be string, not integer",
         ),
         (
             change("name", "type: integer, up: age, down: text(name)"),
-            "in the expression 'age', column 1: no field 'age' here",
+            "in the expression 'age', column 1: there is no field 'age' here",
         ),
         (
             change("name", "type: integer, up: integer(name), down: text(name)"),

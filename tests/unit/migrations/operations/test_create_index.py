@@ -57,7 +57,7 @@ MANY = ", ".join(f"{{field: f{at}}}" for at in range(INDEX_COMPONENTS_MAX + 1))
 @pytest.mark.parametrize(
     ("operation", "violation"),
     [
-        (index("{field: name}", table="nobody"), "no table 'nobody' here"),
+        (index("{field: name}", table="nobody"), "there is no table 'nobody' here"),
         (index("{field: fax}"), "there is no field 'fax' in 'people' here"),
         (index(""), "an index has 1 to 16 fields"),
         (index(MANY), "an index has 1 to 16 fields"),

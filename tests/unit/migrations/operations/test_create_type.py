@@ -64,9 +64,18 @@ def test_types_are_used_by_their_names() -> None:
         ),
         (["§create_type: {type: mood, enum: []}"], "a type has 1 to 4096 members"),
         (["§create_type: {type: mood, enum: [a, b, a]}"], "the member 'a' stands twice"),
-        (["create_type: {type: t, struct: [§{name: a, type: strng}]}"], "there is no type 'strng'"),
-        (["create_type: {type: t, struct: [§{name: a, type: t}]}"], "there is no type 't'"),
-        (["create_type: {type: t, struct: [§{name: a, type: enum}]}"], "there is no type 'enum'"),
+        (
+            ["create_type: {type: t, struct: [§{name: a, type: strng}]}"],
+            "there is no type 'strng'",
+        ),
+        (
+            ["create_type: {type: t, struct: [§{name: a, type: t}]}"],
+            "there is no type 't'",
+        ),
+        (
+            ["create_type: {type: t, struct: [§{name: a, type: enum}]}"],
+            "there is no type 'enum'",
+        ),
         (
             ["create_type: {type: t, struct: [§{name: a, type: list}]}"],
             "these are not the parameters of type 'list'",

@@ -114,17 +114,16 @@ def test_a_field_of_an_index_is_dropped_after_the_index_only() -> None:
     ("operation", "violation"),
     [
         (drop("fax"), "there is no field 'fax' in 'people' here"),
-        (drop("age").replace("people", "nobody"), "no table 'nobody' here"),
+        (drop("age").replace("people", "nobody"), "there is no table 'nobody' here"),
         (drop("name", ", restore: §{value: null}"), "'name' is required and can't be null"),
         (drop("name", ", restore: §{value: 5}"), f"a value of 'name' {NOT_TEXT}"),
         (
             drop("name", ", restore: §{expression: name}"),
-            "in the expression 'name', column 1: no field 'name' here",
+            "in the expression 'name', column 1: there is no field 'name' here",
         ),
         (
             drop("name", ", restore: §{expression: age}"),
-            "in the expression 'age', column 1: "
-            "the result must be string, this is optional integer",
+            "in the expression 'age', column 1: the result must be string, not optional integer",
         ),
         (
             drop("name", ", restore: §{}"),

@@ -38,7 +38,7 @@ def test_a_rollback_that_makes_another_index_is_refused() -> None:
 
 
 def test_what_a_drop_refuses() -> None:
-    assert violations_of(DROP) == ["0002_test.yaml:5:5: no index 'by_name' on 'people'"]
+    assert violations_of(DROP) == ["0002_test.yaml:5:5: there is no index 'by_name' on 'people'"]
     assert violations_of(DROP.replace("people", "nobody")) == [
-        "0002_test.yaml:5:5: no table 'nobody' here"
+        "0002_test.yaml:5:5: there is no table 'nobody' here"
     ]

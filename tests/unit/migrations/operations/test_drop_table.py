@@ -87,7 +87,7 @@ def test_a_table_that_another_refers_to_goes_after_it_only() -> None:
     ("operation", "violation"),
     [
         (drop("keep"), "5:42: one of archive, discard is needed here"),
-        (drop(table="nobody"), "5:5: no table 'nobody' here"),
+        (drop(table="nobody"), "5:5: there is no table 'nobody' here"),
         (
             drop("discard", rest=", archived_by: 1"),
             "5:5: archived_by stands beside records: archive only",
@@ -105,7 +105,7 @@ def test_this_drop_is_refused_here(operation: str, violation: str) -> None:
 def test_what_becomes_of_the_records_is_written_out() -> None:
     expected = {
         "[{drop_table: {table: towns}}]": "3:25: the key 'records' is missing",
-        "[{drop_table: {table: cities, records: discard}}]": "3:13: no table 'cities' here",
+        "[{drop_table: {table: cities, records: discard}}]": "3:13: there is no table 'cities' here",
     }
     for rollback, violation in expected.items():
         assert violations_of(TOWNS, rollback=rollback) == [f"0002_test.yaml:{violation}"]

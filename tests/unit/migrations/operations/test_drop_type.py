@@ -35,4 +35,6 @@ def test_a_type_in_use_stays() -> None:
 
 def test_an_unknown_type() -> None:
     operations = (MOOD, "§drop_type: {type: moods}")
-    assert violations_of(*operations) == [f"{marked_place(*operations)}: no type 'moods' here"]
+    assert violations_of(*operations) == [
+        f"{marked_place(*operations)}: there is no type 'moods' here"
+    ]

@@ -49,7 +49,7 @@ def test_without_default_and_fill_no_rollback_can_be_inferred() -> None:
         (make("name", ", fill: §{}"), "exactly one of value and expression is needed here"),
         (
             make("name", ", fill: §{expression: name}"),
-            "in the expression 'name', column 1: no field 'name' here",
+            "in the expression 'name', column 1: there is no field 'name' here",
         ),
     ],
 )

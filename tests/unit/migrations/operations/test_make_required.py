@@ -59,7 +59,7 @@ def test_without_fill_null_becomes_the_default() -> None:
         (make(rest=", fill: §{value: null}"), "'age' is required and can't be null"),
         (
             make(rest=", fill: §{expression: age}"),
-            "in the expression 'age', column 1: no field 'age' here",
+            "in the expression 'age', column 1: there is no field 'age' here",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def test_two_fields_can_swap_their_names() -> None:
 
 def test_what_a_rename_refuses() -> None:
     for operation, violation in {
-        "{table: nobody, field: name, to: x}": "no table 'nobody' here",
+        "{table: nobody, field: name, to: x}": "there is no table 'nobody' here",
         "{table: people, field: fax, to: x}": "there is no field 'fax' in 'people' here",
         "{table: people, field: name, to: age}": "there is a field 'age' in 'people' already",
         "{table: people, field: name, to: name}": "there is a field 'name' in 'people' already",

@@ -28,9 +28,9 @@ def test_two_indexes_can_swap_their_names() -> None:
 
 def test_what_a_rename_refuses() -> None:
     expected = {
-        rename("by_fax", "x"): "no index 'by_fax' on 'people'",
+        rename("by_fax", "x"): "there is no index 'by_fax' on 'people'",
         rename("by_age", "by_age"): "there is an index 'by_age' on 'people' already",
-        rename("by_age", "x").replace("people", "nobody"): "no table 'nobody' here",
+        rename("by_age", "x").replace("people", "nobody"): "there is no table 'nobody' here",
     }
     for operation, violation in expected.items():
         assert violations_of(INDEX, operation) == [f"0002_test.yaml:6:5: {violation}"]

@@ -32,7 +32,7 @@ def test_an_explicit_rollback_must_lead_back() -> None:
 
 def test_what_a_rename_refuses() -> None:
     assert violations_of("rename_table: {table: nobody, to: persons}") == [
-        "0002_test.yaml:5:5: no table 'nobody' here"
+        "0002_test.yaml:5:5: there is no table 'nobody' here"
     ]
     assert violations_of("rename_table: {table: people, to: people}") == [
         "0002_test.yaml:5:5: there is a table 'people' already"

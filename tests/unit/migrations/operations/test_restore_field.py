@@ -156,7 +156,7 @@ def test_a_type_that_goes_with_the_field_comes_back_with_it(rest: str) -> None:
     [
         (restore("name"), "no field 'name' of 'people' was archived by migration 2"),
         (restore("age", by=1), "no field 'age' of 'people' was archived by migration 1"),
-        (restore("age").replace("people", "nobody"), "no table 'nobody' here"),
+        (restore("age").replace("people", "nobody"), "there is no table 'nobody' here"),
         (restore("age", ", position: 6"), "the position must be 0 to 5"),
         (restore("age", ", position: -1"), "the position must be 0 to 5"),
     ],

@@ -199,11 +199,11 @@ def transform(source: str, into: str, up: str, rest: str = "") -> str:
         ),
         (
             transform("name: string", "a: string", "a: age"),
-            "in the expression 'age', column 1: no field 'age' here",
+            "in the expression 'age', column 1: there is no field 'age' here",
         ),
         (
             transform("name: string", "a: integer", "a: name"),
-            "in the expression 'name', column 1: the result must be integer, this is string",
+            "in the expression 'name', column 1: the result must be integer, not string",
         ),
         (
             transform("name: string", "a: string", "a: name", ", down: {}"),
@@ -211,7 +211,7 @@ def transform(source: str, into: str, up: str, rest: str = "") -> str:
         ),
         (
             transform("name: string", "a: string", "a: name", ", down: {name: name}"),
-            "in the expression 'name', column 1: no field 'name' here",
+            "in the expression 'name', column 1: there is no field 'name' here",
         ),
         (
             transform("name: string", "a: string", "a: name", ", positions: [1, 2]"),
