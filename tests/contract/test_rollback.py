@@ -393,7 +393,7 @@ def test_rule_13_a_rolled_back_migration_is_not_applied_again_by_itself(
         with pytest.raises(PendingMigrations) as caught:
             workspace.open(apply=apply_)
         assert "zapdb migrate up" in str(caught.value)
-    assert "was forgotten" in str(refusal(workspace))
+    assert "was rolled back" in str(refusal(workspace))
     assert dump(workspace) == before
     up(workspace, again=True)
     with workspace.open() as db:
@@ -608,7 +608,7 @@ def test_rule_13_writes_are_refused_while_it_is_under_way(
             lambda: items.delete(1),
             lambda: ahead.run(lambda: items.get(1)),
         ):
-            with pytest.raises(RollbackInProgress, match="being forgotten") as caught:
+            with pytest.raises(RollbackInProgress, match="being rolled back") as caught:
                 write()
             assert caught.value.context["migration"] == "0002_test"
         assert items.get(0).color == "blue"  # reads go on
@@ -722,12 +722,8 @@ def test_rule_13_a_rollback_goes_on_after_its_process_was_killed(
         assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "rollback", 1, 1)]
         assert_clean(db)
         names = db._storage.table_names(db._storage.connection())
-        assert [
-            name for name in names if name.startswith(("zapdb_entries_", "zapdb_records_"))
-        ] == [
-            "zapdb_records_1",
-            "zapdb_ranges",
-        ]
+        of_tables = ("zapdb_entries_", "zapdb_records_")
+        assert [name for name in names if name.startswith(of_tables)] == ["zapdb_records_1"]
     assert (
         workspace.execute(
             "SELECT key FROM zapdb_catalog WHERE substr(kind, 1, 7) = 'retired'" + LIVE

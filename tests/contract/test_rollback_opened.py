@@ -106,7 +106,7 @@ def test_rule_13_a_process_whose_files_hold_the_migration_is_refused(
     before = dump(workspace)
     for options in ({}, {"serve_as": 1}, {"apply": "auto"}):
         with (
-            pytest.raises(RollbackInProgress, match="being forgotten") as caught,
+            pytest.raises(RollbackInProgress, match="being rolled back") as caught,
             opened(workspace, ahead=True, **options),
         ):
             pass

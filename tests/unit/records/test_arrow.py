@@ -500,7 +500,7 @@ def test_missing_columns_are_fields_left_out_and_unknown_ones_are_refused() -> N
     with pytest.raises(UnknownField, match="no such field"):
         encode_batch(table, pa.record_batch({"id": [1], "nom": ["a"]}), b"\x81", NO_BLOBS)
     twice = pa.RecordBatch.from_arrays([pa.array([1])] * 2, ["id", "id"])
-    with pytest.raises(InvalidValue, match="there twice"):
+    with pytest.raises(InvalidValue, match="occurs twice"):
         encode_batch(table, twice, b"\x81", NO_BLOBS)
 
 
