@@ -29,9 +29,9 @@ from zapdb.models import (
     FieldOf,
     Model,
     Models,
+    TableModel,
     TypedOrderedField,
     TypedStringField,
-    TableModel,
     TypedTable,
 )
 

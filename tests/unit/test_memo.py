@@ -49,7 +49,8 @@ def test_threads_may_share_it() -> None:
 
 def test_whatever_is_compiled_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     chain, zones = Chain(), Zones({})
-    for memo in (chain._conversion_plans, chain._programs, chain._archived, zones.compiled, codec._compiled):
+    of_chain = (chain._conversion_plans, chain._programs, chain._archived)
+    for memo in (*of_chain, zones.compiled, codec._compiled):
         assert memo.most == COMPILED_MAX
     monkeypatch.setattr(codec, "_compiled", Memo(2))
     tables = [TableSchema(1, f"t{at}", (1,), (Field(1, "id", Integer()),)) for at in range(4)]

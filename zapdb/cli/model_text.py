@@ -47,14 +47,14 @@ IMPORTS: Final = {
     "zapdb.models": (
         "AnyField",
         "BytesLike",
-        "TypedField",
         "FieldOf",
         "ListLike",
         "Model",
         "Models",
+        "TableModel",
+        "TypedField",
         "TypedOrderedField",
         "TypedStringField",
-        "TableModel",
         "TypedTable",
     ),
 }

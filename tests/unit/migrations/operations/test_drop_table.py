@@ -105,7 +105,9 @@ def test_this_drop_is_refused_here(operation: str, violation: str) -> None:
 def test_what_becomes_of_the_records_is_written_out() -> None:
     expected = {
         "[{drop_table: {table: towns}}]": "3:25: the key 'records' is missing",
-        "[{drop_table: {table: cities, records: discard}}]": "3:13: there is no table 'cities' here",
+        "[{drop_table: {table: cities, records: discard}}]": (
+            "3:13: there is no table 'cities' here"
+        ),
     }
     for rollback, violation in expected.items():
         assert violations_of(TOWNS, rollback=rollback) == [f"0002_test.yaml:{violation}"]
