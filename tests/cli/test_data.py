@@ -228,7 +228,7 @@ def test_other_wrong_input(shop: Project) -> None:
             "--as-text is only for Parquet",
         ),
         (("export", "items", "--format", "parquet"), 2, "Parquet cannot be written to a terminal"),
-        (("export", "items", "--json"), 2, "the records go to standard output"),
+        (("export", "items", "--json"), 2, "the --json report would both go to standard output"),
     ]
     for arguments, status, message in cases:
         result = shop.run("data", *arguments)

@@ -102,6 +102,6 @@ def test_a_stream_of_a_snapshot_is_read_inside_of_it(db: Database) -> None:
         elsewhere = threading.Thread(target=read_elsewhere)
         elsewhere.start()
         elsewhere.join()
-        assert "read outside of it" in errors[0].message
-    with pytest.raises(UsageError, match="read outside of it"):
+        assert "read outside it" in errors[0].message
+    with pytest.raises(UsageError, match="read outside it"):
         reader.read_next_batch()

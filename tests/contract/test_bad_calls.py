@@ -93,7 +93,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (lambda d, t: t.where(t.f.size == 1).order_by("zzz"), UnknownField, "fields: id, title, size"),
     (lambda d, t: t.open(1, field="nota"), UnknownField, "did you mean 'note'?"),
     # Keys
-    (lambda d, t: t.get(99), RecordNotFound, "find() returns None"),
+    (lambda d, t: t.get(99), RecordNotFound, "find(), which returns None"),
     (lambda d, t: t.delete(99), RecordNotFound, "key: 99"),
     (lambda d, t: t.update(99, title="x"), RecordNotFound, "key: 99"),
     (lambda d, t: t.get(), UsageError, "give a value for each of them"),
@@ -125,7 +125,11 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (lambda d, t: t.where(t.f.size.in_(1)), InvalidValue, "a list of values"),
     (lambda d, t: t.where(t.f.title.in_("ab")), InvalidValue, "a list of values"),
     (lambda d, t: t.where(t.f.title.startswith(1)), InvalidValue, "expected: a string"),
-    (lambda d, t: t.where(t.f.size.startswith("1")), UsageError, "only strings have prefixes"),
+    (
+        lambda d, t: t.where(t.f.size.startswith("1")),
+        UsageError,
+        "only strings compared by code points have prefixes",
+    ),
     (lambda d, t: t.where(t.f.size.matches("1")), UsageError, "only strings have a collation"),
     (lambda d, t: t.where(t.f.size == t.f.id), UsageError, "not with a field"),
     (lambda d, t: t.where("size = 1"), UsageError, "put parentheses around each comparison"),
@@ -134,7 +138,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (
         lambda d, t: d.table("lines").where(t.f.size == 1),
         UsageError,
-        "condition on another table",
+        "a field of, another table",
     ),
     (
         lambda d, t: d.table("lines").where(d.table("lines").f.due < datetime.datetime(2026, 1, 1)),

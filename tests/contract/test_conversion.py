@@ -382,7 +382,7 @@ def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
     db: Database, small_ranges: None
 ) -> None:
     asked = itertools.count(1)
-    with pytest.raises(JobError, match="stopped before its job was done"):
+    with pytest.raises(JobError, match="stopped before its job was finished"):
         db.admin.run_jobs(
             lambda s, j: run_locally(s, j, workers=1, should_stop=lambda: next(asked) > 4)
         )
@@ -603,7 +603,7 @@ def test_executors_prove_that_they_are_fit(workspace: Workspace, db: Database) -
         "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'job'",
         (job.chain, "0" * 64),
     )
-    with pytest.raises(ExecutorMismatch, match="not the one that the job was planned with"):
+    with pytest.raises(ExecutorMismatch, match="another chain than the job was planned with"):
         load_work(db._storage, job.id)
 
 

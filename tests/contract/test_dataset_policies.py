@@ -419,7 +419,7 @@ def test_rule_26_background_is_refused_while_processes_have_other_data(
     change_data(workspace, 2)
     have_other_data(workspace, db)
     before = dump(workspace)
-    with pytest.raises(DatasetMismatch, match="running processes use other"):
+    with pytest.raises(DatasetMismatch, match="other running processes use different"):
         workspace.open()
     assert dump(workspace) == before
 
@@ -436,7 +436,7 @@ def test_rule_26_background_is_refused_for_unique_indexes(workspace: Workspace) 
         {"table": "items", "field": "title"},
         {"tenant": "default"},
     ):
-        with pytest.raises(UsageError, match="a unique index can't be rewritten") as caught:
+        with pytest.raises(UsageError, match="a unique index cannot be rewritten") as caught:
             db.admin.set_setting("on_dataset_change", "rewrite", **scope)
         assert caught.value.context["index"] == "one_title"
         assert "--table items --index one_title" in str(caught.value.hint)
@@ -447,7 +447,7 @@ def test_rule_26_background_is_refused_for_unique_indexes(workspace: Workspace) 
     )  # what keeps the unique one out is not taken back, either
     db.admin.set_setting("on_dataset_change", "rebuild", table="items", index="one_title")
     db.admin.set_setting("on_dataset_change", "rewrite", table="items")
-    with pytest.raises(UsageError, match="a unique index can't be rewritten"):
+    with pytest.raises(UsageError, match="a unique index cannot be rewritten"):
         db.admin.set_setting("on_dataset_change", None, table="items", index="one_title")
 
 
@@ -466,7 +466,7 @@ def test_rule_26_a_unique_index_that_would_be_rewritten_is_refused_when_opening(
     db.close()
     change_data(workspace, 2)
     before = dump(workspace)
-    with pytest.raises(DatasetMismatch, match="a unique index can't be rewritten") as caught:
+    with pytest.raises(DatasetMismatch, match="a unique index cannot be rewritten") as caught:
         workspace.open()
     assert caught.value.context["index"] == "one_title"
     assert "settings set on_dataset_change rebuild --table items --index one_title" in str(
@@ -561,7 +561,7 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     db.admin.set_setting("on_dataset_change", "scan")
     change_data(workspace, 2)
     have_other_data(workspace, db)
-    with pytest.raises(DatasetMismatch, match="running processes use other"):
+    with pytest.raises(DatasetMismatch, match="other running processes use different"):
         workspace.open()  # it would keep them from writing
     db.close()
     db = workspace.open()
@@ -599,7 +599,7 @@ def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
     before = dump(workspace)
-    with pytest.raises(DatasetMismatch, match="running processes use other") as caught:
+    with pytest.raises(DatasetMismatch, match="other running processes use different") as caught:
         restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
     assert db._node.id in caught.value.context["processes"]
     assert dump(workspace) == before

@@ -221,7 +221,7 @@ def test_rule_26_former_data_are_refused_while_a_process_has_the_newer_ones(
     try:
         assert other.read()[-1] == "reopened"
         row = index_row(workspace)
-        with pytest.raises(DatasetMismatch, match="running processes use other"):
+        with pytest.raises(DatasetMismatch, match="other running processes use different"):
             workspace.open()
         assert index_row(workspace) == row
         assert other.go_on() == [THERE]

@@ -164,7 +164,7 @@ def test_rule_26_processes_with_other_data_are_refused_while_others_run(
     have_other_data(workspace, db)
     before = dump(workspace)
     with pytest.raises(
-        DatasetMismatch, match="running processes use other collation or time zone data"
+        DatasetMismatch, match="other running processes use different collation or time zone data"
     ) as caught:
         workspace.open()
     context = caught.value.context

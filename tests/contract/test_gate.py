@@ -176,7 +176,7 @@ def test_rule_07_a_change_of_state_can_not_run_inside_a_transaction(
     workspace: Workspace, db: Database
 ) -> None:
     workspace.write(2, ADD_COLOR)
-    with db.transaction(), pytest.raises(UsageError, match="in a transaction already"):
+    with db.transaction(), pytest.raises(UsageError, match="already in a transaction"):
         migrate_up(db._storage, DEFAULT_TENANT, workspace.directory)
     assert db.position == 1
 

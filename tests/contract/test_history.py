@@ -346,7 +346,7 @@ def test_migrated_by_is_who_acts(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("name", ["", "a" * 256, "two\nlines"])
 def test_a_principal_has_a_name(name: str) -> None:
-    with pytest.raises(UsageError, match="the name of a principal"), principal.acting_as(name):
+    with pytest.raises(UsageError, match="a valid name of a principal"), principal.acting_as(name):
         pass
 
 

@@ -142,7 +142,7 @@ def test_rule_01_records_of_another_shape_than_the_one_in_force_are_refused(
     before = dump(workspace)
     error = error_of(lambda: recover_schema_histories(workspace.control, DEFAULT_TENANT))
     assert isinstance(error, CorruptCatalog)
-    assert "not of the shape in force" in error.message
+    assert "do not fit the active schema" in error.message
     assert dump(workspace) == before
 
 
@@ -165,7 +165,7 @@ def test_a_history_that_is_lost_while_a_rollback_is_under_way_is_refused(
     lose(workspace)
     error = error_of(lambda: recover_schema_histories(workspace.control, DEFAULT_TENANT))
     assert isinstance(error, CorruptCatalog)
-    assert "a forget is under way" in error.message
+    assert "a migration is being rolled back" in error.message
     assert log(workspace) == []
 
 

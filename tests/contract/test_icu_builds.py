@@ -168,7 +168,7 @@ def changed() -> dict[int, str]:
 def test_rule_26_a_build_is_refused_while_a_process_has_another(place: Workspace) -> None:
     with running_elsewhere(place, "wait", "order", "verify") as other:
         row = index_row(place)
-        with pytest.raises(DatasetMismatch, match="running processes use other"):
+        with pytest.raises(DatasetMismatch, match="other running processes use different"):
             place.open()
         assert index_row(place) == row
         assert other.go_on() == [text_of(find_build().order), "ok by_size by_title"]

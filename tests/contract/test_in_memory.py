@@ -171,5 +171,5 @@ def test_a_private_file_may_begin_as_a_copy(migrations: Path, tmp_path: Path) ->
 
 
 def test_it_is_not_opened_to_read_only() -> None:
-    with pytest.raises(UsageError, match="read_only fills nothing"):
+    with pytest.raises(UsageError, match="read_only is of no use"):
         connect("sqlite:///:memory:", read_only=True)

@@ -113,7 +113,7 @@ def test_rule_23_without_the_insert_before_the_delete_it_leaves_an_entry_behind(
             db.table("items").delete(3)
         else:
             db.table("items").update(3, size=77)
-    with pytest.raises(JobError, match="do not match after it was built twice"):
+    with pytest.raises(JobError, match="does not match its records after it was built twice"):
         run_job(other, job, run_locally)
     assert "by_size" not in db.table("items").readable_indexes()
     assert ids(db, 3) == []  # a scan, and right

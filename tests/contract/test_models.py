@@ -196,7 +196,7 @@ def test_models_are_a_generated_module_with_migration_files(workspace: Workspace
     with pytest.raises(UsageError, match="str"):
         open_with(workspace, "models")
     models = load_models(workspace)
-    with pytest.raises(UsageError, match="none are given"):
+    with pytest.raises(UsageError, match="none were given"):
         zapdb.open(workspace.address, models=models)
     workspace.open().close()  # nothing of that has made the database
 

@@ -224,7 +224,7 @@ def test_a_directory_that_can_not_be_written_is_named_in_the_error(
     gone.mkdir()
     monkeypatch.setattr(Path, "is_dir", lambda _: True)
     gone.rmdir()
-    with pytest.raises(SqlError, match="can't be begun") as caught:
+    with pytest.raises(SqlError, match="could not be started") as caught:
         db.sql("SELECT 1", spill_to=gone)
     assert caught.value.context["problem"] == "No such file or directory"
 

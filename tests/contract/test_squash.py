@@ -94,7 +94,7 @@ def test_rule_06_a_new_database_begins_with_it(place: Workspace, tmp_path: Path)
             assert report.problems == ()
     for number in (5, 4):
         roll_back(address, number)
-    with pytest.raises(UsageError, match="a squash can't be forgotten"):
+    with pytest.raises(UsageError, match="a squash cannot be rolled back"):
         roll_back(address, 3)
 
 

@@ -114,7 +114,7 @@ def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spar
     job = next(job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
     with db._storage.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, structs.replace(job, chain="0" * 64))
-    with pytest.raises(ExecutorMismatch, match="the chain of this process is not the one"):
+    with pytest.raises(ExecutorMismatch, match="this process has another chain"):
         run_job(db._storage, job, run_on_spark)
     assert db.admin.count_by_revision("cities") == {1: CITIES}
 
@@ -151,7 +151,7 @@ def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
     conf = spark.sparkContext._conf
     conf.set("spark.master", "spark://127.0.0.1:7077")
     try:
-        with pytest.raises(UsageError, match="SQLite file can't be reached"):
+        with pytest.raises(UsageError, match="cannot reach a SQLite file"):
             db.admin.run_jobs(run_on_spark)
     finally:
         conf.set("spark.master", "local[2]")
