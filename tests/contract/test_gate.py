@@ -43,7 +43,7 @@ def test_rule_07_a_transaction_held_open_is_named_as_the_reason(
         db.table("items").insert(id=1, title="held")
         error = error_of(lambda: storage.transaction(TransactionMode.DDL).__enter__())
     assert isinstance(error, GateTimeout)
-    assert "did not let a change of state through" in error.message
+    assert "could not get the gate" in error.message
     assert isinstance(error, TimeoutError)
     assert error.context["waited_seconds"] == 0.4
     assert "a transaction" in error.hint or "transaction open" in error.hint

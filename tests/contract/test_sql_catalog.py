@@ -35,6 +35,6 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
     (index,) = ask("SELECT name, fields, is_unique FROM zapdb_indexes")
     assert index == ("by_size", [{"collation": None, "descending": False, "field": "size"}], False)
     assert ("served_window", "7") in ask("SELECT name, value FROM zapdb_settings")
-    assert ask("SELECT value->>'end' FROM zapdb_catalog WHERE kind = 'chain'") == [("2",)]
+    assert ask("SELECT value->>'stored_end' FROM zapdb_catalog WHERE kind = 'chain'") == [("2",)]
     joined = "SELECT count(*) FROM items, zapdb_tables t WHERE t.name = 'items'"
     assert ask(joined) == [(0,)]

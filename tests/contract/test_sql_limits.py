@@ -254,11 +254,11 @@ def test_a_keeper_that_can_not_be_started_is_an_error(
 ) -> None:
     processes._end()
     monkeypatch.setattr(processes, "SANDBOX", Path("/nowhere"))
-    with pytest.raises(StorageError, match="can be started") as caught:
+    with pytest.raises(StorageError, match="could be started") as caught:
         db.sql("SELECT 1")
     assert caught.value.hint
     monkeypatch.setattr(processes.spawn, "get_executable", lambda: "/nowhere")
-    with pytest.raises(StorageError, match="can be started"):
+    with pytest.raises(StorageError, match="could be started"):
         db.sql("SELECT 1")
     monkeypatch.undo()
     assert db.sql("SELECT 1").fetchall() == [(1,)]

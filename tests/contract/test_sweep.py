@@ -15,6 +15,7 @@ from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
 from zapdb.jobs import roll_back_newest, verify_blobs
 from zapdb.jobs import sweep as sweeping
 from zapdb.jobs.run import run_locally
+from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.identifiers import first_id_at_ms
 
 DROP_NOTES = "drop_field: {table: photos, field: notes, restore: {value: none}}"
@@ -162,17 +163,16 @@ def test_rule_27_records_of_other_tenants_and_retired_tables_own_theirs(
     workspace: Workspace, db: Database
 ) -> None:
     fill(db, 3)
-    for table in ("zapdb_records_1", "zapdb_schema_history"):
-        columns = "key, value" if table == "zapdb_records_1" else "*"
-        if columns == "*":
-            names = "table_number, revision, event, fingerprint, migrated_at, migrated_by"
-            columns = f"{names}, position, digest, record_format, layout_revision, snapshot"
-        workspace.execute(f"INSERT INTO {table} SELECT 77, {columns} FROM {table}")
+    history = ", ".join(c.name for c in SCHEMA_HISTORY.columns if c.name != "tenant")
+    for table, columns in (("zapdb_records_1", "key, value"), (SCHEMA_HISTORY.name, history)):
+        workspace.execute(
+            f"INSERT INTO {table} (tenant, {columns}) SELECT 77, {columns} FROM {table}"
+        )
     for at in range(3):
         db.table("photos").delete(at)
     assert sweep(db).deleted == 0
     workspace.execute("DELETE FROM zapdb_schema_history WHERE tenant <> 77")
-    assert sweep(db).deleted == 0  # nothing in force knows of these records
+    assert sweep(db).deleted == 0  # no active schema has these records
     workspace.execute("DELETE FROM zapdb_records_1")
     assert sweep(db).deleted == 3
 

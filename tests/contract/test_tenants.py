@@ -145,7 +145,9 @@ def test_rule_27_two_tenants_share_tables_and_nothing_else(
     assert archived == [(DEFAULT_TENANT,)]
     assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 1), (3, "change", 3, 3)]
     assert log(acme) == [(1, "create", 2, 1)]
-    assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'physical'") == [(2,)]
+    assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'entry-table'") == [
+        (2,)
+    ]
     for at in range(COUNT):
         db.table("items").delete(at)
     assert contents(acme)[:COUNT] == theirs
