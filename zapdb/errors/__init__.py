@@ -47,7 +47,7 @@
     │   ├── ModelsMismatch                 generated models are not those of the schema
     │   └── UnsupportedServer              the server lacks a feature in use
     ├── ConcurrencyError
-    │   ├── GateTimeout (TimeoutError)     writers did not let a change of state through
+    │   ├── GateTimeout (TimeoutError)     a schema change could not get the gate
     │   ├── LeaseLost                      another process took over, or this one was evicted
     │   ├── LeaseHeld                      another process is at work
     │   ├── RollbackInProgress             writes are refused until a rollback is finished
