@@ -363,7 +363,7 @@ def test_rule_15_a_repeated_operation_reads_the_file_again(
     error = error_of(lambda: photos.insert(id=1, title="Sea", data=file))
     assert isinstance(error, UsageError)
     assert "second time" in error.message
-    assert "can seek" in error.hint
+    assert "seekable" in error.hint
     assert chunks(workspace) == []
 
 
