@@ -56,11 +56,11 @@ class Demo:
     def run(self) -> None:
         self.load()
         self.migrate()
-        self.show_schema_indexes()
+        self.show_revisions()
         self.build_indexes()
         self.show_order()
         self.convert()
-        self.forget()
+        self.roll_back()
         self.show_history()
         self.verify()
         self.summarize()
@@ -134,8 +134,8 @@ class Demo:
             for city_id in self.random.sample(self.ids, TOUCHED_BETWEEN_MIGRATIONS):
                 cities.update(city_id, region=cities.get(city_id).region)
 
-    def show_schema_indexes(self) -> None:
-        title("3. Records of every schema index, all read in the newest shape")
+    def show_revisions(self) -> None:
+        title("3. Records of every revision, all read under the newest schema")
         with self.open() as db:
             self.print_counts(db, "before the conversion")
             cities = db.table("cities")
@@ -150,7 +150,7 @@ class Demo:
     def print_counts(self, db: zapdb.Database, when: str) -> None:
         counts = db.admin.count_by_revision("cities")
         shown = "  ".join(f"{revision}: {count:,}" for revision, count in counts.items())
-        console.print(f"   schema index → records, {when}:  {shown}")
+        console.print(f"   revision → records, {when}:  {shown}")
 
     def build_indexes(self) -> None:
         title("4. Build the two indexes in the background (threads of this process)")
@@ -221,8 +221,8 @@ class Demo:
     def show_running(self, db: zapdb.Database) -> None:
         self.print_counts(db, "during")
 
-    def forget(self) -> None:
-        title("7. Take the newest migration back")
+    def roll_back(self) -> None:
+        title("7. Roll the newest migration back")
         with self.open() as db:
             before = db.table("cities").get(SHOWN_IDS[0])
         newest = self.files[-1]
@@ -233,9 +233,9 @@ class Demo:
         seconds = time.perf_counter() - started
         with self.open() as db:
             after = db.table("cities").get(SHOWN_IDS[0])
-            console.print(f"   the old shape is back: latitude is {after.latitude!r}")
-            self.print_counts(db, "after the forget")
-        self.note("newest migration forgotten", f"{seconds:.1f} s, command start included")
+            console.print(f"   the old schema is active again: latitude is {after.latitude!r}")
+            self.print_counts(db, "after the rollback")
+        self.note("newest migration rolled back", f"{seconds:.1f} s, command start included")
 
     def show_history(self) -> None:
         title("8. The schema history: the old fingerprint is back, as a new revision")
