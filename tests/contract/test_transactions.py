@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.lookups import between
 from tests.support import (
     BACKGROUND,
@@ -478,3 +478,54 @@ def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> N
             assert isinstance(error, UsageError)
             assert error.hint == "pass token=True to the outermost transaction"
     assert items.exists(1)
+
+
+# A schema that changes before the first statement
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("act", ["delete", "update", "insert", "undone", "nested"])
+def test_savepoints_are_there_though_the_transaction_was_begun_anew(
+    workspace: Workspace, act: str
+) -> None:
+    """On PostgreSQL the beginning travels with the first statement. Where that is refused, since
+    the schema changed, what waited between is not lost."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many({"id": n, "title": "x", "size": n} for n in range(3))
+    with db.transaction() as tx:
+        workspace.write(2, ADD_COLOR)
+        workspace.open()  # another process applies it
+        items = tx.table("items")
+        if act == "delete":
+            assert items.where(items.f.size == 1).delete() == 1
+        elif act == "update":
+            with tx.savepoint():
+                items.update(1, size=7)
+        elif act == "insert":
+            with tx.savepoint(), tx.savepoint():
+                items.insert(id=3, title="y", size=3)
+        elif act == "undone":
+            with suppress(KeyError), tx.savepoint():
+                items.insert(id=3, title="y", size=3)
+                raise KeyError
+        else:
+            with tx.savepoint():
+                with suppress(KeyError), tx.savepoint():
+                    items.delete(1)
+                    raise KeyError
+                items.update(2, size=8)
+        items.update(0, size=9)
+    db.close()
+    with workspace.open() as db:
+        found = {record.id: record.size for record in db.table("items").scan()}
+    assert (
+        found
+        == {
+            "delete": {0: 9, 2: 2},
+            "update": {0: 9, 1: 7, 2: 2},
+            "insert": {0: 9, 1: 1, 2: 2, 3: 3},
+            "undone": {0: 9, 1: 1, 2: 2},
+            "nested": {0: 9, 1: 1, 2: 8},
+        }[act]
+    )

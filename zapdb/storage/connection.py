@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zapdb.storage.base import Storage
     from zapdb.storage.open_transaction import OpenTransaction
     from zapdb.storage.pending_changes import PendingChanges
+    from zapdb.storage.pipeline import Statement
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """What a statement of SQLAlchemy Core gives."""
@@ -206,6 +207,14 @@ class Connection:
 
     # Savepoints. Where a statement about one fails it is not known how many there are, and what the
     # next one would undo: the transaction must not be committed.
+
+    def take_unmade_savepoints(self) -> list[Statement]:
+        """The savepoints whose blocks are open, and which the server never made, since the
+        transaction in front of them failed to begin."""
+        return []
+
+    def make_savepoints(self, marks: list[Statement]) -> None:
+        """Begin them in the transaction that was begun anew."""
 
     def begin_savepoint(self) -> object:
         """Begin a savepoint; returns what it is undone by."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PIPELINE: Final = "zapdb pipeline"
 """The key in what the pool remembers of a connection, for as long as that lives."""
 COMMIT: Final = "COMMIT"
+SAVEPOINT: Final = "SAVEPOINT zapdb"
 
 
 class _Cursor:
@@ -68,6 +69,8 @@ class PipelinedConnection(Connection):
         self._size_bytes = 0
         self._has_failed_to_begin = False
         """Whether the last pipeline failed before anything was done in its transaction."""
+        self._unmade: list[Statement] = []
+        """The savepoints behind what failed then."""
         super().__init__(storage, core)
 
     def use(self, core: sqlalchemy.Connection) -> None:
@@ -101,6 +104,7 @@ class PipelinedConnection(Connection):
         """Begin a transaction with the first statement that is sent."""
         self._forget()
         self.is_refused = self._has_failed_to_begin = False
+        self._unmade = []
         self.waiting = [Statement(sql, begins=True) for sql in statements]
 
     def note_begun(self) -> None:
@@ -165,10 +169,17 @@ class PipelinedConnection(Connection):
 
     # Savepoints
 
+    def take_unmade_savepoints(self) -> list[Statement]:
+        return self._unmade
+
+    def make_savepoints(self, marks: list[Statement]) -> None:
+        for mark in marks:
+            self._wait(mark)
+
     def begin_savepoint(self) -> object:
         if not self.is_pipelined:
             return super().begin_savepoint()
-        mark = Statement("SAVEPOINT zapdb", dooms=True)
+        mark = Statement(SAVEPOINT, dooms=True)
         self._wait(mark)
         return mark
 
@@ -188,6 +199,7 @@ class PipelinedConnection(Connection):
                 del self.waiting[at:]
                 return
         self._forget()
+        self._unmade = [unmade for unmade in self._unmade if unmade is not mark]
         if self.is_rollback_only or self._has_failed_to_begin:
             return
         self._wait(Statement("ROLLBACK TO SAVEPOINT zapdb", dooms=True))
@@ -246,7 +258,10 @@ class PipelinedConnection(Connection):
         if statements[0].begins:
             self.storage.note_gate(time.monotonic() - began, self.mode)
         if outcome.error is not None:
-            raise self._refusal_of(statements[len(outcome.answers)], outcome.error)
+            failed = len(outcome.answers)
+            if statements[failed].begins:
+                self._unmade = [one for one in statements[failed:] if one.sql == SAVEPOINT]
+            raise self._refusal_of(statements[failed], outcome.error)
         return outcome
 
     def _refusal_of(self, statement: Statement, error: psycopg.Error) -> Exception:

@@ -248,9 +248,11 @@ class Transactions(ConnectionPool):
     def begin_again(self, connection: Connection) -> None:
         """Begin a transaction anew that was begun, and in which nothing was done."""
         assert connection.mode is not None
+        savepoints = connection.take_unmade_savepoints()
         self._roll_back(connection)
         connection.is_rollback_only = False
         self._begin(connection, connection.mode, exclusive=False)
+        connection.make_savepoints(savepoints)
 
     def _begin(
         self,
