@@ -1,7 +1,7 @@
-"""zapdb: migration-first schemas and record storage for Python applications.
+"""zapdb: migration-first schemas and a record store for Python applications.
 
-Each name is imported when it is used first: a program that imports zapdb for one of them, such as
-the command line for its version, does not wait for all the others.
+Each name is imported when it is first used, so a program that needs one of them, such as the
+command line its version, does not import all the others.
 """
 
 from __future__ import annotations

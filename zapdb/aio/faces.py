@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 class Table(TableFace[R]):
     """The records of one table.
 
-    Every operation outside `db.transaction()` is a transaction of its own, repeated by itself
-    when it meets another one.
+    Every operation outside `db.transaction()` is a transaction of its own, which is retried
+    after conflicts.
     """
 
     @property
@@ -62,34 +62,36 @@ class Table(TableFace[R]):
         return self._built(lambda sync: sync.field_names)
 
     async def get(self, /, *key: Any, **named: Any) -> R:
-        """The record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
+        """Return the record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
         return await self._done("read", lambda sync: sync.get(*key, **named))
 
     async def find(self, /, *key: Any, **named: Any) -> R | None:
-        """The record with this key, or None."""
+        """Return the record with this key, or None."""
         return await self._done("read", lambda sync: sync.find(*key, **named))
 
     async def get_many(self, keys: Iterable[Any]) -> list[R | None]:
-        """The records with these keys in the order of the keys, None where there is none.
+        """Return the records with these keys in the order of the keys, None for a key without a
+        record.
 
-        A key of one field is given as its value, one of several as a tuple: `items.get_many([1,
-        2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some hundred; inside
-        `db.snapshot()` or `db.transaction()` all are read as of one moment.
+        A key of one field is given as its value, a key of several fields as a tuple:
+        `items.get_many([1, 2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches
+        some hundred records; inside `db.snapshot()` or `db.transaction()` all are read as of one
+        moment.
         """
         keys = list(keys)
         return await self._done("read", lambda sync: sync.get_many(keys))
 
     async def exists(self, /, *key: Any, **named: Any) -> bool:
-        """Whether there is a record with this key; without one, whether there is any."""
+        """Return whether a record has this key; without a key, whether the table has any record."""
         return await self._done("read", lambda sync: sync.exists(*key, **named))
 
     def __aiter__(self) -> AsyncIterator[R]:
-        """All records, as `scan` gives them: `for item in items`."""
+        """Iterate all records, as `scan` does: `for item in items`."""
         return self._iterated("read", lambda sync: sync)
 
     def scan(self) -> AsyncIterator[R]:
-        """All records in key order, page by page; each page is a snapshot of its own unless the
-        scan runs inside `db.snapshot()` or `db.transaction()`."""
+        """Iterate all records in key order, page by page. Each page is a snapshot of its own,
+        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
         return self._iterated("read", lambda sync: sync.scan())
 
     async def to_arrow(
@@ -115,57 +117,58 @@ class Table(TableFace[R]):
         return await self._done("read", lambda sync: sync.count())
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query[R]:
-        """The records for which the conditions are true, and fields have values:
-        `items.where(items.f.due < today, done=False)`. See `Query.where`."""
+        """Return a query for the records for which the conditions are true, and fields have the
+        values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
         return Query(self._runtime, self._built(lambda sync: sync.where(*predicates, **values)))
 
     def order_by(self, *fields: Any) -> Query[R]:
-        """All records in the order of fields: see `Query.order_by`."""
+        """Return a query for all records in the order of fields: see `Query.order_by`."""
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
 
     async def all(self) -> list[R]:
-        """All records as a list; iterating the table itself holds no more than a page of them."""
+        """Return all records as a list; iterating the table holds at most one page in memory."""
         return await self._done("read", lambda sync: sync.all())
 
     async def first(self) -> R | None:
-        """Any record; None if there is none."""
+        """Return any record, or None."""
         return await self._done("read", lambda sync: sync.first())
 
     async def one(self) -> R:
-        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
         return await self._done("read", lambda sync: sync.one())
 
     def limit(self, count: int) -> Query[R]:
-        """At most so many records: see `Query.limit`."""
+        """Return a query for at most `count` records: see `Query.limit`."""
         return Query(self._runtime, self._built(lambda sync: sync.limit(count)))
 
     def include(self, *references: Any) -> Query[R]:
-        """All records with those that they refer to: see `Query.include`."""
+        """Return a query for all records with the records that they refer to: see
+        `Query.include`."""
         return Query(self._runtime, self._built(lambda sync: sync.include(*references)))
 
     async def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
-        """The next `size` records: see `Query.page`."""
+        """Return the next `size` records: see `Query.page`."""
         return await self._done("read", lambda sync: sync.page(size, cursor))
 
     async def min(self, field: Any) -> Any:
-        """The least value of a field: see `Query.min`."""
+        """Return the least value of a field: see `Query.min`."""
         return await self._done("read", lambda sync: sync.min(field))
 
     async def max(self, field: Any) -> Any:
-        """The greatest value of a field: see `Query.max`."""
+        """Return the greatest value of a field: see `Query.max`."""
         return await self._done("read", lambda sync: sync.max(field))
 
     async def sum(self, field: Any) -> Any:
-        """The sum of a field: see `Query.sum`."""
+        """Return the sum of a field: see `Query.sum`."""
         return await self._done("read", lambda sync: sync.sum(field))
 
     def using(self, index: str) -> Query[R]:
-        """All records by an index, in its order: see `Query.using`."""
+        """Return a query for all records by an index, in its order: see `Query.using`."""
         return Query(self._runtime, self._built(lambda sync: sync.using(index)))
 
     async def readable_indexes(self) -> tuple[str, ...]:
-        """The names of the indexes that queries can read now. Others are being built, or are
-        made with other collation or time zone data: queries scan where they would need those."""
+        """Return the names of the indexes that queries can read now. Queries scan instead of
+        reading an index that is being built, or that has other collation or time zone data."""
         return await self._done("read", lambda sync: sync.readable_indexes())
 
     async def insert(self, /, **values: Any) -> R:
@@ -174,33 +177,31 @@ class Table(TableFace[R]):
         Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
         `CheckViolation` or `ReferenceViolation`.
 
-        The value of a binary field may be an open binary file: it is read to its end and stored
+        The value of a binary field may be an open binary file; it is read to its end and stored
         chunk by chunk.
         """
         return await self._done("write", lambda sync: sync.insert(**values))
 
     async def upsert(self, /, **values: Any) -> R:
-        """Insert a record, or change the one that has its key already; returns it.
+        """Insert a record, or update the record that has its key; returns it.
 
-        Of a record that is there, the given fields are changed and all others stay; a new one
-        takes their defaults. A generated key that is not given is generated, so the record is a
-        new one. Raises `InvalidValue` and `ConstraintViolation`, as `insert` does: a
-        `UniqueViolation` names the record that is in the way, which is never one of the same
-        key.
+        An existing record keeps the values of the other fields; a new record takes their
+        defaults. A generated key that is not given is generated, so the record is new. Raises
+        `InvalidValue` and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names the
+        record that has the values, which never has the same key.
         """
         return await self._done("write", lambda sync: sync.upsert(**values))
 
     async def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.
 
-        With `if_unchanged`, the record as it was read, it is changed only if each of its fields
-        still has the value that it had then: else `UpdateConflict` names those that have
-        another, and nothing is written. Values are compared, so a conversion in between is no
-        change. Where the record is gone by then, as behind a web form, its etag does the same:
-        `zapdb.etag(record)`.
+        With `if_unchanged=record`, the record as it was read, it is changed only if every field
+        still has that value; else `UpdateConflict` names the fields that differ, and nothing is
+        written. Values are compared, so a conversion in between is not a change. If you no
+        longer have the record, as in a web form, pass its etag: `zapdb.etag(record)`.
 
         Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
-        Large values of other fields stay where they are. A new value may be an open binary file,
+        Large values of other fields are not rewritten. A new value may be an open binary file,
         as for `insert`.
         """
         return await self._done(
@@ -208,23 +209,23 @@ class Table(TableFace[R]):
         )
 
     async def delete(self, *key: Any) -> None:
-        """Delete a record, and what refers to it as the references say; raises `RecordNotFound`.
+        """Delete a record, and apply its references' `on_delete`; raises `RecordNotFound`.
 
-        Raises `ReferenceViolation` where records refer to it that keep it.
+        Raises `ReferenceViolation` if a reference with `on_delete: restrict` refers to it.
         """
         return await self._done("write", lambda sync: sync.delete(*key))
 
     async def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
-        """Change fields of the records for which the conditions are true; returns how many there
-        were: `items.update_where(items.f.due < today, done=True)`. See `Query.update`.
+        """Change fields of the records for which the conditions are true; returns how many
+        matched: `items.update_where(items.f.due < today, done=True)`. See `Query.update`.
 
         Raises `UsageError` without a condition.
         """
         return await self._done("write", lambda sync: sync.update_where(*predicates, **changes))
 
     async def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
-        """Delete the records for which the conditions are true, and what refers to them as the
-        references say; returns how many there were. All or nothing: see `Query.delete`.
+        """Delete the records for which the conditions are true, and apply their references'
+        `on_delete`; returns how many matched. All or nothing: see `Query.delete`.
 
         Raises `ReferenceViolation`, and `UsageError` without a condition.
         """
@@ -234,71 +235,71 @@ class Table(TableFace[R]):
 class Query(QueryFace[R]):
     """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
-    Immutable; nothing is read before it is iterated or asked. Iterating streams: only a query
-    that `explain` says needs sorting holds records in memory, all that match, or as many as its
-    limit. Each page that it reads is a snapshot of its own, unless it runs inside
-    `db.snapshot()` or `db.transaction()`.
+    Immutable; nothing is read before it is iterated or a reading method is called. Iterating
+    streams records. Only a query that `explain` says needs sorting holds records in memory: all
+    that match, or as many as its limit. Each page is a snapshot of its own, unless the query
+    runs inside `db.snapshot()` or `db.transaction()`.
 
-    Without `order_by` and `using`, records come in the order in which they are read: that of the
-    index that `explain` names, or of keys. It is the same as long as the query is answered the
-    same way, and not promised: an index that is created or dropped may change it.
+    Without `order_by` and `using`, the order is that of the index that `explain` names, or of
+    keys. It is not guaranteed: it may change when an index is created or dropped.
     """
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query[R]:
-        """The records of this query for which all the conditions are true, too: `items.f.due <
-        3`, and fields that are equal to values, `done=False`.
+        """Add conditions, which must all be true: `items.f.due < 3`, or a field's value,
+        `done=False`.
 
         Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
-        `UsageError` for what is no condition.
+        `UsageError` for an argument that is not a condition.
         """
         return Query(self._runtime, self._built(lambda sync: sync.where(*predicates, **values)))
 
     def order_by(self, *fields: Any) -> Query[R]:
-        """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
+        """Order by these fields: a field, its name, or either with a minus: `"-due"`.
 
-        Nulls come first, in falling order last; `items.f.due.nulls_last()` has them last in
-        rising order, too. Records that are equal in all fields come in the order of their keys,
-        in falling order where the first field falls. Raises `UnknownField`, and `UsageError` for
-        a field without an order.
+        Nulls come first, in descending order last; `items.f.due.nulls_last()` has them last in
+        ascending order, too. Records with equal values in all fields are ordered by their keys,
+        descending if the first field is. Raises `UnknownField`, and `UsageError` for a field
+        without an order.
         """
         return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
 
     def using(self, index: str) -> Query[R]:
-        """Read by this index and no other one, in its order unless `order_by` names another.
+        """Read by this index only, in its order unless `order_by` gives another.
 
-        What conditions mean does not change: a string is compared under the collation of the
-        index where `collated()` or `matches` says so. While the index can't be read, since it is
-        built or made with other collation or time zone data, the table is scanned: slower, and
-        right. Raises `UnknownName`.
+        Conditions keep their meaning: a string is compared under the collation of the index only
+        with `collated()` or `matches`. If the index can't be read, because it is being built or
+        has other collation or time zone data, the table is scanned, with the same result. Raises
+        `UnknownName`.
         """
         return Query(self._runtime, self._built(lambda sync: sync.using(index)))
 
     def reverse(self) -> Query[R]:
-        """The same records from the end of the order that `order_by` or `using` gives.
+        """Reverse the order that `order_by` or `using` gives.
 
-        Raises `UsageError` where there is no such order, and where it has nulls last.
+        Raises `UsageError` without such an order, and for an order with `nulls_last()`.
         """
         return Query(self._runtime, self._built(lambda sync: sync.reverse()))
 
     def limit(self, count: int) -> Query[R]:
-        """At most so many records: the first ones in the order that is given, or any.
+        """Return at most `count` records: the first in the given order, or any.
 
-        It may stand anywhere, as in SQL it always comes last: conditions and orders that are
-        added later are looked at first. Of several limits, the last one counts.
+        As in SQL, the limit is applied after all conditions and orders, even those added later.
+        A later limit replaces an earlier one.
         """
         return Query(self._runtime, self._built(lambda sync: sync.limit(count)))
 
     def include(self, *references: Any) -> Query[R]:
-        """Load the records that these reference fields lead to together with those of the query.
+        """Load the records that these reference fields refer to, together with the query's
+        records.
 
             for post in posts.where(…).include("author.city", "topic"):
                 post.follow("author").name, post.follow("author.city"), post.author
 
-        `record.follow(name)` gives the loaded record, None where the reference is null or its
-        target is not there; `record.author` stays the target's key (see `zapdb.records.follow`).
-        Dots lead on from what was loaded. Some hundred records are included with one statement
-        for each reference, and the query streams as it does without. Raises `UnknownField`, and
-        `UsageError` for a field that is no reference.
+        `record.follow(name)` returns the loaded record, or None if the reference is null or its
+        target is missing; `record.author` stays the target's key (see `zapdb.records.follow`).
+        Dots follow references of the loaded records. One statement per reference loads the
+        targets of some hundred records, and the query still streams. Raises `UnknownField`, and
+        `UsageError` for a field that is not a reference.
         """
         return Query(self._runtime, self._built(lambda sync: sync.include(*references)))
 
@@ -306,109 +307,107 @@ class Query(QueryFace[R]):
         return self._iterated("read", lambda sync: sync)
 
     async def all(self) -> list[R]:
-        """All records as a list; iterating the query itself holds no more than a page of them."""
+        """Return all records as a list; iterating the query holds at most one page in memory."""
         return await self._done("read", lambda sync: sync.all())
 
     async def first(self) -> R | None:
-        """The first record in the order that is given, or any; None if there is none."""
+        """Return the first record in the given order, or any; None if no record matches."""
         return await self._done("read", lambda sync: sync.first())
 
     async def one(self) -> R:
-        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
         return await self._done("read", lambda sync: sync.one())
 
     async def exists(self) -> bool:
-        """Whether any record matches."""
+        """Return whether any record matches."""
         return await self._done("read", lambda sync: sync.exists())
 
     async def count(self) -> int:
-        """How many records match, up to the limit.
+        """Return how many records match, up to the limit.
 
-        Where an index answers all of the conditions, its entries are counted and no record is
-        read.
+        If an index answers all conditions, its entries are counted and no record is read.
         """
         return await self._done("read", lambda sync: sync.count())
 
     async def min(self, field: Any) -> Any:
-        """The least value of a field, given as for `order_by`; None if there is none but nulls.
+        """Return the least value of a field, given as for `order_by`; None if there are only
+        nulls.
 
-        It is the first one in an index, where one has the field in order. Else all records that
-        match are read, of each no more than the fields that are needed.
+        If an index orders the field, its first entry is read. Else all matching records are
+        read, with only the needed fields decoded.
         """
         return await self._done("read", lambda sync: sync.min(field))
 
     async def max(self, field: Any) -> Any:
-        """The greatest value of a field: as `min`. NaN is greater than all other floats."""
+        """Return the greatest value of a field, as `min`. NaN is greater than all other floats."""
         return await self._done("read", lambda sync: sync.max(field))
 
     async def sum(self, field: Any) -> Any:
-        """The sum of a field of integers, decimals or floats, nulls left out; 0 if there is
-        none.
+        """Return the sum of a field of integers, decimals or floats, without nulls; 0 if there
+        is none.
 
-        Exact: decimals keep all their digits, floats are rounded once at the end. Of each
-        record, no more than the fields that are needed is decoded. Raises `UsageError` for other
-        types.
+        The sum is exact: decimals keep all their digits, and floats are rounded once at the end.
+        Only the needed fields are decoded. Raises `UsageError` for other types.
         """
         return await self._done("read", lambda sync: sync.sum(field))
 
     async def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
-        """The next `size` records behind those of the page that the cursor came with.
+        """Return the first `size` records, or the next ones after the page that the cursor is
+        from.
 
-        The cursor names a place in the order, and not a number of records: what was inserted or
-        deleted before it meanwhile neither repeats nor hides any. It stays good across restarts.
-        Without `order_by` and `using`, the order is that of the index that the first page was
-        read by, and later pages keep it; that of keys where several indexes answer the query
-        together.
+        The cursor holds a place in the order, not an offset: records inserted or deleted before
+        it neither repeat nor hide others. It stays valid across restarts. Without `order_by` and
+        `using`, the order is that of the index that the first page was read by, for later pages
+        too; it is that of keys if several indexes answer the query together.
 
-        Raises `InvalidCursor` for a cursor of another query or one that was made with other
-        collation or time zone data, and where no order is given, for one whose index was
-        dropped.
+        Raises `InvalidCursor` for a cursor of another query, or one made with other collation or
+        time zone data, or, without a given order, one whose index was dropped.
         """
         return await self._done("read", lambda sync: sync.page(size, cursor))
 
     async def explain(self) -> Explanation:
-        """How the query is answered now; `str()` says it in words, `to_json()` as data."""
+        """Return how the query is answered now; `str()` has it as text, `to_json()` as data."""
         return await self._done("read", lambda sync: sync.explain())
 
     async def to_arrow(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
     ) -> Any:
-        """The records in order as a `pyarrow.Table`, in memory; the
-        arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
+        """Return the records in order as a `pyarrow.RecordBatchReader`, read as iterating reads
+        them; the arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
         return await self._done("read", lambda sync: sync.to_arrow(fields, as_text).read_all())
 
     async def to_pandas(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
     ) -> Any:
-        """The same as a `pandas.DataFrame`, all of it in memory: see `Table.to_pandas`."""
+        """Return the records as a `pandas.DataFrame` in memory: see `Table.to_pandas`."""
         return await self._done("read", lambda sync: sync.to_pandas(fields, as_text))
 
     async def update(self, /, **changes: Any) -> int:
-        """Change fields of the records of the query; returns how many the query had.
+        """Change fields of the query's records; returns how many it had.
 
-        All or nothing: one transaction, repeated when it conflicts with a concurrent one, or
-        part of `db.transaction()`. The keys are read first, and held in memory: a record is
-        changed once, though it may match again afterwards. Raises what `Table.update` raises.
+        All or nothing: one transaction, retried after conflicts, or part of `db.transaction()`.
+        The keys are read first and held in memory, so a record is changed once, even if it
+        matches again afterwards. Raises the errors of `Table.update`.
         """
         return await self._done("write", lambda sync: sync.update(**changes))
 
     async def delete(self) -> int:
-        """Delete the records of the query, and what refers to them as the references say;
-        returns how many records the query had.
+        """Delete the query's records, and apply their references' `on_delete`; returns how many
+        it had.
 
-        All or nothing: one transaction, which is repeated when it meets another one, or part of
-        `db.transaction()`. Records are read and deleted some hundred at a time; where others
-        refer to the table, the keys of deleted records are held in memory. Who refers to them is
-        looked at once all of them are gone, so records of the query may refer to each other.
-        Raises `ReferenceViolation` where another record keeps one of them.
+        All or nothing: one transaction, retried after conflicts, or part of `db.transaction()`.
+        Records are read and deleted some hundred at a time; if other tables refer to this one,
+        the keys of deleted records are held in memory. References are checked after all records
+        are deleted, so the query's records may refer to each other. Raises `ReferenceViolation`
+        if another record's reference restricts the deletion.
         """
         return await self._done("write", lambda sync: sync.delete())
 
 
 class ChangeFollower(ChangeFollowerFace):
-    """Somebody who follows the change log under a name; the bookmark is kept in the database.
+    """A named reader of the change log; its bookmark is kept in the database.
 
-    One that never advanced stands where the log began, and keeps nobody from pruning it.
+    A follower that never advanced is at the beginning of the log, and does not prevent pruning.
     """
 
     @property
@@ -416,28 +415,30 @@ class ChangeFollower(ChangeFollowerFace):
         return self._sync.name
 
     async def bookmark(self) -> Bookmark:
-        """Where it stands, as stored."""
+        """The stored bookmark."""
         return await self._done("read", lambda sync: sync.bookmark)
 
     def changes(self) -> AsyncIterator[RecordChange | SchemaEvent]:
-        """What it has not seen, in order, up to now; the follower does not advance itself."""
+        """Iterate the changes after the bookmark, in order, up to now; does not advance the
+        follower."""
         return self._iterated("task", lambda sync: sync.changes())
 
     async def advance(self, bookmark: Bookmark | str) -> None:
-        """Store that everything up to a bookmark is done with.
+        """Store that all changes up to a bookmark are processed.
 
-        Inside `db.transaction()` it is part of it: what the follower writes there is written
-        once, and no change is lost. Raises `ConcurrencyError` where another process has advanced
-        it, and `ChangesPruned` for a place from which it could not go on.
+        Inside `db.transaction()` it is part of the transaction, so the follower's own writes
+        there happen once for each change. Raises `ConcurrencyError` if another process has
+        advanced the follower, and `ChangesPruned` for a bookmark from which it could not
+        continue.
         """
         return await self._done("write", lambda sync: sync.advance(bookmark))
 
     async def measure_lag(self) -> Lag:
-        """What it has not seen."""
+        """Return how far the follower is behind."""
         return await self._done("read", lambda sync: sync.measure_lag())
 
     async def remove(self) -> None:
-        """Forget the bookmark; who follows under the name again begins anew."""
+        """Delete the bookmark; a later follower with the name starts again."""
         return await self._done("write", lambda sync: sync.remove())
 
 
@@ -445,7 +446,7 @@ class DatabaseAdmin(DatabaseAdminFace):
     """Operations on an open database: jobs, settings, tenants, the cluster, the catalog,
     metrics.
 
-    `db.admin` makes it.
+    `db.admin` returns it.
     """
 
     async def run_jobs(
@@ -453,30 +454,31 @@ class DatabaseAdmin(DatabaseAdminFace):
         runner: Runner = run_locally,
         kinds: Collection[JobKind] = ("index", "convert", "validate"),
     ) -> list[JobReport]:
-        """Build the indexes that are not built yet, convert all stale records, and look whether
-        the records that are there keep to new checks and references."""
+        """Build indexes, convert stale records, and validate checks and references."""
         return await self._done("task", lambda sync: sync.run_jobs(runner, kinds))
 
     async def jobs(self) -> list[Job]:
-        """The jobs of this tenant, in whatever state: done, planned, superseded or blocked."""
+        """Return the jobs of this tenant in any state: done, planned, superseded or blocked."""
         return await self._done("read", lambda sync: sync.jobs())
 
     async def count_by_revision(self, table: str) -> dict[int, int]:
-        """How many records of a table have each revision."""
+        """Return how many records of a table have each revision."""
         return await self._done("read", lambda sync: sync.count_by_revision(table))
 
     async def verify(self) -> list[TableReport]:
-        """Check that every record decodes, and that indexes and blobs hold what they must."""
+        """Check that every record decodes, that indexes have exactly their entries, and that no
+        blob is missing."""
         return await self._done("task", lambda sync: sync.verify())
 
     async def sweep(
         self, *, older_than_seconds: float | None = None, dry_run: bool = False
     ) -> SweepReport:
-        """Delete the large values that no record has any more; safe beside everything else.
+        """Delete large values that no record owns; can run at the same time as any other
+        operation.
 
-        Changing and deleting records leaves theirs to it. Younger ones than the given age, or
-        than the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are
-        counted only. Tokens of commits that settle nothing any more are deleted, too.
+        Changing or deleting a record leaves its large values in the database. Values younger
+        than the given age, or than the setting `blob_sweep_age_seconds`, are left alone. With
+        `dry_run` they are only counted. Expired commit tokens are deleted, too.
         """
         return await self._done(
             "task", lambda sync: sync.sweep(older_than_seconds=older_than_seconds, dry_run=dry_run)
@@ -490,7 +492,8 @@ class DatabaseAdmin(DatabaseAdminFace):
         field: str | None = None,
         index: str | None = None,
     ) -> str:
-        """What a setting is for this tenant, or for a table, field or index of it, as of now."""
+        """Return a setting's present value for this tenant, or for a table, field or index of
+        it."""
         return await self._done(
             "read", lambda sync: sync.setting(name, table=table, field=field, index=index)
         )
@@ -498,10 +501,9 @@ class DatabaseAdmin(DatabaseAdminFace):
     async def settings(
         self, *, table: str | None = None, field: str | None = None, index: str | None = None
     ) -> dict[str, str]:
-        """All settings for this tenant, or for a table, field or index of it, by name, as of
-        now.
+        """Return all settings by name for this tenant, or for a table, field or index of it.
 
-        `zapdb settings list` says what they mean, and where their values come from.
+        `zapdb settings list` describes them, and shows where each value is set.
         """
         return await self._done(
             "read", lambda sync: sync.settings(table=table, field=field, index=index)
@@ -517,11 +519,11 @@ class DatabaseAdmin(DatabaseAdminFace):
         field: str | None = None,
         index: str | None = None,
     ) -> int:
-        """Set a setting for the whole database, or what is named of it; None takes it back.
+        """Change a setting for the whole database, or for the named part of it; None unsets it.
 
         Returns the change's seq, for `wait_for_catalog` in other processes. Raises
         `UnknownName`, `UsageError` for a value or a scope that the setting can't have, and
-        `IncompatibleVersion` where the database needs `zapdb cluster upgrade` for it.
+        `IncompatibleVersion` if the setting needs `zapdb cluster upgrade`.
         """
         return await self._done(
             "write",
@@ -531,117 +533,118 @@ class DatabaseAdmin(DatabaseAdminFace):
         )
 
     async def tenants(self) -> list[Tenant]:
-        """All tenants, by number."""
+        """Return all tenants, by number."""
         return await self._done("read", lambda sync: sync.tenants())
 
     async def create_tenant(self, name: str) -> int:
-        """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
+        """Create a tenant; raises `TenantExists`. Its tables are created when it is opened.
 
         Returns a seq for `wait_for_catalog` in other processes, which covers the change.
         """
         return await self._done("write", lambda sync: sync.create_tenant(name))
 
     async def remove_tenant(self, name: str) -> Removed:
-        """Erase a tenant and all that it has; there is no way back.
+        """Delete a tenant with all its data for good.
 
-        Returns how many rows each table of the database had of it. A removal that was
+        Returns how many rows were deleted from each table of the database. A removal that was
         interrupted is finished by the next call. Raises `UnknownName`, `UsageError` for the
         default tenant, and `RollbackInProgress`.
         """
         return await self._done("task", lambda sync: sync.remove_tenant(name))
 
     async def cluster_level(self) -> int:
-        """The capability level of the cluster, as of now or of the snapshot."""
+        """Return the cluster level, as of now or of the snapshot."""
         return await self._done("read", lambda sync: sync.cluster_level())
 
     async def nodes(self) -> list[NodeStatus]:
-        """The processes that have the database open, the oldest first, as of now."""
+        """Return the processes that have the database open, the oldest first."""
         return await self._done("read", lambda sync: sync.nodes())
 
     async def catalog(self) -> Catalog:
-        """The catalog as this process knows it, from memory; about a second old at most."""
+        """Return the catalog from this process's memory; it is at most about a second old."""
         return await self._done("task", lambda sync: sync.catalog())
 
     async def catalog_seq(self) -> int:
-        """The seq of the newest change of the catalog, of whatever process."""
+        """Return the seq of the newest catalog write, by any process."""
         return await self._done("read", lambda sync: sync.catalog_seq())
 
     async def wait_for_catalog(
         self, seq: int, timeout_seconds: float = CATALOG_WAIT_SECONDS
     ) -> Catalog:
-        """The catalog once this process has seen the change with a seq; raises
+        """Wait until this process's catalog cache has a seq, and return the catalog; raises
         `CatalogBehind`."""
         return await self._done("task", lambda sync: sync.wait_for_catalog(seq, timeout_seconds))
 
     async def schema_history(self, table: str) -> list[RevisionEntry]:
-        """The schema history of a table: an entry for each of its revisions, oldest first."""
+        """Return the schema history of a table: an entry for each of its revisions, oldest
+        first."""
         return await self._done("read", lambda sync: sync.schema_history(table))
 
     async def find_fingerprint(self, table: str, fingerprint: int) -> FingerprintMatch:
-        """Whether a fingerprint was ever stamped on a table, and what changed since.
+        """Return whether a table ever had a fingerprint, and what changed since.
 
-        Raises `UnknownName` where no table ever had the name.
+        Raises `UnknownName` if no table ever had the name.
         """
         return await self._done("read", lambda sync: sync.find_fingerprint(table, fingerprint))
 
     async def metrics(self, *, count_records: bool = True) -> str:
-        """What an operator must see of the database and this process, as Prometheus text.
+        """Return metrics of the database and of this process, as Prometheus text.
 
-        Counting records and stale ones reads all of them: leave that out where it is asked
-        often.
+        Counting records reads all of them: pass `count_records=False` for frequent calls.
         """
         return await self._done("task", lambda sync: sync.metrics(count_records=count_records))
 
 
 class DatabaseChangeLog(DatabaseChangeLogFace):
-    """What became of records and schemas, in order, where the setting `change_log` is on.
+    """The changes of records and schemas in order, if the setting `change_log` is on.
 
-    `db.change_log` makes it, for the tenant of that database.
+    `db.change_log` returns it, for the tenant of that database.
     """
 
     def read(
         self, since: Bookmark | str | None = None
     ) -> AsyncIterator[RecordChange | SchemaEvent]:
-        """What became of records and schemas since a bookmark, or ever, as far as it was
-        recorded; in order, and up to now.
+        """Iterate the recorded changes of records and schemas after a bookmark, or all, in
+        order, up to now.
 
-        Changes are recorded where the setting `change_log` is on. Those of one `stamp` became
-        visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
-        `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
-        database, and inside `db.transaction()`; `ChangesPruned` where changes behind the
-        bookmark are not there any more; `IncompatibleVersion` where `zapdb cluster upgrade` has
-        to make room for the log.
+        Changes are recorded while the setting `change_log` is on. Changes with one `stamp`
+        became visible together. Each has a `bookmark` to continue from, whose text can be stored
+        anywhere; a `follower` keeps it in the database. Raises `UsageError` for a bookmark of
+        another database, and inside `db.transaction()`; `ChangesPruned` if changes after the
+        bookmark were pruned; `IncompatibleVersion` if `zapdb cluster upgrade` has to make room
+        for the log.
         """
         return self._iterated("task", lambda sync: sync.read(since))
 
     async def begin(self) -> Bookmark:
-        """The bookmark in front of all changes that are still there: to go on with a gap."""
+        """Return the bookmark before all changes in the log, to continue after a gap."""
         return await self._done("read", lambda sync: sync.begin())
 
     async def end(self) -> Bookmark:
-        """The bookmark behind all changes that there are now: to follow from now on."""
+        """Return the bookmark after all changes in the log, to follow from now on."""
         return await self._done("task", lambda sync: sync.end())
 
     async def prune(
         self, before: datetime | Bookmark | str, *, dry_run: bool = False
     ) -> PrunedChanges:
-        """Delete the changes before a moment or a bookmark for good: whole transactions, from
-        the oldest on, up to the first that was made at the moment or later.
+        """Delete the changes before a time or a bookmark for good: whole transactions, from the
+        oldest to the first that was made at that time or later.
 
-        They go in short transactions beside those who write. If that is interrupted, the next
-        call goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and
-        deletes nothing, while a named follower has not seen all of it, and `RollbackInProgress`.
+        They are deleted in short transactions that don't block writers. After an interruption,
+        the next call continues. With `dry_run`, only returns what would be deleted. Raises
+        `UsageError`, and deletes nothing, if a follower has not read all of these changes; also
+        `RollbackInProgress`.
         """
         return await self._done("task", lambda sync: sync.prune(before, dry_run=dry_run))
 
     async def follower(self, name: str) -> ChangeFollower:
-        """Whoever follows the changes under a name, from where that name has come to."""
+        """Return the follower with this name, at its stored bookmark."""
         return ChangeFollower(
             self._runtime, await self._done("task", lambda sync: sync.follower(name))
         )
 
     async def followers(self) -> list[FollowerStatus]:
-        """The named followers of this tenant's changes, and what each has not seen."""
+        """Return the followers of this tenant's changes, and how far each is behind."""
         return await self._done("read", lambda sync: sync.followers())
 
 
@@ -650,7 +653,7 @@ class Transaction(TransactionFace):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables that there are, as this process's files have them."""
+        """The names of the tables in the served schema."""
         return self._built(lambda sync: sync.tables)
 
     async def sql(
@@ -664,23 +667,22 @@ class Transaction(TransactionFace):
         max_rows: int = SQL_ROWS,
         spill_to: str | PathLike[str] | None = None,
     ) -> Result:
-        """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
+        """Run one SQL SELECT over the tables with DuckDB, read-only, as of one moment.
 
         That is the moment of the snapshot or transaction that the task is in, or its own. The
-        tables that are named are streamed, and of them the columns that are used; the answer is
-        in memory. `params` are the values of `?` or `$1`, or by name of `$name`. The catalog is
-        there as `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers
-        beyond 64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text`
-        makes strings of their field: `as_text=["orders.serial"]`.
+        used columns of the named tables are streamed; the result is in memory. `params` are the
+        values of `?` or `$1`, or by name of `$name`. The catalog is available as
+        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
+        of their field: `as_text=["orders.serial"]`.
 
-        A statement runs in a process of its own, which opens no file and is killed when it takes
-        longer than `seconds`, or more than `max_memory` bytes; `SqlLimitExceeded` says which,
-        also of an answer of more than `max_rows`. Under the directory `spill_to` it may keep
-        what it has no memory for, in one of its own that goes with it; without, it has no files
-        at all.
+        A statement runs in its own process, which opens no file and is killed when it takes
+        longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
+        limit, also for a result of more than `max_rows`. With `spill_to`, data that exceed the
+        memory are kept in a temporary directory below it, which is deleted afterwards.
 
-        Raises `SqlError`, with the place in the statement, and `UsageError` for what is no
-        SELECT. Needs the extra `sql`.
+        Raises `SqlError`, with the place in the statement, and `UsageError` for any other
+        statement. Needs the extra `sql`.
         """
         return await self._done(
             "sql",
@@ -710,7 +712,7 @@ class Snapshot(SnapshotFace):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables that there are, as this process's files have them."""
+        """The names of the tables in the served schema."""
         return self._built(lambda sync: sync.tables)
 
     async def sql(
@@ -724,23 +726,22 @@ class Snapshot(SnapshotFace):
         max_rows: int = SQL_ROWS,
         spill_to: str | PathLike[str] | None = None,
     ) -> Result:
-        """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
+        """Run one SQL SELECT over the tables with DuckDB, read-only, as of one moment.
 
         That is the moment of the snapshot or transaction that the task is in, or its own. The
-        tables that are named are streamed, and of them the columns that are used; the answer is
-        in memory. `params` are the values of `?` or `$1`, or by name of `$name`. The catalog is
-        there as `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers
-        beyond 64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text`
-        makes strings of their field: `as_text=["orders.serial"]`.
+        used columns of the named tables are streamed; the result is in memory. `params` are the
+        values of `?` or `$1`, or by name of `$name`. The catalog is available as
+        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
+        of their field: `as_text=["orders.serial"]`.
 
-        A statement runs in a process of its own, which opens no file and is killed when it takes
-        longer than `seconds`, or more than `max_memory` bytes; `SqlLimitExceeded` says which,
-        also of an answer of more than `max_rows`. Under the directory `spill_to` it may keep
-        what it has no memory for, in one of its own that goes with it; without, it has no files
-        at all.
+        A statement runs in its own process, which opens no file and is killed when it takes
+        longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
+        limit, also for a result of more than `max_rows`. With `spill_to`, data that exceed the
+        memory are kept in a temporary directory below it, which is deleted afterwards.
 
-        Raises `SqlError`, with the place in the statement, and `UsageError` for what is no
-        SELECT. Needs the extra `sql`.
+        Raises `SqlError`, with the place in the statement, and `UsageError` for any other
+        statement. Needs the extra `sql`.
         """
         return await self._done(
             "sql",
@@ -759,13 +760,13 @@ class Snapshot(SnapshotFace):
 class Database(DatabaseFace):
     """An open database, as one tenant sees it; an asynchronous context manager.
 
-    `zapdb.aio.open` makes it. Closing it ends the process's registration as a node. `for_tenant`
-    gives the same database as another tenant sees it.
+    `zapdb.open` returns it. Closing it removes the process's registration as a node.
+    `for_tenant` returns the same database for another tenant.
     """
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables that there are, as this process's files have them."""
+        """The names of the tables in the served schema."""
         return self._built(lambda sync: sync.tables)
 
     async def sql(
@@ -779,23 +780,22 @@ class Database(DatabaseFace):
         max_rows: int = SQL_ROWS,
         spill_to: str | PathLike[str] | None = None,
     ) -> Result:
-        """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
+        """Run one SQL SELECT over the tables with DuckDB, read-only, as of one moment.
 
         That is the moment of the snapshot or transaction that the task is in, or its own. The
-        tables that are named are streamed, and of them the columns that are used; the answer is
-        in memory. `params` are the values of `?` or `$1`, or by name of `$name`. The catalog is
-        there as `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers
-        beyond 64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text`
-        makes strings of their field: `as_text=["orders.serial"]`.
+        used columns of the named tables are streamed; the result is in memory. `params` are the
+        values of `?` or `$1`, or by name of `$name`. The catalog is available as
+        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
+        of their field: `as_text=["orders.serial"]`.
 
-        A statement runs in a process of its own, which opens no file and is killed when it takes
-        longer than `seconds`, or more than `max_memory` bytes; `SqlLimitExceeded` says which,
-        also of an answer of more than `max_rows`. Under the directory `spill_to` it may keep
-        what it has no memory for, in one of its own that goes with it; without, it has no files
-        at all.
+        A statement runs in its own process, which opens no file and is killed when it takes
+        longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
+        limit, also for a result of more than `max_rows`. With `spill_to`, data that exceed the
+        memory are kept in a temporary directory below it, which is deleted afterwards.
 
-        Raises `SqlError`, with the place in the statement, and `UsageError` for what is no
-        SELECT. Needs the extra `sql`.
+        Raises `SqlError`, with the place in the statement, and `UsageError` for any other
+        statement. Needs the extra `sql`.
         """
         return await self._done(
             "sql",
@@ -811,16 +811,17 @@ class Database(DatabaseFace):
         )
 
     async def for_tenant(self, name: str) -> Database:
-        """The database as another tenant sees it; brings it to what is stored, if it is behind.
+        """Return the database for another tenant, which is migrated first if it is behind.
 
-        It shares the connections and the registration of this one, and ends with it. Raises
-        `UnknownName`, and `ActivationPending` where it can't be brought far enough.
+        It shares this database's connections and registration, and is closed with it. Raises
+        `UnknownName`, and `ActivationPending` if the tenant can't be migrated to the served
+        position.
         """
         return Database(self._runtime, await self._done("task", lambda sync: sync.for_tenant(name)))
 
     @property
     def position(self) -> int:
-        """The number of the newest migration in force."""
+        """The number of the newest active migration."""
         return self._built(lambda sync: sync.position)
 
     @property
@@ -830,37 +831,38 @@ class Database(DatabaseFace):
 
     @property
     def change_log(self) -> DatabaseChangeLog:
-        """What became of records and schemas, in order, where the setting `change_log` is on."""
+        """The changes of records and schemas in order, if the setting `change_log` is on."""
         return DatabaseChangeLog(self._runtime, self._built(lambda sync: sync.change_log))
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
-        """A writing transaction: `async with db.transaction() as tx`; rolled back if the block
-        raises.
+        """Begin a writing transaction: `async with db.transaction() as tx`; rolled back if the
+        block raises.
 
-        `tx` is its handle: it has the same tables and queries as the database, and what is done
-        through it is part of the transaction, from whatever thread or task, one at a time. What
-        the task or thread that began it does through `db` is part of it, too; others that
-        inherit its context get `UsageError`. Inside another transaction it is a savepoint: if
-        the block raises, only what was done in it is undone, and the outer one can go on.
+        `tx` is its handle: it has the same tables and queries as the database. All operations
+        through the handle are part of the transaction, from any thread or task, one at a time.
+        Operations through `db` of the task or thread that began it are part of it, too; others
+        that inherit its context get `UsageError`. Inside another transaction it is a savepoint:
+        if the block raises, only the block's operations are rolled back, and the outer
+        transaction can continue.
 
-        It can't be repeated by itself: when it meets another transaction, `TransactionConflict`
-        is raised. `run` repeats. If COMMIT reports an error, `CommitUnknown` says that it is not
-        known whether it took effect; with `token`, that is found out: the block ends as usual if
-        it did, and with `TransactionConflict` if it did not. That costs one statement more.
-        Raises `ConnectionsBusy` where `max_connections` transactions are open for too long.
+        The block can't be retried automatically: if it conflicts with a concurrent transaction,
+        it raises `TransactionConflict`; `run` retries. If COMMIT reports an error,
+        `CommitUnknown` says that its outcome is not known. With `token`, a commit token tells
+        the outcome, for one more statement: the block ends as usual if the COMMIT took effect,
+        else with `TransactionConflict`. Raises `ConnectionsBusy` if `max_connections`
+        transactions stay open for too long.
         """
         return Block(
             self._runtime, self._built(lambda sync: sync.transaction(token=token)), Transaction
         )
 
     def snapshot(self, *, serializable: bool = False) -> Block[Snapshot]:
-        """`async with db.snapshot() as snap`: what is read through `snap`, or through `db` by
-        the task or thread that began it, is read as of one moment.
+        """Begin a snapshot: `async with db.snapshot() as snap`. Reads through `snap`, or through
+        `db` by the task or thread that began it, are as of one moment.
 
-        On PostgreSQL, what several transactions wrote beside each other may be seen in an order
-        that later contradicts itself (the read-only anomaly), unless it is `serializable`: it
-        waits then for a moment at which that can't be, 30 s at most, and raises
-        `TransactionConflict`. On SQLite each snapshot is.
+        On PostgreSQL, a snapshot may show concurrent transactions in an order that a later read
+        contradicts (the read-only anomaly). A `serializable` one waits for a safe moment, 30 s
+        at most, and then raises `TransactionConflict`. On SQLite every snapshot is serializable.
         """
         return Block(
             self._runtime,
@@ -885,36 +887,38 @@ async def open(
     """Open a database with the migrations of a directory, for one of its tenants.
 
     With `apply="auto"`, migrations that the database does not store yet are applied; with "never",
-    they are refused, naming the command that applies them. A tenant that is behind what is stored
-    is brought up to it. Where the database is ahead of the files, or of `serve_as`, the number of
-    one of them, what the application sees has the shape that it had there (rule 11). Where it may
-    not take force yet, since running processes do not have the file, that is waited for.
+    `PendingMigrations` names the command that applies them. A tenant that is behind the stored
+    migrations is migrated. If the database is ahead of the files, or of `serve_as` (the number of
+    one of them), the application sees the schema at that position (rule 11). If a migration can't
+    be activated yet because running processes lack its file, opening waits for them.
 
-    Without `migrations`, the database is opened as it is, and its shapes are those in force at any
-    moment: for tools and prompts, whose code is not written for one shape.
+    Without `migrations`, the application always sees the active schema: for tools and prompts,
+    whose code does not depend on one schema.
 
-    While a migration is being rolled back, or after that was interrupted, processes whose files end
-    before it can open the database, and read; their writes raise `RollbackInProgress` until it is
-    done. Those whose files hold it get that error from here, unless they are `read_only`.
+    During a rollback, or after one was interrupted, processes whose files end before the migration
+    can open the database and read; their writes raise `RollbackInProgress` until the rollback is
+    finished. If the files contain the migration, opening raises that error, unless with
+    `read_only`.
 
-    `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
-    by now is none that the files lead to is refused, and so is one that never had the fingerprint.
-    Without files, only the pinned schema is known. Where the table becomes such a one while the
-    database is open, every use of it raises `FingerprintUnknown`, until it is known again.
+    `pin` maps names of tables to the fingerprint that the program was built for. A table that never
+    had the fingerprint is refused, and so is one whose present schema is not made by the files;
+    without files, only the pinned schema is accepted. If the table gets an unknown schema while the
+    database is open, every use of it raises `FingerprintUnknown`, until its schema is a known one
+    again.
 
-    As many as `max_connections` transactions and snapshots may be open at once, each with a
-    connection of its own; the next one waits for 5 s, and raises `ConnectionsBusy`. Besides, each
-    thread that uses the database keeps a connection, for single operations.
+    At most `max_connections` transactions and snapshots can be open at the same time, each with its
+    own connection; the next one waits for 5 s, and then raises `ConnectionsBusy`. Each thread that
+    uses the database also keeps a connection for single operations.
 
-    `models` is a module that `zapdb codegen models` wrote: it is refused unless its tables have the
-    shapes that this process works with.
+    `models` is a module that `zapdb codegen models` wrote; `ModelsMismatch` is raised if its tables
+    differ from the served schema.
 
-    With `read_only` nothing at all is written, and this process is no node: not even the zone
-    numbers, the leases and the conversions that reading leaves behind. The files are compared all
-    the same; what would have to be brought up is refused. Reading takes SELECT on all tables, and
-    in SQLite a file that can be read. Every write raises `UsageError`.
+    With `read_only`, this process is not a node and writes nothing, not even zone numbers, leases
+    or records that a read converted. The files are still compared, and a pending migration is
+    refused. Reading needs SELECT on all tables, or a readable SQLite file. Every write raises
+    `UsageError`.
 
-    Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
+    Raises `MigrationConflict` if a file differs from the stored migration, `InvalidMigration`,
     `NotProven`, `PendingMigrations`, `RollbackInProgress`, `ActivationPending` after
     `wait_seconds`, `ServedSchemaUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant,
     `CorruptCatalog`, `NotZapdb`, `NewerStorageVersion`, `IncompatibleVersion` and `ModelsMismatch`.

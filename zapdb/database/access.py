@@ -1,4 +1,4 @@
-"""What a database and the handles of its transactions have in common: tables, and SQL."""
+"""The common base of databases and of transactions' handles: tables, and SQL."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from zapdb.database.sql import Result
 
 M = TypeVar("M")
-"""A table as generated models declare it."""
+"""A table's class in generated models."""
 
 
 class Access:
-    """What is read and written goes through here: by name, or by SQL."""
+    """Access to tables by name, and by SQL."""
 
     _session: Session
     _facets: ClassVar[Mapping[str, type]] = {}
-    """By the name of an attribute, its class; what errors look through."""
+    """By the name of an attribute, its class; errors search it for a misspelt name."""
 
     @overload
     def table(self, name: str) -> Table: ...
@@ -36,10 +36,10 @@ class Access:
     def table(self, name: type[Model[M]]) -> M: ...
 
     def table(self, name: str | type[Model[Any]]) -> Any:
-        """A table by its name, or by the class of its records in generated models.
+        """Return a table by its name, or by the class of its records in generated models.
 
-        Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class
-        that is not that of the table's records.
+        Raises `UnknownName`, which lists the tables, and `ModelsMismatch` for a class of other
+        records.
         """
         table = Table(self._session, table_name(name))
         if not isinstance(name, str):
@@ -48,7 +48,7 @@ class Access:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables that there are, as this process's files have them."""
+        """The names of the tables in the served schema."""
         return served_names(self._session.catalog, self._session.served_position)
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
@@ -72,22 +72,22 @@ class Access:
         max_rows: int = SQL_ROWS,
         spill_to: str | os.PathLike[str] | None = None,
     ) -> Result:
-        """The answer of one SQL SELECT over the tables, by DuckDB: read-only, as of one moment.
+        """Run one SQL SELECT over the tables with DuckDB, read-only, as of one moment.
 
         That is the moment of the snapshot or transaction that this thread is in, or its own. The
-        tables that are named are streamed, and of them the columns that are used; the answer is in
-        memory. `params` are the values of `?` or `$1`, or by name of `$name`. The catalog is there
-        as `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        used columns of the named tables are streamed; the result is in memory. `params` are the
+        values of `?` or `$1`, or by name of `$name`. The catalog is available as
+        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
         bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings of
         their field: `as_text=["orders.serial"]`.
 
-        A statement runs in a process of its own, which opens no file and is killed when it takes
-        longer than `seconds`, or more than `max_memory` bytes; `SqlLimitExceeded` says which, also
-        of an answer of more than `max_rows`. Under the directory `spill_to` it may keep what it has
-        no memory for, in one of its own that goes with it; without, it has no files at all.
+        A statement runs in its own process, which opens no file and is killed when it takes longer
+        than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the limit, also
+        for a result of more than `max_rows`. With `spill_to`, data that exceed the memory are kept
+        in a temporary directory below it, which is deleted afterwards.
 
-        Raises `SqlError`, with the place in the statement, and `UsageError` for what is no SELECT.
-        Needs the extra `sql`.
+        Raises `SqlError`, with the place in the statement, and `UsageError` for any other
+        statement. Needs the extra `sql`.
         """
         from zapdb.database.sql import Allowance, run_sql
 

@@ -1,7 +1,7 @@
-"""What operators and tools do with an open database: `db.admin`.
+"""Operations for operators and tools on an open database: `db.admin`.
 
-Jobs, settings, tenants, the cluster, the catalog and metrics, for the tenant of the database that
-it is taken from. Applications need none of it to read and write.
+Jobs, settings, tenants, the cluster, the catalog and metrics, for the tenant of the database.
+Applications don't need it to read and write.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from zapdb.records import decode_prefix
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Catalog:
-    """What a process knows of the catalog: all of its rows as of one seq, and the tables that
-    are in force for its tenant."""
+    """A process's copy of the catalog: all rows as of one seq, and the active tables of its
+    tenant."""
 
     cache: CatalogCache
     tenant: TenantCatalog
@@ -71,7 +71,7 @@ class Catalog:
 class DatabaseAdmin:
     """Operations on an open database: jobs, settings, tenants, the cluster, the catalog, metrics.
 
-    `db.admin` makes it.
+    `db.admin` returns it.
     """
 
     def __init__(
@@ -98,8 +98,7 @@ class DatabaseAdmin:
         runner: Runner = run_locally,
         kinds: Collection[JobKind] = ("index", "convert", "validate"),
     ) -> list[JobReport]:
-        """Build the indexes that are not built yet, convert all stale records, and look whether
-        the records that are there keep to new checks and references."""
+        """Build indexes, convert stale records, and validate checks and references."""
         self._storage.require_writable()
         reports = []
         for job in plan_jobs(self._storage, self._tenant, kinds):
@@ -109,29 +108,30 @@ class DatabaseAdmin:
         return reports
 
     def jobs(self) -> list[Job]:
-        """The jobs of this tenant, in whatever state: done, planned, superseded or blocked."""
+        """Return the jobs of this tenant in any state: done, planned, superseded or blocked."""
         with self._session.reading() as connection:
             return [job for job in list_jobs(connection) if job.tenant == self._tenant]
 
     def count_by_revision(self, table: str) -> dict[int, int]:
-        """How many records of a table have each revision."""
+        """Return how many records of a table have each revision."""
         bound = self._session.bind_served(table)
         with self._session.connected() as connection:
             counts = bound.records.count_by_prefix(connection)
         return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
 
     def verify(self) -> list[TableReport]:
-        """Check that every record decodes, and that indexes and blobs hold what they must."""
+        """Check that every record decodes, that indexes have exactly their entries, and that no
+        blob is missing."""
         return verify_tenant(self._storage, self._tenant)
 
     def sweep(
         self, *, older_than_seconds: float | None = None, dry_run: bool = False
     ) -> SweepReport:
-        """Delete the large values that no record has any more; safe beside everything else.
+        """Delete large values that no record owns; can run at the same time as any other operation.
 
-        Changing and deleting records leaves theirs to it. Younger ones than the given age, or than
-        the setting `blob_sweep_age_seconds`, are left alone. With `dry_run` they are counted only.
-        Tokens of commits that settle nothing any more are deleted, too.
+        Changing or deleting a record leaves its large values in the database. Values younger than
+        the given age, or than the setting `blob_sweep_age_seconds`, are left alone. With `dry_run`
+        they are only counted. Expired commit tokens are deleted, too.
         """
         if older_than_seconds is None:
             older_than_seconds = float(self.setting("blob_sweep_age_seconds"))
@@ -150,7 +150,8 @@ class DatabaseAdmin:
         field: str | None = None,
         index: str | None = None,
     ) -> str:
-        """What a setting is for this tenant, or for a table, field or index of it, as of now."""
+        """Return a setting's present value for this tenant, or for a table, field or index of
+        it."""
         scope = self._scope(self._tenant, table, field, index)
         with self._session.connected() as connection:
             return read_settings(connection, self._tenant).find(name, scope)[0]
@@ -158,9 +159,9 @@ class DatabaseAdmin:
     def settings(
         self, *, table: str | None = None, field: str | None = None, index: str | None = None
     ) -> dict[str, str]:
-        """All settings for this tenant, or for a table, field or index of it, by name, as of now.
+        """Return all settings by name for this tenant, or for a table, field or index of it.
 
-        `zapdb settings list` says what they mean, and where their values come from.
+        `zapdb settings list` describes them, and shows where each value is set.
         """
         scope = self._scope(self._tenant, table, field, index)
         with self._session.connected() as connection:
@@ -177,11 +178,11 @@ class DatabaseAdmin:
         field: str | None = None,
         index: str | None = None,
     ) -> int:
-        """Set a setting for the whole database, or what is named of it; None takes it back.
+        """Change a setting for the whole database, or for the named part of it; None unsets it.
 
         Returns the change's seq, for `wait_for_catalog` in other processes. Raises `UnknownName`,
         `UsageError` for a value or a scope that the setting can't have, and `IncompatibleVersion`
-        where the database needs `zapdb cluster upgrade` for it.
+        if the setting needs `zapdb cluster upgrade`.
         """
         with self._storage.transaction(find_setting(name).mode) as connection:
             number = None if tenant is None else find_tenant(connection, tenant).number
@@ -196,12 +197,12 @@ class DatabaseAdmin:
     # Tenants
 
     def tenants(self) -> list[Tenant]:
-        """All tenants, by number."""
+        """Return all tenants, by number."""
         with self._session.reading() as connection:
             return list_tenants(connection)
 
     def create_tenant(self, name: str) -> int:
-        """Enter a new tenant; raises `TenantExists`. It begins when it is opened.
+        """Create a tenant; raises `TenantExists`. Its tables are created when it is opened.
 
         Returns a seq for `wait_for_catalog` in other processes, which covers the change.
         """
@@ -209,11 +210,11 @@ class DatabaseAdmin:
         return self.catalog_seq()
 
     def remove_tenant(self, name: str) -> Removed:
-        """Erase a tenant and all that it has; there is no way back.
+        """Delete a tenant with all its data for good.
 
-        Returns how many rows each table of the database had of it. A removal that was interrupted
-        is finished by the next call. Raises `UnknownName`, `UsageError` for the default tenant, and
-        `RollbackInProgress`.
+        Returns how many rows were deleted from each table of the database. A removal that was
+        interrupted is finished by the next call. Raises `UnknownName`, `UsageError` for the default
+        tenant, and `RollbackInProgress`.
         """
         removed = remove_tenant(self._storage, name)
         self._opened.pop(name, None)  # the name is free for another tenant
@@ -222,50 +223,51 @@ class DatabaseAdmin:
     # The cluster and the catalog
 
     def cluster_level(self) -> int:
-        """The capability level of the cluster, as of now or of the snapshot."""
+        """Return the cluster level, as of now or of the snapshot."""
         with self._session.connected() as connection:
             return read_level(connection)
 
     def nodes(self) -> list[NodeStatus]:
-        """The processes that have the database open, the oldest first, as of now."""
+        """Return the processes that have the database open, the oldest first."""
         with self._session.reading() as connection:
             return list(read_nodes(connection))
 
     def catalog(self) -> Catalog:
-        """The catalog as this process knows it, from memory; about a second old at most."""
+        """Return the catalog from this process's memory; it is at most about a second old."""
         return Catalog(
             self._node_context.watcher.cache(CATALOG_WAIT_SECONDS), self._session.catalog
         )
 
     def catalog_seq(self) -> int:
-        """The seq of the newest change of the catalog, of whatever process."""
+        """Return the seq of the newest catalog write, by any process."""
         with self._session.connected() as connection:
             return read_seq(connection)
 
     def wait_for_catalog(self, seq: int, timeout_seconds: float = CATALOG_WAIT_SECONDS) -> Catalog:
-        """The catalog once this process has seen the change with a seq; raises
+        """Wait until this process's catalog cache has a seq, and return the catalog; raises
         `CatalogBehind`."""
         known = self._node_context.watcher.wait(seq, timeout_seconds)
         return Catalog(known, self._session.catalog)
 
     def schema_history(self, table: str) -> list[RevisionEntry]:
-        """The schema history of a table: an entry for each of its revisions, oldest first."""
+        """Return the schema history of a table: an entry for each of its revisions, oldest
+        first."""
         number = self._session.bind_served(table).schema.number
         with self._session.reading() as connection:
             return list(read_entries(connection, self._tenant, number))
 
     def find_fingerprint(self, table: str, fingerprint: int) -> FingerprintMatch:
-        """Whether a fingerprint was ever stamped on a table, and what changed since.
+        """Return whether a table ever had a fingerprint, and what changed since.
 
-        Raises `UnknownName` where no table ever had the name.
+        Raises `UnknownName` if no table ever had the name.
         """
         with self._session.reading() as connection:
             return find_fingerprint(connection, self._tenant, table, fingerprint)
 
     def metrics(self, *, count_records: bool = True) -> str:
-        """What an operator must see of the database and this process, as Prometheus text.
+        """Return metrics of the database and of this process, as Prometheus text.
 
-        Counting records and stale ones reads all of them: leave that out where it is asked often.
+        Counting records reads all of them: pass `count_records=False` for frequent calls.
         """
         known = self._node_context.watcher.known
         return render_metrics(

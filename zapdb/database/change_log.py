@@ -21,9 +21,9 @@ from zapdb.storage.change_log import Bookmark
 
 
 class DatabaseChangeLog:
-    """What became of records and schemas, in order, where the setting `change_log` is on.
+    """The changes of records and schemas in order, if the setting `change_log` is on.
 
-    `db.change_log` makes it, for the tenant of that database.
+    `db.change_log` returns it, for the tenant of that database.
     """
 
     def __init__(self, session: Session) -> None:
@@ -33,42 +33,42 @@ class DatabaseChangeLog:
         return f"<change log of {self._session.storage.shown_url}>"
 
     def read(self, since: Bookmark | str | None = None) -> Iterator[RecordChange | SchemaEvent]:
-        """What became of records and schemas since a bookmark, or ever, as far as it was recorded;
-        in order, and up to now.
+        """Iterate the recorded changes of records and schemas after a bookmark, or all, in order,
+        up to now.
 
-        Changes are recorded where the setting `change_log` is on. Those of one `stamp` became
-        visible together. Each has a `bookmark` to go on from, whose text can be kept anywhere;
-        `follower` keeps it in the database. Raises `UsageError` for what is no bookmark of this
-        database, and inside `db.transaction()`; `ChangesPruned` where changes behind the bookmark
-        are not there any more; `IncompatibleVersion` where `zapdb cluster upgrade` has to make room
-        for the log.
+        Changes are recorded while the setting `change_log` is on. Changes with one `stamp` became
+        visible together. Each has a `bookmark` to continue from, whose text can be stored anywhere;
+        a `follower` keeps it in the database. Raises `UsageError` for a bookmark of another
+        database, and inside `db.transaction()`; `ChangesPruned` if changes after the bookmark were
+        pruned; `IncompatibleVersion` if `zapdb cluster upgrade` has to make room for the log.
         """
         place = None if since is None else Bookmark.parse(str(since))
         return read_changes(self._session, place)
 
     def begin(self) -> Bookmark:
-        """The bookmark in front of all changes that are still there: to go on with a gap."""
+        """Return the bookmark before all changes in the log, to continue after a gap."""
         return find_log_begin(self._session)
 
     def end(self) -> Bookmark:
-        """The bookmark behind all changes that there are now: to follow from now on."""
+        """Return the bookmark after all changes in the log, to follow from now on."""
         return find_log_end(self._session)
 
     def prune(self, before: datetime | Bookmark | str, *, dry_run: bool = False) -> PrunedChanges:
-        """Delete the changes before a moment or a bookmark for good: whole transactions, from the
-        oldest on, up to the first that was made at the moment or later.
+        """Delete the changes before a time or a bookmark for good: whole transactions, from the
+        oldest to the first that was made at that time or later.
 
-        They go in short transactions beside those who write. If that is interrupted, the next call
-        goes on with it. With `dry_run` it is said what would go. Raises `UsageError`, and deletes
-        nothing, while a named follower has not seen all of it, and `RollbackInProgress`.
+        They are deleted in short transactions that don't block writers. After an interruption, the
+        next call continues. With `dry_run`, only returns what would be deleted. Raises
+        `UsageError`, and deletes nothing, if a follower has not read all of these changes; also
+        `RollbackInProgress`.
         """
         return prune_changes(self._session, before, dry_run=dry_run)
 
     def follower(self, name: str) -> ChangeFollower:
-        """Whoever follows the changes under a name, from where that name has come to."""
+        """Return the follower with this name, at its stored bookmark."""
         return ChangeFollower(self._session, name)
 
     def followers(self) -> list[FollowerStatus]:
-        """The named followers of this tenant's changes, and what each has not seen."""
+        """Return the followers of this tenant's changes, and how far each is behind."""
         with self._session.reading() as connection:
             return list_followers(connection, self._session.catalog.tenant)

@@ -1,9 +1,9 @@
-"""The change log as applications see it: what became of records and schemas, in order (rule 29).
+"""The change log as applications see it: changes of records and schemas, in order (rule 29).
 
-Whoever reads gives what became visible a stamp (a logical timestamp) first, if nobody did; see
+A reader first gives newly visible changes a stamp (a logical timestamp), if they have none yet; see
 `zapdb.storage.change_log`. A change is decoded under the schema of its time, which the schema
-history keeps. Bookmarks are places in the order, and stay good until what is behind them was
-pruned; those of named followers are rows.
+history keeps. A bookmark is a place in the order, and stays valid until changes after it are
+pruned; followers' bookmarks are rows.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ Operation = Literal["insert", "update", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """What one transaction did to one record, all its writes taken together.
+    """The change of one record by one transaction, all its writes taken together.
 
-    `before` and `after` are records of the table as it was then, None where there was none. `key`
-    are the values of the key's fields. `transaction` is equal for all that one transaction did,
-    `stamp` for all that became visible together; `stamped_at`, its time, never decreases from
-    change to change. `made_at` is when the transaction wrote its changes, by the database's clock.
-    `schema_before` and `schema_after` are the table's schema at each side: one, but for a rollback.
+    `before` and `after` are records under the table's schema of that time, or None. `key` are the
+    values of the key's fields. `transaction` is the same for all changes of one transaction,
+    `stamp` for all changes that became visible together; `stamped_at`, its time, never decreases
+    from change to change. `made_at` is when the transaction wrote its changes, by the database's
+    clock. `schema_before` and `schema_after` are the table's schema before and after; they differ
+    only for a rollback.
     """
 
     table: str
@@ -66,12 +67,12 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvent:
-    """What became of a schema, among the changes of records.
+    """The change of a schema, in order with the changes of records.
 
-    Of a table, `event` is `create`, `change`, `drop`, `restore` or `rollback`, `revision` what it
-    is from then on, as in `db.admin.schema_history`. Where `table` is None it is about all of them:
-    `activation` or `rollback`, which bring the tenant to `position`. `change_log_on` and
-    `change_log_off`, of a table or of all, say that changes are recorded from there on, or are
+    For a table, `event` is `create`, `change`, `drop`, `restore` or `rollback`, and `revision` the
+    table's revision from then on, as in `db.admin.schema_history`. If `table` is None, the event is
+    for all tables: `activation` or `rollback`, after which the tenant is at `position`. After
+    `change_log_on`, for one table or all, changes are recorded; after `change_log_off` they are
     missing.
     """
 
@@ -94,16 +95,16 @@ class SchemaEvent:
 
 
 def _repr_made(made: RecordChange | SchemaEvent) -> str:
-    """Which transaction made it, when and by whom."""
+    """Return the text for the transaction, its time and its principal."""
     at, by = show_moment(made.made_at), one_line(made.principal)
     return f"transaction {made.transaction}, {at} by {by}"
 
 
 def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordChange | SchemaEvent]:
-    """What is behind a bookmark now, or in the log at all, page by page; ends there.
+    """Yield the changes after a bookmark, or all, page by page, up to the present end of the log.
 
-    Raises `UsageError` inside a writing transaction, and for a bookmark that lies beyond the log;
-    `ChangesPruned` where something behind the bookmark is gone, and where that happens meanwhile.
+    Raises `UsageError` inside a writing transaction, and for a bookmark beyond the log's end;
+    `ChangesPruned` if changes after the bookmark were pruned, before or during the reading.
     """
     log, fetch = open_log(session), partial(_fetch, session)
     until = find_newest_stamp(session, log)
@@ -119,7 +120,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordCha
 
 
 def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> None:
-    """Raises `UsageError` for a bookmark that is none of this database."""
+    """Raise `UsageError` for a bookmark that can't be of this database."""
     if bookmark.stamp > newest:
         raise UsageError(
             "the bookmark is beyond the end of the change log",
@@ -132,17 +133,17 @@ def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> Non
 
 
 def find_log_end(session: Session) -> Bookmark:
-    """The place behind all that is there now."""
+    """Return the bookmark after all changes in the log."""
     return Bookmark.behind(find_newest_stamp(session, open_log(session)))
 
 
 def find_log_begin(session: Session) -> Bookmark:
-    """The place in front of all that is still there."""
+    """Return the bookmark before all changes in the log."""
     return open_log(session).read_beginning(session.storage.connection().fetch_all)
 
 
 def open_log(session: Session) -> ChangeLog:
-    """Raises `UsageError` inside a writing transaction: what it has not committed is in no order
+    """Open the log; raises `UsageError` inside a writing transaction, whose changes have no order
     yet."""
     connection = session.storage.connection()
     if connection.mode is not None and not connection.mode.only_reads:
@@ -154,9 +155,9 @@ def open_log(session: Session) -> ChangeLog:
 
 
 def find_newest_stamp(session: Session, log: ChangeLog) -> int:
-    """The newest stamp, once what is visible now has one.
+    """Give all visible changes a stamp, and return the newest stamp.
 
-    A snapshot, a read-only process, and whoever reads during a rollback see what has one already.
+    A snapshot, a read-only process, and a reader during a rollback see only changes that have one.
     """
     connection = session.storage.connection()
     if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
@@ -164,7 +165,7 @@ def find_newest_stamp(session: Session, log: ChangeLog) -> int:
             with session.job_transaction() as begun:
                 log.add_stamp(begun)
         except (DuplicateKey, RollbackInProgress):
-            pass  # another process was faster; or what was done to the records is not over
+            pass  # another process was faster, or the rollback is not finished
     return log.read_newest(session.storage.connection())
 
 
@@ -177,7 +178,7 @@ def _fetch(session: Session, sql: str, parameters: Sequence[Any]) -> list[Any]:
 
 
 class _Reader:
-    """Decodes rows of the log by the schema history."""
+    """A decoder of the log's rows by the schema history."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -187,7 +188,8 @@ class _Reader:
         self._attachments = Attachments(BlobStatements(session.storage).load, make_uuid7)
 
     def decode(self, row: ChangeRow) -> RecordChange | SchemaEvent | None:
-        """None for a record of a revision that is not in force yet: a rollback is under way."""
+        """Decode a row; None for a record of a revision that is not active yet, during a
+        rollback."""
         if row.event is not None:
             return self._decode_event(row, row.event)
         value = row.before if row.after is None else row.after
@@ -219,7 +221,7 @@ class _Reader:
             return None, None
         revision, start = decode_prefix(value, 0)
         opened = self._open(row.table, revision)
-        assert opened is not None, "what a rollback goes back from has been in force"
+        assert opened is not None, "the revision before a rollback has been active"
         schema, codec = opened
         return schema, codec.decode(row.key, value, start, self._attachments)
 
@@ -231,7 +233,7 @@ class _Reader:
             if entry is None:
                 return None
             table, position = entry.schema.name, entry.position
-        elif row.table:  # history was switched for it
+        elif row.table:  # the setting change_log was changed for it
             entries = self._load_entries(row.table)
             table = entries[max(entries)].schema.name if entries else None
         elif row.after:
@@ -282,7 +284,7 @@ def _name_operation(row: ChangeRow) -> Operation:
 
 
 def _common_members(row: ChangeRow) -> dict[str, Any]:
-    """What changes and events have in common."""
+    """Return the members that changes and events share."""
     made = row.transaction
     return {
         "principal": made.principal,
@@ -303,7 +305,7 @@ def to_time(microseconds: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class FollowerStatus:
-    """A named follower: where it stands, since when, and what it has not seen."""
+    """A follower: its bookmark, since when, and how far it is behind."""
 
     name: str
     bookmark: Bookmark
@@ -318,9 +320,9 @@ class FollowerStatus:
 
 
 class ChangeFollower:
-    """Somebody who follows the change log under a name; the bookmark is kept in the database.
+    """A named reader of the change log; its bookmark is kept in the database.
 
-    One that never advanced stands where the log began, and keeps nobody from pruning it.
+    A follower that never advanced is at the beginning of the log, and does not prevent pruning.
     """
 
     def __init__(self, session: Session, name: str) -> None:
@@ -334,7 +336,7 @@ class ChangeFollower:
         self.name = name
         self._session = session
         self._known: set[str] = set()
-        """What the bookmark may be, unless another process advances it."""
+        """The stored bookmark is one of these, unless another process advances the follower."""
         open_log(session)
 
     def __repr__(self) -> str:
@@ -342,21 +344,22 @@ class ChangeFollower:
 
     @property
     def bookmark(self) -> Bookmark:
-        """Where it stands, as stored."""
+        """The stored bookmark."""
         stored = self._read(self._session.storage.connection())
         self._known = {str(stored)}
         return stored
 
     def changes(self) -> Iterator[RecordChange | SchemaEvent]:
-        """What it has not seen, in order, up to now; the follower does not advance itself."""
+        """Iterate the changes after the bookmark, in order, up to now; does not advance the
+        follower."""
         return read_changes(self._session, self.bookmark)
 
     def advance(self, bookmark: Bookmark | str) -> None:
-        """Store that everything up to a bookmark is done with.
+        """Store that all changes up to a bookmark are processed.
 
-        Inside `db.transaction()` it is part of it: what the follower writes there is written once,
-        and no change is lost. Raises `ConcurrencyError` where another process has advanced it, and
-        `ChangesPruned` for a place from which it could not go on.
+        Inside `db.transaction()` it is part of the transaction, so the follower's own writes there
+        happen once for each change. Raises `ConcurrencyError` if another process has advanced the
+        follower, and `ChangesPruned` for a bookmark from which it could not continue.
         """
         target = Bookmark.parse(str(bookmark))
         if not self._known:
@@ -401,13 +404,13 @@ class ChangeFollower:
         )
 
     def measure_lag(self) -> Lag:
-        """What it has not seen."""
+        """Return how far the follower is behind."""
         connection = self._session.storage.connection()
         log = ChangeLog(self._session.storage, self._session.catalog.tenant)
         return log.measure_lag(connection, self._read(connection))
 
     def remove(self) -> None:
-        """Forget the bookmark; who follows under the name again begins anew."""
+        """Delete the bookmark; a later follower with the name starts again."""
 
         def remove() -> None:
             with self._session.writing() as connection:
@@ -433,7 +436,7 @@ class ChangeFollower:
 
 
 def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
-    """Those that ever advanced, by name."""
+    """Return the followers that ever advanced, by name."""
     log = ChangeLog(connection.storage, tenant)
     rows = connection.fetch_all(
         "SELECT name, bookmark, advanced_at FROM zapdb_followers"

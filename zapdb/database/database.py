@@ -41,8 +41,8 @@ T = TypeVar("T")
 class Database(Access):
     """An open database, as one tenant sees it; a context manager; safe to share between threads.
 
-    `zapdb.open` makes it. Closing it ends the process's registration as a node. `for_tenant` gives
-    the same database as another tenant sees it.
+    `zapdb.open` returns it. Closing it removes the process's registration as a node. `for_tenant`
+    returns the same database for another tenant.
     """
 
     _facets: ClassVar[Mapping[str, type]] = {
@@ -60,7 +60,7 @@ class Database(Access):
         shares: Database | None = None,
     ) -> None:
         self.applied = applied
-        """The migrations that opening this database put in force."""
+        """The migrations that opening this database activated."""
         self._node_context = context
         self._tenant = tenant
         self._storage, self._node = context.storage, context.node
@@ -90,10 +90,11 @@ class Database(Access):
         )
 
     def for_tenant(self, name: str) -> Database:
-        """The database as another tenant sees it; brings it to what is stored, if it is behind.
+        """Return the database for another tenant, which is migrated first if it is behind.
 
-        It shares the connections and the registration of this one, and ends with it. Raises
-        `UnknownName`, and `ActivationPending` where it can't be brought far enough.
+        It shares this database's connections and registration, and is closed with it. Raises
+        `UnknownName`, and `ActivationPending` if the tenant can't be migrated to the served
+        position.
         """
         number = find_tenant(self._storage.connection(), name).number
         applied: list[AppliedMigration] = []
@@ -114,12 +115,12 @@ class Database(Access):
 
     @property
     def position(self) -> int:
-        """The number of the newest migration in force."""
+        """The number of the newest active migration."""
         return self._session.catalog.position
 
     @property
     def _catalog(self) -> TenantCatalog:
-        """What is in force, as far as this process knows."""
+        """The tenant catalog that this process has loaded."""
         return self._session.catalog
 
     @property
@@ -129,36 +130,38 @@ class Database(Access):
 
     @property
     def change_log(self) -> DatabaseChangeLog:
-        """What became of records and schemas, in order, where the setting `change_log` is on."""
+        """The changes of records and schemas in order, if the setting `change_log` is on."""
         return DatabaseChangeLog(self._session)
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
-        """A writing transaction: `with db.transaction() as tx`; rolled back if the block raises.
+        """Begin a writing transaction: `with db.transaction() as tx`; rolled back if the block
+        raises.
 
-        `tx` is its handle: it has the same tables and queries as the database, and what is done
-        through it is part of the transaction, from whatever thread or task, one at a time. What
-        the task or thread that began it does through `db` is part of it, too; others that inherit
-        its context get `UsageError`. Inside another transaction it is a savepoint: if the block
-        raises, only what was done in it is undone, and the outer one can go on.
+        `tx` is its handle: it has the same tables and queries as the database. All operations
+        through the handle are part of the transaction, from any thread or task, one at a time.
+        Operations through `db` of the task or thread that began it are part of it, too; others that
+        inherit its context get `UsageError`. Inside another transaction it is a savepoint: if the
+        block raises, only the block's operations are rolled back, and the outer transaction can
+        continue.
 
-        It can't be repeated by itself: when it meets another transaction, `TransactionConflict` is
-        raised. `run` repeats. If COMMIT reports an error, `CommitUnknown` says that it is not known
-        whether it took effect; with `token`, that is found out: the block ends as usual if it did,
-        and with `TransactionConflict` if it did not. That costs one statement more. Raises
-        `ConnectionsBusy` where `max_connections` transactions are open for too long.
+        The block can't be retried automatically: if it conflicts with a concurrent transaction, it
+        raises `TransactionConflict`; `run` retries. If COMMIT reports an error, `CommitUnknown`
+        says that its outcome is not known. With `token`, a commit token tells the outcome, for one
+        more statement: the block ends as usual if the COMMIT took effect, else with
+        `TransactionConflict`. Raises `ConnectionsBusy` if `max_connections` transactions stay open
+        for too long.
         """
         return Block(
             self._session, Transaction, TransactionMode.WRITE, self._session_for_tenant, token=token
         )
 
     def snapshot(self, *, serializable: bool = False) -> Block[Snapshot]:
-        """`with db.snapshot() as snap`: what is read through `snap`, or through `db` by the task or
-        thread that began it, is read as of one moment.
+        """Begin a snapshot: `with db.snapshot() as snap`. Reads through `snap`, or through `db` by
+        the task or thread that began it, are as of one moment.
 
-        On PostgreSQL, what several transactions wrote beside each other may be seen in an order
-        that later contradicts itself (the read-only anomaly), unless it is `serializable`: it waits
-        then for a moment at which that can't be, 30 s at most, and raises `TransactionConflict`.
-        On SQLite each snapshot is.
+        On PostgreSQL, a snapshot may show concurrent transactions in an order that a later read
+        contradicts (the read-only anomaly). A `serializable` one waits for a safe moment, 30 s at
+        most, and then raises `TransactionConflict`. On SQLite every snapshot is serializable.
         """
         mode = TransactionMode.SERIAL if serializable else TransactionMode.READ
         return Block(self._session, Snapshot, mode, self._session_for_tenant)
@@ -170,13 +173,13 @@ class Database(Access):
     def run(self, function: Callable[[Transaction], T], *, token: bool = False) -> T: ...
 
     def run(self, function: Callable[..., T], *, token: bool = False) -> T:
-        """Call `function` inside a transaction, again whenever it meets another transaction.
+        """Call `function` inside a transaction, and retry it after conflicts.
 
-        It is given the transaction's handle if it takes a positional argument: `db.run(lambda tx:
-        tx.table("items").insert(title="Milk"))`. Returns what it returned. It must not do anything
-        else that can't be done twice. Inside another transaction it is called once, as a part of
-        that one that is undone if it raises. `token` is as for `transaction`: a COMMIT that turns
-        out not to have taken effect is repeated, too.
+        The function gets the transaction's handle if it takes a positional argument: `db.run(lambda
+        tx: tx.table("items").insert(title="Milk"))`. Returns the function's result. The function
+        must not have other effects that can't be repeated. Inside another transaction it is called
+        once, in a savepoint. `token` is as for `transaction`; a COMMIT that did not take effect is
+        retried, too.
         """
         takes_handle = takes_argument(function)
 
@@ -197,7 +200,8 @@ class Database(Access):
         return self._session.repeat(attempt, may_be_exclusive=False)
 
     def _session_for_tenant(self, name: str) -> Session:
-        """The session of another tenant, kept; no open transaction has to do with it."""
+        """Return the session of another tenant, which is kept; it is outside any open
+        transaction."""
         found = self._tenants.get(name)
         if found is None or found._is_of_removed_tenant():
             found = in_no_transaction().run(self.for_tenant, name)
@@ -205,24 +209,25 @@ class Database(Access):
         return found._session
 
     def _is_of_removed_tenant(self) -> bool:
-        """Whether another tenant has the name by now, as far as this process knows."""
+        """Return whether the catalog cache has another tenant under the name."""
         known = self._node_context.watcher.known
         row = None if known is None else known.get(TenantNameRow, self._tenant)
         return row is not None and row.number != self._session.catalog.tenant
 
     def on_schema_change(self, callback: Callback) -> Callable[[], None]:
-        """Call `callback` with each `SchemaChange` of this tenant; returns what ends that.
+        """Call `callback` with each `SchemaChange` of this tenant; returns a function that ends
+        this.
 
-        It is called in a thread of its own, within about a second after the change, in whichever
-        process that was made. What it raises is logged.
+        It is called in its own thread, within about a second after the change by any process. An
+        exception of the callback is logged.
         """
         return self._node_context.watcher.on_schema_change(self._session.catalog.tenant, callback)
 
     def close(self) -> None:
-        """End this process's registration and close its connections; safe to repeat.
+        """Remove this process's registration and close its connections; can be called again.
 
-        Raises `UsageError` inside a transaction or a snapshot of this thread. Those of other
-        threads are undone: they get `UsageError`, too.
+        Raises `UsageError` inside a transaction or a snapshot of this thread. Transactions of other
+        threads are rolled back, and raise `UsageError`, too.
         """
         if self._storage.is_closed or self._storage.is_inherited:
             return  # where it was forked, the registration and the connections are the parent's

@@ -1,4 +1,4 @@
-"""How a query is answered, said to people and programs."""
+"""How a query is answered, as text and as data."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ SORTINGS: dict[Sorting, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A plan in words (`str()`) and as data (`to_json()`).
+    """A plan as text (`str()`) and as data (`to_json()`).
 
-    `index` is None where the table itself is read: all of it if `is_scan`, else by its keys. Where
-    several indexes answer the query together it names all of them, and `branches` explains each.
-    `unusable_indexes` are the indexes that can't be read now: they are built, or made with other
-    collation or time zone data.
+    `index` is None if the table itself is read: all of it if `is_scan`, else by its keys. If
+    several indexes answer the query together, it names all of them, and `branches` explains each.
+    `unusable_indexes` can't be read now: they are being built, or have other collation or time zone
+    data.
 
     Two numbers are estimated, the same way on all storage engines: `records_read`, how many records
-    are looked at, and `estimated_rows`, how many the query gives. What lies in the ranges is
-    counted, up to 100,000; beyond, both are None. Where records are compared one by one, the first
-    100 of them are, and the rest is taken to be like them; else both numbers are exact. Where
-    nothing needs sorting, reading ends with the limit.
+    are read, and `estimated_rows`, how many the query returns. The records in the ranges are
+    counted, up to 100,000; beyond that, both numbers are None. If records are compared one by one,
+    the first 100 are used as a sample; else both numbers are exact. If nothing needs sorting,
+    reading ends at the limit.
     """
 
     table: str
@@ -50,9 +50,9 @@ class Explanation:
     index_conditions: tuple[str, ...]
     """Conditions that the ranges answer."""
     rechecked: tuple[str, ...]
-    """Those of them that are compared again, since equal keys may mean unequal values."""
+    """Index conditions that are compared again, because unequal values may have equal keys."""
     residual: tuple[str, ...]
-    """Conditions that are compared record by record."""
+    """Conditions that are compared for each record."""
     order: tuple[str, ...]
     sorting: Sorting
     is_reversed: bool
@@ -62,13 +62,12 @@ class Explanation:
     unusable_indexes: tuple[str, ...]
     branches: tuple[Explanation, ...] = ()
     is_merged: bool = False
-    """Whether branches are read together, the next record in the order first; else they are read
-    one after the other."""
+    """Whether branches are merged in order; else they are read one after the other."""
     alternative: Explanation | None = None
-    """Another way, which has the order and is read in turn with this one, from the 320th record on:
-    the one that is done first answers."""
+    """Another plan, which has the order and is read in turn with this one from the 320th record on;
+    the plan that finishes first answers."""
     warnings: tuple[str, ...] = ()
-    """What keeps indexes from being read whose collation or time zone data changed."""
+    """Why indexes whose collation or time zone data changed can't be read."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -124,7 +123,7 @@ class Explanation:
         return f"{source}{ranges}{direction}"
 
     def to_json(self) -> dict[str, Any]:
-        """All members under their names, lists for tuples."""
+        """Return all members under their names, tuples as lists."""
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
 
 
@@ -148,7 +147,7 @@ def explain_plan(
     limit: int | None,
     rival: QueryPlan | None = None,
 ) -> Explanation:
-    """What is known of a plan, and of one that is read beside it."""
+    """Return the explanation of a plan, and of its alternative."""
     found = _explain_one(session, bound, plan, orders, limit)
     if rival is None:
         return found
@@ -167,7 +166,7 @@ def _explain_one(
         return _explain(session, bound, plan, orders, limit, ends_early=ends_early)
     branches, left = list[Explanation](), limit
     for branch in plan.branches:
-        # Merged, each may give all that is asked for.
+        # If merged, each branch may return all requested records.
         one = _explain(session, bound, branch, (), left, ends_early=ends_early)
         branches.append(one)
         if left is not None and not plan.is_merged and one.estimated_rows is not None:
@@ -240,14 +239,15 @@ def _add(counts: Iterable[int | None]) -> int | None:
 
 
 def _at_most(limit: int | None, count: int | None) -> int | None:
-    """The smaller of two numbers; None is one that is not known, or no limit."""
+    """Return the smaller of two numbers; None means an unknown number, or no limit."""
     if count is None or limit is None:
         return limit if count is None else count
     return min(limit, count)
 
 
 def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan) -> float:
-    """Which part of the first records in the ranges the rest of the plan is true of."""
+    """Return the share of the first records in the ranges for which the rest of the plan is
+    true."""
     if plan.filter == EVERYTHING:
         return 1.0
     bound_plan, seen, true = BoundPlan(plan, bound, frozenset()), 0, 0
@@ -261,7 +261,8 @@ def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan) -> flo
 def count_spans(
     session: Session, bound: BoundTable, plan: QueryPlan, limit: int | None
 ) -> int | None:
-    """How many entries or records lie in the spans, up to a number; None if the table moved."""
+    """Return how many entries or records are in the spans, up to a number; None if the table
+    changed."""
     index = None if plan.path.keys is None else bound.adapter.index(plan.path.name)
     rows = bound.records if index is None else index.entries
     counted = 0

@@ -1,9 +1,9 @@
 """Fields of a table as applications write conditions with them: `items.f.due < today`.
 
-A field of a table (`items.f.due`), or of a generated model (`Item.due`), is no more than its name:
-comparing it makes a condition that nobody has checked yet. `bind` checks it where it reaches a
-table: a field that the table does not have raises `UnknownField` with the closest name, a value
-that does not fit its field `InvalidValue`.
+A field of a table (`items.f.due`), or of a generated model (`Item.due`), is only its name:
+comparing it makes an unchecked condition. `bind` checks the condition for a table: a field that the
+table does not have raises `UnknownField` with the closest name, and a value that does not fit its
+field `InvalidValue`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zapdb.schema import Field, TableSchema
 from zapdb.values import String
 
 _DECLARED: Final = "declared"
-"""In the place of a collation: that of the table's indexes on the field."""
+"""Stands for the collation of the table's indexes on the field."""
 PARENTHESES: Final = (
     "& and | bind more tightly than ==: put parentheses around each comparison, "
     "(items.f.done == True) | (items.f.due < 3)"
@@ -55,7 +55,8 @@ class FieldExpression:
         self._table = table
         self._name = name
         self._known = known
-        """What it is in the table that it was taken from: found by its number from then on."""
+        """The table and the field that it was taken from; it is found by the field's number from
+        then on."""
         self._collation = collation
 
     def __repr__(self) -> str:
@@ -82,11 +83,13 @@ class FieldExpression:
         )
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]  # a condition, not a bool
-        """Equal: the same value, to the last character of a string; None is null."""
+        """Return the condition that the field equals a value, with all characters of a string; None
+        is null."""
         return self._compare("==", value)
 
     def __ne__(self, value: object) -> Predicate:  # type: ignore[override]  # a condition, not a bool
-        """Not equal; a null is not equal to any value, and so among them."""
+        """Return the condition that the field does not equal a value; true for a null, unless the
+        value is None."""
         return Not(self._compare("==", value))
 
     def __lt__(self, value: Any) -> Predicate:
@@ -102,32 +105,33 @@ class FieldExpression:
         return self._compare(">=", value)
 
     def between(self, low: Any, high: Any) -> Predicate:
-        """From `low` to `high`, both included."""
+        """Return the condition that the value is from `low` to `high`, both included."""
         return And((self._compare(">=", low), self._compare("<=", high)))
 
     def in_(self, values: Iterable[Any]) -> Predicate:
-        """Equal to one of the values."""
+        """Return the condition that the field equals one of the values."""
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidValue.of(str(self), "a list of values", values)
         return self._compare("in", tuple(values))
 
     def startswith(self, prefix: str) -> Predicate:
-        """Strings that begin with the prefix, as `str.startswith` says."""
+        """Return the condition that a string begins with the prefix, as `str.startswith`."""
         return self._compare("starts with", prefix)
 
     def is_null(self) -> Predicate:
         return self._compare("==", None)
 
     def matches(self, value: str) -> Predicate:
-        """Strings that are equal under the collation of the field's index: see `collated`."""
+        """Return the condition that a string is equal under the collation of the field's index: see
+        `collated`."""
         return self.collated() == value
 
     def collated(
         self, locale: str | None = None, strength: Strength = "tertiary", *, numeric: bool = False
     ) -> FieldExpression:
-        """The same field, compared and ordered under a collation.
+        """Return the same field, compared and ordered under a collation.
 
-        Without a locale it is the collation of the table's indexes on the field, built or not: a
+        Without a locale, it is the collation of the table's indexes on the field, built or not; a
         query raises `UsageError` if they have none, or several. `strength` and `numeric` belong to
         the locale. Raises `InvalidValue` for a locale or strength that is not known.
         """
@@ -141,11 +145,11 @@ class FieldExpression:
         return FieldExpression(self._table, self._name, self._known, collation)
 
     def descending(self) -> FieldOrder:
-        """The order from the largest to the smallest, nulls last."""
+        """Return the order from the largest to the smallest value, nulls last."""
         return FieldOrder(self, descending=True)
 
     def nulls_last(self) -> FieldOrder:
-        """The order from the smallest to the largest, and nulls behind them."""
+        """Return the order from the smallest to the largest value, nulls last."""
         return FieldOrder(self, nulls_last=True)
 
     def __neg__(self) -> FieldOrder:
@@ -167,7 +171,7 @@ class FieldExpression:
             )
         return Condition(self, op, value)
 
-    # What Python makes of `a == 1 | b == 2`, `a | b` and `1 in a`: no condition.
+    # Python calls these for `a == 1 | b == 2`, `a | b` and `1 in a`, which are not conditions.
 
     def _refuse(self, _: object = None) -> NoReturn:
         raise UsageError("a field alone is not a condition", field=self, hint=PARENTHESES)
@@ -184,7 +188,7 @@ class FieldExpression:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Condition(Predicate):
-    """A field compared with a value, of which nothing is checked yet; of `in`, with a tuple."""
+    """An unchecked comparison of a field with a value; with a tuple for `in`."""
 
     field: FieldExpression
     op: Operator
@@ -201,7 +205,7 @@ class Condition(Predicate):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FieldOrder:
-    """A field that a query is ordered by, falling or with nulls last."""
+    """A field to order by, descending or with nulls last."""
 
     field: FieldExpression
     descending: bool = False
@@ -214,7 +218,7 @@ class FieldOrder:
 class Fields:
     """The fields of a table: `items.f.due`, or `items.f["class"]` for a word of Python's own.
 
-    It has no other attributes, so a field may be called anything.
+    It has no other attributes, so a field can have any name.
     """
 
     __slots__ = ("_find_table",)
@@ -243,7 +247,7 @@ class Fields:
 
 
 def make_field(table: TableSchema, name: str) -> FieldExpression:
-    """The field of this name; raises `UnknownField`, which names the closest one."""
+    """Return the field of this name; raises `UnknownField`, which suggests the closest name."""
     return FieldExpression(table.name, name, (table, _find_named(table, name)))
 
 
@@ -254,14 +258,14 @@ def _find_named(table: TableSchema, name: object) -> Field:
     return found
 
 
-# --- where they reach a table --------------------------------------------------------------------
+# --- binding to a table --------------------------------------------------------------------
 
 
 def bind(table: TableSchema, given: Any) -> Predicate:
-    """A condition with its fields found in a table, and its values checked.
+    """Return the condition with its fields found in a table, and its values checked.
 
-    Raises `UnknownField`, `InvalidValue`, and `UsageError` for what is no condition, or one on
-    another table.
+    Raises `UnknownField`, `InvalidValue`, and `UsageError` for an argument that is not a condition
+    on this table.
     """
     match given:
         case Condition():
@@ -309,9 +313,9 @@ RANGE_OPERATORS: Final = frozenset({"<", "<=", ">", ">="})
 
 
 def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
-    """A field that is given by itself or by its name, and the collation it is under.
+    """Return a field that is given by itself or by its name, and its collation.
 
-    Raises `UnknownField`, and `UsageError` for what is no field, or that of another table.
+    Raises `UnknownField`, and `UsageError` for an argument that is not a field of this table.
     """
     if isinstance(given, str):
         return _find_named(table, given), None
@@ -356,7 +360,8 @@ def _declared_collation(table: TableSchema, field: Field) -> Collation:
 
 
 def as_order(table: TableSchema, given: Any) -> Order:
-    """What `order_by` takes: a field, its name, either with a minus, or `nulls_last()`."""
+    """Return an argument of `order_by` as an order: a field, its name, either with a minus, or
+    `nulls_last()`."""
     order = FieldOrder(given) if isinstance(given, FieldExpression) else given
     if isinstance(given, str):
         name = given.removeprefix("-")

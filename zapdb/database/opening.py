@@ -1,8 +1,8 @@
 """Opening a database.
 
-It verifies every stored migration against itself and against the files, brings the tenant to where
-the files end, and registers this process as a node. Whatever is wrong is refused before anything is
-changed.
+It verifies the digest of every stored migration and compares it with the files, activates the
+files' migrations for the tenant, and registers this process as a node. Any error is raised before
+anything is changed.
 """
 
 from __future__ import annotations
@@ -70,36 +70,38 @@ def open(
     """Open a database with the migrations of a directory, for one of its tenants.
 
     With `apply="auto"`, migrations that the database does not store yet are applied; with "never",
-    they are refused, naming the command that applies them. A tenant that is behind what is stored
-    is brought up to it. Where the database is ahead of the files, or of `serve_as`, the number of
-    one of them, what the application sees has the shape that it had there (rule 11). Where it may
-    not take force yet, since running processes do not have the file, that is waited for.
+    `PendingMigrations` names the command that applies them. A tenant that is behind the stored
+    migrations is migrated. If the database is ahead of the files, or of `serve_as` (the number of
+    one of them), the application sees the schema at that position (rule 11). If a migration can't
+    be activated yet because running processes lack its file, opening waits for them.
 
-    Without `migrations`, the database is opened as it is, and its shapes are those in force at any
-    moment: for tools and prompts, whose code is not written for one shape.
+    Without `migrations`, the application always sees the active schema: for tools and prompts,
+    whose code does not depend on one schema.
 
-    While a migration is being rolled back, or after that was interrupted, processes whose files end
-    before it can open the database, and read; their writes raise `RollbackInProgress` until it is
-    done. Those whose files hold it get that error from here, unless they are `read_only`.
+    During a rollback, or after one was interrupted, processes whose files end before the migration
+    can open the database and read; their writes raise `RollbackInProgress` until the rollback is
+    finished. If the files contain the migration, opening raises that error, unless with
+    `read_only`.
 
-    `pin` maps names of tables to the fingerprint that the program was built for: one whose schema
-    by now is none that the files lead to is refused, and so is one that never had the fingerprint.
-    Without files, only the pinned schema is known. Where the table becomes such a one while the
-    database is open, every use of it raises `FingerprintUnknown`, until it is known again.
+    `pin` maps names of tables to the fingerprint that the program was built for. A table that never
+    had the fingerprint is refused, and so is one whose present schema is not made by the files;
+    without files, only the pinned schema is accepted. If the table gets an unknown schema while the
+    database is open, every use of it raises `FingerprintUnknown`, until its schema is a known one
+    again.
 
-    As many as `max_connections` transactions and snapshots may be open at once, each with a
-    connection of its own; the next one waits for 5 s, and raises `ConnectionsBusy`. Besides, each
-    thread that uses the database keeps a connection, for single operations.
+    At most `max_connections` transactions and snapshots can be open at the same time, each with its
+    own connection; the next one waits for 5 s, and then raises `ConnectionsBusy`. Each thread that
+    uses the database also keeps a connection for single operations.
 
-    `models` is a module that `zapdb codegen models` wrote: it is refused unless its tables have the
-    shapes that this process works with.
+    `models` is a module that `zapdb codegen models` wrote; `ModelsMismatch` is raised if its tables
+    differ from the served schema.
 
-    With `read_only` nothing at all is written, and this process is no node: not even the zone
-    numbers, the leases and the conversions that reading leaves behind. The files are compared all
-    the same; what would have to be brought up is refused. Reading takes SELECT on all tables, and
-    in SQLite a file that can be read. Every write raises `UsageError`.
+    With `read_only`, this process is not a node and writes nothing, not even zone numbers, leases
+    or records that a read converted. The files are still compared, and a pending migration is
+    refused. Reading needs SELECT on all tables, or a readable SQLite file. Every write raises
+    `UsageError`.
 
-    Raises `MigrationConflict` where a file differs from what is stored, `InvalidMigration`,
+    Raises `MigrationConflict` if a file differs from the stored migration, `InvalidMigration`,
     `NotProven`, `PendingMigrations`, `RollbackInProgress`, `ActivationPending` after
     `wait_seconds`, `ServedSchemaUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant,
     `CorruptCatalog`, `NotZapdb`, `NewerStorageVersion`, `IncompatibleVersion` and `ModelsMismatch`.
@@ -140,7 +142,7 @@ def open(
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What is to be opened: for the tenant of this name."""
+    """The arguments of `open` that its steps share."""
 
     storage: Storage
     files: MigrationFiles
@@ -166,9 +168,9 @@ def _open_as_node(
     pending: dict[int, str],
     applied: list[AppliedMigration],
 ) -> Database:
-    """Register, and open. Only from then on do others know of this process: a rollback, or the
-    activation of a migration that waits for processes, may have been faster. Raises
-    `CatalogChanged` then."""
+    """Register this process, and open. Other processes see it only from then on, so a rollback, or
+    an activation that waits for processes, may have happened before: then raises
+    `CatalogChanged`."""
     storage, files = opening.storage, opening.files
     datasets = datasets_in_use(catalog)
     node = register(
@@ -196,7 +198,7 @@ def _open_as_node(
 
 
 def _rebuild_alive(storage: Storage, catalog: TenantCatalog, node: Node) -> TenantCatalog:
-    """`rebuild`, which may take longer than the lease of a node that does nothing else."""
+    """Rebuild indexes while a heartbeat renews the node's lease."""
     heartbeat = Heartbeat(storage, node)
     try:
         return rebuild(storage, catalog)
@@ -205,7 +207,7 @@ def _rebuild_alive(storage: Storage, catalog: TenantCatalog, node: Node) -> Tena
 
 
 def _open_read_only(opening: _Opening) -> Database:
-    """`open` without a node; closing the storage where it fails is the caller's."""
+    """Open without a node; if it fails, the caller closes the storage."""
     storage, files = opening.storage, opening.files
     ensure_storage(storage, create=False)
     connection = storage.connection()

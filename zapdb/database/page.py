@@ -1,4 +1,4 @@
-"""Pages of queries: so many records, and where the next page begins."""
+"""Pages of queries: some records, and the cursor of the next page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Page:
 
 
 def order_of_pages(bound: BoundTable, number: int) -> Ordering:
-    """The order of an index by its number; raises `InvalidCursor` for one that was dropped."""
+    """Return the order of an index by its number; raises `InvalidCursor` if it was dropped."""
     for index in bound.adapter.indexes:
         if index.descriptor.index.number == number:
             return order_of_index(index.keys.fields, index.keys.index.components)
@@ -43,7 +43,7 @@ def order_of_pages(bound: BoundTable, number: int) -> Ordering:
 
 
 def check_count(count: Any, name: str, least: int) -> int:
-    """A number of records; raises `InvalidValue`."""
+    """Check a number of records; raises `InvalidValue`."""
     if not isinstance(count, int) or isinstance(count, bool) or count < least:
         raise InvalidValue.of(name, f"a number of records, at least {least}", count)
     return count

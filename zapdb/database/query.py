@@ -1,4 +1,4 @@
-"""Queries: which records, in which order, how many; made step by step, each step a new query."""
+"""Queries: which records, in which order, how many. Each method returns a new query."""
 
 from __future__ import annotations
 
@@ -40,20 +40,19 @@ from zapdb.schema import Field
 from zapdb.storage.retries import attempts
 
 _NO_FIELDS: Final = frozenset[int]()
-"""Of records whose keys are all that is asked for."""
+"""For reading only the keys of records."""
 
 
 class Query:
     """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
-    Immutable; nothing is read before it is iterated or asked. Iterating streams: only a query that
-    `explain` says needs sorting holds records in memory, all that match, or as many as its limit.
-    Each page that it reads is a snapshot of its own, unless it runs inside `db.snapshot()` or
-    `db.transaction()`.
+    Immutable; nothing is read before it is iterated or a reading method is called. Iterating
+    streams records. Only a query that `explain` says needs sorting holds records in memory: all
+    that match, or as many as its limit. Each page is a snapshot of its own, unless the query runs
+    inside `db.snapshot()` or `db.transaction()`.
 
-    Without `order_by` and `using`, records come in the order in which they are read: that of the
-    index that `explain` names, or of keys. It is the same as long as the query is answered the same
-    way, and not promised: an index that is created or dropped may change it.
+    Without `order_by` and `using`, the order is that of the index that `explain` names, or of keys.
+    It is not guaranteed: it may change when an index is created or dropped.
     """
 
     __slots__ = ("_bound", "_selection", "_session")
@@ -71,11 +70,11 @@ class Query:
     # Making
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query:
-        """The records of this query for which all the conditions are true, too: `items.f.due < 3`,
-        and fields that are equal to values, `done=False`.
+        """Add conditions, which must all be true: `items.f.due < 3`, or a field's value,
+        `done=False`.
 
         Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
-        `UsageError` for what is no condition.
+        `UsageError` for an argument that is not a condition.
         """
         table, predicate = self._bound.adapter.schema, self._selection.predicate
         equal = (make_field(table, name) == value for name, value in values.items())
@@ -84,11 +83,11 @@ class Query:
         return self._with(predicate=predicate)
 
     def order_by(self, *fields: Any) -> Query:
-        """In the order of these fields: a field, its name, or either with a minus: `"-due"`.
+        """Order by these fields: a field, its name, or either with a minus: `"-due"`.
 
-        Nulls come first, in falling order last; `items.f.due.nulls_last()` has them last in rising
-        order, too. Records that are equal in all fields come in the order of their keys, in falling
-        order where the first field falls. Raises `UnknownField`, and `UsageError` for a field
+        Nulls come first, in descending order last; `items.f.due.nulls_last()` has them last in
+        ascending order, too. Records with equal values in all fields are ordered by their keys,
+        descending if the first field is. Raises `UnknownField`, and `UsageError` for a field
         without an order.
         """
         table = self._bound.adapter.schema
@@ -96,11 +95,11 @@ class Query:
         return self._with(orders=orders, is_reversed=False)
 
     def using(self, index: str) -> Query:
-        """Read by this index and no other one, in its order unless `order_by` names another.
+        """Read by this index only, in its order unless `order_by` gives another.
 
-        What conditions mean does not change: a string is compared under the collation of the index
-        where `collated()` or `matches` says so. While the index can't be read, since it is built or
-        made with other collation or time zone data, the table is scanned: slower, and right. Raises
+        Conditions keep their meaning: a string is compared under the collation of the index only
+        with `collated()` or `matches`. If the index can't be read, because it is being built or has
+        other collation or time zone data, the table is scanned, with the same result. Raises
         `UnknownName`.
         """
         session, bound = self._session, self._bound
@@ -110,31 +109,31 @@ class Query:
         return self._with(index=pin_index(bound, index))
 
     def reverse(self) -> Query:
-        """The same records from the end of the order that `order_by` or `using` gives.
+        """Reverse the order that `order_by` or `using` gives.
 
-        Raises `UsageError` where there is no such order, and where it has nulls last.
+        Raises `UsageError` without such an order, and for an order with `nulls_last()`.
         """
         return self._but(self._selection.reversed(self._bound))
 
     def limit(self, count: int) -> Query:
-        """At most so many records: the first ones in the order that is given, or any.
+        """Return at most `count` records: the first in the given order, or any.
 
-        It may stand anywhere, as in SQL it always comes last: conditions and orders that are added
-        later are looked at first. Of several limits, the last one counts.
+        As in SQL, the limit is applied after all conditions and orders, even those added later. A
+        later limit replaces an earlier one.
         """
         return self._with(limit=check_count(count, "limit", 0))
 
     def include(self, *references: Any) -> Query:
-        """Load the records that these reference fields lead to together with those of the query.
+        """Load the records that these reference fields refer to, together with the query's records.
 
             for post in posts.where(…).include("author.city", "topic"):
                 post.follow("author").name, post.follow("author.city"), post.author
 
-        `record.follow(name)` gives the loaded record, None where the reference is null or its
-        target is not there; `record.author` stays the target's key (see `zapdb.records.follow`).
-        Dots lead on from what was loaded. Some hundred records are included with one statement for
-        each reference, and the query streams as it does without. Raises `UnknownField`, and
-        `UsageError` for a field that is no reference.
+        `record.follow(name)` returns the loaded record, or None if the reference is null or its
+        target is missing; `record.author` stays the target's key (see `zapdb.records.follow`). Dots
+        follow references of the loaded records. One statement per reference loads the targets of
+        some hundred records, and the query still streams. Raises `UnknownField`, and `UsageError`
+        for a field that is not a reference.
         """
         includes, table = self._selection.includes, self._bound.adapter.schema
         for path in references:
@@ -157,15 +156,15 @@ class Query:
         return self._session.guard(load_included(self._session, self._bound, includes, records))
 
     def all(self) -> list[Record]:
-        """All records as a list; iterating the query itself holds no more than a page of them."""
+        """Return all records as a list; iterating the query holds at most one page in memory."""
         return list(self)
 
     def first(self) -> Record | None:
-        """The first record in the order that is given, or any; None if there is none."""
+        """Return the first record in the given order, or any; None if no record matches."""
         return next(iter(self._but(self._selection.at_most(1))), None)
 
     def one(self) -> Record:
-        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
         found = list(self._but(self._selection.at_most(2)))
         if len(found) == 1:
             return found[0]
@@ -176,14 +175,14 @@ class Query:
         raise RecordNotFound("no record matches", query=self)
 
     def exists(self) -> bool:
-        """Whether any record matches."""
+        """Return whether any record matches."""
         limit = self._selection.at_most(1).limit
         return next(self._read(any_order, _NO_FIELDS).read(limit=limit), None) is not None
 
     def count(self) -> int:
-        """How many records match, up to the limit.
+        """Return how many records match, up to the limit.
 
-        Where an index answers all of the conditions, its entries are counted and no record is read.
+        If an index answers all conditions, its entries are counted and no record is read.
         """
         limit = self._selection.limit
         for _ in attempts(READ):
@@ -199,22 +198,23 @@ class Query:
         return sum(1 for _ in self._read(any_order, _NO_FIELDS).read(limit=limit))
 
     def min(self, field: Any) -> Any:
-        """The least value of a field, given as for `order_by`; None if there is none but nulls.
+        """Return the least value of a field, given as for `order_by`; None if there are only nulls.
 
-        It is the first one in an index, where one has the field in order. Else all records that
-        match are read, of each no more than the fields that are needed.
+        If an index orders the field, its first entry is read. Else all matching records are read,
+        with only the needed fields decoded.
         """
         return self._find_end(field, descending=False)
 
     def max(self, field: Any) -> Any:
-        """The greatest value of a field: as `min`. NaN is greater than all other floats."""
+        """Return the greatest value of a field, as `min`. NaN is greater than all other floats."""
         return self._find_end(field, descending=True)
 
     def sum(self, field: Any) -> Any:
-        """The sum of a field of integers, decimals or floats, nulls left out; 0 if there is none.
+        """Return the sum of a field of integers, decimals or floats, without nulls; 0 if there is
+        none.
 
-        Exact: decimals keep all their digits, floats are rounded once at the end. Of each record,
-        no more than the fields that are needed is decoded. Raises `UsageError` for other types.
+        The sum is exact: decimals keep all their digits, and floats are rounded once at the end.
+        Only the needed fields are decoded. Raises `UsageError` for other types.
         """
         table = self._bound.adapter.schema
         found, _ = as_field(table, field)
@@ -222,15 +222,15 @@ class Query:
         return add_up(found, self._values(found))
 
     def page(self, size: int, cursor: str | None = None) -> Page:
-        """The next `size` records behind those of the page that the cursor came with.
+        """Return the first `size` records, or the next ones after the page that the cursor is from.
 
-        The cursor names a place in the order, and not a number of records: what was inserted or
-        deleted before it meanwhile neither repeats nor hides any. It stays good across restarts.
-        Without `order_by` and `using`, the order is that of the index that the first page was read
-        by, and later pages keep it; that of keys where several indexes answer the query together.
+        The cursor holds a place in the order, not an offset: records inserted or deleted before it
+        neither repeat nor hide others. It stays valid across restarts. Without `order_by` and
+        `using`, the order is that of the index that the first page was read by, for later pages
+        too; it is that of keys if several indexes answer the query together.
 
-        Raises `InvalidCursor` for a cursor of another query or one that was made with other
-        collation or time zone data, and where no order is given, for one whose index was dropped.
+        Raises `InvalidCursor` for a cursor of another query, or one made with other collation or
+        time zone data, or, without a given order, one whose index was dropped.
         """
         count = check_count(size, "size", 1)
         if self._selection.limit is not None:
@@ -244,7 +244,7 @@ class Query:
         execution = self._read(ordering)
         mark = self._mark(execution)
         if known is not None and known.mark != mark:
-            self._look()  # what was known before may have made the difference
+            self._look()  # an older tenant catalog may have made the difference
             execution = self._read(ordering)
             mark = self._mark(execution)
             known.check(mark)
@@ -262,7 +262,7 @@ class Query:
         return Page(tuple(load_included(self._session, self._bound, includes, records)), after)
 
     def explain(self) -> Explanation:
-        """How the query is answered now; `str()` says it in words, `to_json()` as data."""
+        """Return how the query is answered now; `str()` has it as text, `to_json()` as data."""
         self._look()
         bound, limit = self._session.rebind(self._bound), self._selection.limit
         ordering = self._selection.ordering(bound)
@@ -275,8 +275,8 @@ class Query:
         return replace(found, warnings=list_warnings(bound))
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
-        """The records in order as a `pyarrow.RecordBatchReader`, read as iterating reads them; the
-        arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
+        """Return the records in order as a `pyarrow.RecordBatchReader`, read as iterating reads
+        them; the arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
         from zapdb.database.arrow import open_found
 
         execution = self._execution()
@@ -286,7 +286,7 @@ class Query:
     def to_pandas(
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
     ) -> Any:
-        """The same as a `pandas.DataFrame`, all of it in memory: see `Table.to_pandas`."""
+        """Return the records as a `pandas.DataFrame` in memory: see `Table.to_pandas`."""
         from zapdb.database.pandas_frames import table_frame
 
         held = self.to_arrow(fields, as_text).read_all()
@@ -295,11 +295,11 @@ class Query:
     # Writing
 
     def update(self, /, **changes: Any) -> int:
-        """Change fields of the records of the query; returns how many the query had.
+        """Change fields of the query's records; returns how many it had.
 
-        All or nothing: one transaction, repeated when it conflicts with a concurrent one, or part
-        of `db.transaction()`. The keys are read first, and held in memory: a record is changed
-        once, though it may match again afterwards. Raises what `Table.update` raises.
+        All or nothing: one transaction, retried after conflicts, or part of `db.transaction()`. The
+        keys are read first and held in memory, so a record is changed once, even if it matches
+        again afterwards. Raises the errors of `Table.update`.
         """
 
         def update() -> int:
@@ -311,14 +311,14 @@ class Query:
         return self._session.run(update)
 
     def delete(self) -> int:
-        """Delete the records of the query, and what refers to them as the references say; returns
-        how many records the query had.
+        """Delete the query's records, and apply their references' `on_delete`; returns how many it
+        had.
 
-        All or nothing: one transaction, which is repeated when it meets another one, or part of
-        `db.transaction()`. Records are read and deleted some hundred at a time; where others refer
-        to the table, the keys of deleted records are held in memory. Who refers to them is looked
-        at once all of them are gone, so records of the query may refer to each other. Raises
-        `ReferenceViolation` where another record keeps one of them.
+        All or nothing: one transaction, retried after conflicts, or part of `db.transaction()`.
+        Records are read and deleted some hundred at a time; if other tables refer to this one, the
+        keys of deleted records are held in memory. References are checked after all records are
+        deleted, so the query's records may refer to each other. Raises `ReferenceViolation` if
+        another record's reference restricts the deletion.
         """
 
         def delete() -> int:
@@ -332,7 +332,7 @@ class Query:
     # How
 
     def _execution(self, fields: frozenset[int] | None = None) -> PlanExecution:
-        """Reading the records in the order that is promised."""
+        """Return an execution that reads the records in the query's order."""
         return self._read(self._selection.ordering, fields)
 
     def _read(
@@ -346,7 +346,7 @@ class Query:
         return PlanExecution(self._session, bound, planning, fields)
 
     def _look(self) -> None:
-        """Learn what is active now, where no page that is read tells it."""
+        """Load the active catalog, before a step that reads no page."""
         self._session.read_active(
             self._bound, lambda c, _: (self._session.read_catalog_version(c), None)
         )
@@ -355,7 +355,7 @@ class Query:
         return mark_query(execution.bound, self._selection.predicate, execution.plan.order)
 
     def _order_pages(self, cursor: Cursor | None) -> tuple[OrderingOf, int | None]:
-        """The order of pages, and the number of the index that it is of where none is named."""
+        """Return the order of pages, and the number of its index if no order is given."""
         asked = self._selection
         if cursor is not None and (cursor.index is None) != asked.is_ordered:
             cursor.check(None)
@@ -373,11 +373,11 @@ class Query:
         return lambda _: ordering, index
 
     def _values(self, field: Field) -> Iterator[Any]:
-        """The values of a field, with nulls, in any order unless there is a limit."""
+        """Yield the values of a field, with nulls; in any order unless there is a limit."""
         fields, limit = frozenset((field.number,)), self._selection.limit
         execution = self._read(any_order, fields) if limit is None else self._execution(fields)
         for _, record in execution.read(limit=limit):
-            # Under way, the field may get another name.
+            # A migration may rename the field meanwhile.
             name = field.name if field.name in record._fields else execution.name_of(field)
             yield getattr(record, name)
 

@@ -1,4 +1,4 @@
-"""Tables as applications see them: records in, records out, whatever revision is stored."""
+"""Tables as applications see them: records in, records out, whatever their stored revision."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ T = TypeVar("T")
 class Table:
     """The records of one table.
 
-    Every operation outside `db.transaction()` is a transaction of its own, repeated by itself when
-    it meets another one.
+    Every operation outside `db.transaction()` is a transaction of its own, which is retried after
+    conflicts.
     """
 
     def __init__(self, session: Session, name: str) -> None:
@@ -74,7 +74,7 @@ class Table:
     # Reading
 
     def get(self, /, *key: Any, **named: Any) -> Record:
-        """The record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
+        """Return the record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
         record = self.find(*key, **named)
         if record is None:
             raise RecordNotFound(
@@ -86,7 +86,7 @@ class Table:
         return record
 
     def find(self, /, *key: Any, **named: Any) -> Record | None:
-        """The record with this key, or None."""
+        """Return the record with this key, or None."""
         if named:
             key = self._join_key(key, named)
         session = self._session
@@ -99,20 +99,20 @@ class Table:
             row = connection.fetch_one(bound.records.get_sql, (encoded,))
         except MissingTable:
             row = None
-        # Nearly always what is in force is what this process knows.
+        # Nearly always, the catalog version is the one that this process has loaded.
         is_current = row is not None and row[1] == bound.catalog.version
         if is_current and not self._session.writes_back(bound):
             return bound.adapter.reader.read(encoded, row[0])
         return self._find_in_full(key)
 
     def _find_in_full(self, key: tuple[Any, ...]) -> Record | None:
-        """The same with all that may come between: another shape, no record, a write-back."""
+        """Find a record in all other cases: another catalog version, no record, a write-back."""
 
         def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
             encoded = self._encode_key(bound, key)
             row = connection.fetch_one(bound.records.find_sql, (encoded,))
             if row is None:
-                return 0, None  # the tenant is gone
+                return 0, None  # the tenant was removed
             return row[1], None if row[0] is None else (encoded, row[0])
 
         bound, found = self._read_active(fetch)
@@ -135,11 +135,12 @@ class Table:
         return record if bound.adapter.is_current else read(encoded, stored)
 
     def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
-        """The records with these keys in the order of the keys, None where there is none.
+        """Return the records with these keys in the order of the keys, None for a key without a
+        record.
 
-        A key of one field is given as its value, one of several as a tuple: `items.get_many([1,
-        2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some hundred; inside
-        `db.snapshot()` or `db.transaction()` all are read as of one moment.
+        A key of one field is given as its value, a key of several fields as a tuple:
+        `items.get_many([1, 2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some
+        hundred records; inside `db.snapshot()` or `db.transaction()` all are read as of one moment.
         """
         stream, found = iter(keys), list[Record | None]()
         while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
@@ -159,7 +160,7 @@ class Table:
             return [belong(read(key, stored[key])) if key in stored else None for key in encoded]
 
     def exists(self, /, *key: Any, **named: Any) -> bool:
-        """Whether there is a record with this key; without one, whether there is any."""
+        """Return whether a record has this key; without a key, whether the table has any record."""
         if not key and not named:
             return self.where().exists()
         if named:
@@ -168,12 +169,12 @@ class Table:
         return found
 
     def open(self, *key: Any, field: str) -> io.BufferedReader:
-        """A string or binary field of a record as a binary file, a string as its UTF-8.
+        """Open a string or binary field of a record as a binary file; a string is its UTF-8.
 
-        A large value is read chunk by chunk, as the file is read: inside `db.snapshot()` surely,
-        outside `BlobMissing` says that its record was changed or deleted meanwhile. Raises
+        A large value is read chunk by chunk as the file is read. Outside `db.snapshot()`, reading
+        raises `BlobMissing` if the record was changed or deleted meanwhile. Raises
         `RecordNotFound`, `UnknownName` for a field that the table does not have, and `UsageError`
-        for a field of another type and for a null.
+        for a field of another type or for a null.
         """
         record = self.get(*key)
         table = self._bound.adapter.schema
@@ -192,13 +193,13 @@ class Table:
         return opened
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, as `scan` gives them: `for item in items`."""
+        """Iterate all records, as `scan` does: `for item in items`."""
         return self.scan()
 
     def scan(self) -> Iterator[Record]:
-        """All records in key order, page by page; each page is a snapshot of its own unless the
-        scan runs inside `db.snapshot()` or `db.transaction()`."""
-        yield from self.where()  # nothing is read before the first is asked for
+        """Iterate all records in key order, page by page. Each page is a snapshot of its own,
+        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
+        yield from self.where()  # nothing is read before the first record is requested
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
         """All records in key order as a `pyarrow.RecordBatchReader`, read page by page as `scan`
@@ -229,12 +230,12 @@ class Table:
         return int(count)
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query:
-        """The records for which the conditions are true, and fields have values:
-        `items.where(items.f.due < today, done=False)`. See `Query.where`."""
+        """Return a query for the records for which the conditions are true, and fields have the
+        values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
         return Query(self._session, self._current()).where(*predicates, **values)
 
     def order_by(self, *fields: Any) -> Query:
-        """All records in the order of fields: see `Query.order_by`."""
+        """Return a query for all records in the order of fields: see `Query.order_by`."""
         return Query(self._session, self._current()).order_by(*fields)
 
     @property
@@ -243,7 +244,7 @@ class Table:
         return Fields(lambda: self._current().adapter.schema)
 
     def __getitem__(self, name: str) -> FieldExpression:
-        """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
+        """Return a field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
         return make_field(self._current().adapter.schema, name)
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
@@ -254,48 +255,49 @@ class Table:
             raise no_attribute(self, name, self.name, self.field_names)
 
     def all(self) -> list[Record]:
-        """All records as a list; iterating the table itself holds no more than a page of them."""
+        """Return all records as a list; iterating the table holds at most one page in memory."""
         return self.where().all()
 
     def first(self) -> Record | None:
-        """Any record; None if there is none."""
+        """Return any record, or None."""
         return self.where().first()
 
     def one(self) -> Record:
-        """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
+        """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
         return self.where().one()
 
     def limit(self, count: int) -> Query:
-        """At most so many records: see `Query.limit`."""
+        """Return a query for at most `count` records: see `Query.limit`."""
         return self.where().limit(count)
 
     def include(self, *references: Any) -> Query:
-        """All records with those that they refer to: see `Query.include`."""
+        """Return a query for all records with the records that they refer to: see
+        `Query.include`."""
         return self.where().include(*references)
 
     def page(self, size: int, cursor: str | None = None) -> Page:
-        """The next `size` records: see `Query.page`."""
+        """Return the next `size` records: see `Query.page`."""
         return self.where().page(size, cursor)
 
     def min(self, field: Any) -> Any:
-        """The least value of a field: see `Query.min`."""
+        """Return the least value of a field: see `Query.min`."""
         return self.where().min(field)
 
     def max(self, field: Any) -> Any:
-        """The greatest value of a field: see `Query.max`."""
+        """Return the greatest value of a field: see `Query.max`."""
         return self.where().max(field)
 
     def sum(self, field: Any) -> Any:
-        """The sum of a field: see `Query.sum`."""
+        """Return the sum of a field: see `Query.sum`."""
         return self.where().sum(field)
 
     def using(self, index: str) -> Query:
-        """All records by an index, in its order: see `Query.using`."""
+        """Return a query for all records by an index, in its order: see `Query.using`."""
         return Query(self._session, self._current()).using(index)
 
     def readable_indexes(self) -> tuple[str, ...]:
-        """The names of the indexes that queries can read now. Others are being built, or are made
-        with other collation or time zone data: queries scan where they would need those."""
+        """Return the names of the indexes that queries can read now. Queries scan instead of
+        reading an index that is being built, or that has other collation or time zone data."""
         bound, _ = self._read_active(lambda c, _: (self._session.read_catalog_version(c), None))
         return tuple(index.name for index in bound.adapter.indexes if index.is_readable)
 
@@ -307,7 +309,7 @@ class Table:
         Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
         `CheckViolation` or `ReferenceViolation`.
 
-        The value of a binary field may be an open binary file: it is read to its end and stored
+        The value of a binary field may be an open binary file; it is read to its end and stored
         chunk by chunk.
         """
         streamed = StreamedValues(values)
@@ -319,12 +321,12 @@ class Table:
         return self._session.run(insert)
 
     def upsert(self, /, **values: Any) -> Record:
-        """Insert a record, or change the one that has its key already; returns it.
+        """Insert a record, or update the record that has its key; returns it.
 
-        Of a record that is there, the given fields are changed and all others stay; a new one
-        takes their defaults. A generated key that is not given is generated, so the record is a
-        new one. Raises `InvalidValue` and `ConstraintViolation`, as `insert` does: a
-        `UniqueViolation` names the record that is in the way, which is never one of the same key.
+        An existing record keeps the values of the other fields; a new record takes their defaults.
+        A generated key that is not given is generated, so the record is new. Raises `InvalidValue`
+        and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names the record that has
+        the values, which never has the same key.
         """
         streamed = StreamedValues(values)
 
@@ -341,7 +343,7 @@ class Table:
                     stored = as_bytes(row[0])
                     plan = self._plan_change(connection, bound, key, stored, changes, streamed)
                     return _write(connection, bound, plan)
-            except RecordExists as existing:  # it came since it was looked for
+            except RecordExists as existing:  # it was inserted after the lookup
                 raise _concurrent_insert(existing) from existing
 
         return self._session.run(upsert)
@@ -364,11 +366,11 @@ class Table:
         batch_records: int = INSERT_BATCH_RECORDS,
         progress: Callable[[int], object] | None = None,
     ) -> int:
-        """Insert from a stream, each batch a transaction of its own; returns how many.
+        """Insert records from a stream, each batch in its own transaction; returns how many.
 
-        Inside `db.transaction()` all batches belong to it. A batch that fails is not inserted at
-        all; those before it stay. After each batch `progress` is called with how many are inserted
-        by then; what it raises ends the work.
+        Inside `db.transaction()` all batches belong to it. If a batch fails, nothing of it is
+        inserted, and earlier batches stay. After each batch, `progress` is called with the number
+        of records inserted so far; an exception from it ends the call.
         """
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
@@ -391,15 +393,14 @@ class Table:
     ) -> Record:
         """Change fields of a record and return it.
 
-        With `if_unchanged`, the record as it was read, it is changed only if each of its fields
-        still has the value that it had then: else `UpdateConflict` names those that have another,
-        and nothing is written. Values are compared, so a conversion in between is no change. Where
-        the record is gone by then, as behind a web form, its etag does the same:
-        `zapdb.etag(record)`.
+        With `if_unchanged=record`, the record as it was read, it is changed only if every field
+        still has that value; else `UpdateConflict` names the fields that differ, and nothing is
+        written. Values are compared, so a conversion in between is not a change. If you no longer
+        have the record, as in a web form, pass its etag: `zapdb.etag(record)`.
 
-        Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does.
-        Large values of other fields stay where they are. A new value may be an open binary file,
-        as for `insert`.
+        Raises `RecordNotFound`, `InvalidValue` and `ConstraintViolation`, as `insert` does. Large
+        values of other fields are not rewritten. A new value may be an open binary file, as for
+        `insert`.
         """
         streamed = StreamedValues(changes)
 
@@ -413,8 +414,8 @@ class Table:
                 return _write(connection, bound, plan)
 
         def swap() -> Record | None:
-            """The same where the database itself compares the record's bytes; None where their
-            values have to be."""
+            """Update if the stored bytes are those of `if_unchanged`; None if values have to be
+            compared."""
             with self._session.writing() as connection:
                 bound = self._current()
                 encoded = self._encode_key(bound, key)
@@ -441,7 +442,7 @@ class Table:
         changes: Mapping[str, Any],
         streamed: StreamedValues,
     ) -> Write:
-        # A stale record's new blobs, those that the conversion makes, are stored with it.
+        # New blobs that the conversion of a stale record makes are stored with it.
         attachments = bound.make_attachments(key, stored)
         self._require_same_key(bound, key, changes)
         given = streamed.store(bound, connection, changes)
@@ -449,9 +450,9 @@ class Table:
         return plan_update(bound, key, stored, changed, attachments)
 
     def delete(self, *key: Any) -> None:
-        """Delete a record, and what refers to it as the references say; raises `RecordNotFound`.
+        """Delete a record, and apply its references' `on_delete`; raises `RecordNotFound`.
 
-        Raises `ReferenceViolation` where records refer to it that keep it.
+        Raises `ReferenceViolation` if a reference with `on_delete: restrict` refers to it.
         """
 
         def delete() -> None:
@@ -464,15 +465,15 @@ class Table:
         self._session.run(delete)
 
     def delete_many(self, keys: Iterable[Any]) -> int:
-        """Delete the records with these keys, and what refers to them as the references say;
-        returns how many were there.
+        """Delete the records with these keys, and apply their references' `on_delete`; returns how
+        many existed.
 
-        Keys are given as for `get_many`; those that no record has are passed over. Some hundred
-        are deleted at a time, each batch a transaction of its own, or all of them in that of
-        `db.transaction()`. Records of one batch may refer to each other.
+        Keys are given as for `get_many`; keys without a record are skipped. Some hundred records
+        are deleted at a time, each batch in its own transaction, or all inside `db.transaction()`.
+        Records of one batch may refer to each other.
 
-        Raises `ReferenceViolation` where other records refer to one and keep it: nothing of its
-        batch is deleted then, and those before it are.
+        Raises `ReferenceViolation` if another record's reference restricts the deletion: then
+        nothing of that batch is deleted, and earlier batches stay deleted.
         """
         stream, deleted = iter(keys), 0
         while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
@@ -486,8 +487,8 @@ class Table:
             return remove_many(self._session, connection, bound, list(encoded))
 
     def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
-        """Change fields of the records for which the conditions are true; returns how many there
-        were: `items.update_where(items.f.due < today, done=True)`. See `Query.update`.
+        """Change fields of the records for which the conditions are true; returns how many matched:
+        `items.update_where(items.f.due < today, done=True)`. See `Query.update`.
 
         Raises `UsageError` without a condition.
         """
@@ -500,8 +501,8 @@ class Table:
         return self.where(*predicates).update(**changes)
 
     def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
-        """Delete the records for which the conditions are true, and what refers to them as the
-        references say; returns how many there were. All or nothing: see `Query.delete`.
+        """Delete the records for which the conditions are true, and apply their references'
+        `on_delete`; returns how many matched. All or nothing: see `Query.delete`.
 
         Raises `ReferenceViolation`, and `UsageError` without a condition.
         """
@@ -521,7 +522,7 @@ class Table:
         return bound, answer
 
     def _join_key(self, key: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The fields of a key that are given by their names, in the order of the key."""
+        """Return the key's fields that are given by name, in the order of the key."""
         names = self._current().adapter.key_names
         if key or named.keys() != set(names):
             raise UsageError(
@@ -555,7 +556,7 @@ class Table:
         return encoded, as_bytes(row[0])
 
     def _generate(self, bound: BoundTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values with generated fields filled in."""
+        """Return the values with generated fields filled in."""
         missing = bound.adapter.generated_names - values.keys()
         return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
@@ -574,15 +575,15 @@ class Table:
                 )
 
     def _current(self) -> BoundTable:
-        """The table in this thread's tenant catalog; in a writing transaction, that is what is
-        in force."""
-        # Other threads set the attribute, too: what is returned must be what was looked at.
+        """Return the table in this thread's tenant catalog; in a writing transaction, that is the
+        active one."""
+        # Other threads set the attribute, too, so it is not read again.
         bound = self._bound = self._session.rebind(self._bound)
         return bound
 
 
 def _parts(bound: BoundTable, key: Any) -> tuple[Any, ...]:
-    """The fields of a key that is given as one value: itself, or a tuple of several."""
+    """Return the fields of a key that is given as one value or as a tuple."""
     is_whole = len(bound.adapter.key_names) > 1 and isinstance(key, tuple | list)
     return tuple(key) if is_whole else (key,)
 

@@ -1,12 +1,13 @@
-"""Transactions and snapshots as applications use them: blocks, and the handles that they give.
+"""Transactions and snapshots as applications use them: blocks, and their handles.
 
     with db.transaction() as tx:
         tx.table("items").insert(title="Milk")
 
-The handle is the transaction: what is done through it, from whatever thread or task, is part of it,
-and nothing else is. The block begins and ends it. It refers to the handle weakly: so it knows, when
-it is left, whether the application has kept it. A block that was entered without `as` belongs to
-the task or thread that entered it, through `db` (rule 15), and must be left by the same one.
+The handle is the transaction: operations through it, from any thread or task, are part of it, and
+no others. The block begins and ends it. The block has only a weak reference to the handle, so when
+the block ends it can tell whether the application has kept the handle. A block that was entered
+without `as` belongs to the task or thread that entered it, through `db` (rule 15), and the same one
+must leave it.
 """
 
 from __future__ import annotations
@@ -51,17 +52,16 @@ SNAPSHOT_ELSEWHERE_HINT: Final = (
 )
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
-"""What a block is left with."""
+"""The exception that a block is left with, or Nones."""
 
 ForTenant = Callable[[str], Session]
-"""The session of another tenant, by its name."""
+"""A function that returns the session of another tenant, by its name."""
 
 
 class Handle(Access):
     """An open transaction or snapshot, usable from any thread or task by one at a time.
 
-    Tables, queries and iterators that are made from it belong to it: they raise `UsageError` once
-    it has ended.
+    Its tables, queries and iterators belong to it: they raise `UsageError` after it has ended.
     """
 
     def __init__(self, session: Session, for_tenant: ForTenant) -> None:

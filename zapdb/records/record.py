@@ -1,7 +1,7 @@
-"""Records as objects: a class with slots, made for each table shape.
+"""Records as objects: a class with slots, made for each table schema.
 
-Blobs are loaded when their field is looked at. Until then its slot is empty, and `_deferred` says
-what to load: so the other fields, and records without blobs, cost nothing for it.
+A blob is loaded when its field is first read. Until then the field's slot is empty, and `_deferred`
+has what to load, so other fields and records without blobs have no cost.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from zapdb.values.struct_value import StructValue, is_equal, struct_class
 
 
 class RecordType(type):
-    """The class of classes of records: one that is made in Python can be replaced by another."""
+    """The metaclass of records' classes; made in Python, so that another class can be assigned."""
 
 
 class Record(StructValue, metaclass=RecordType):
-    """Base of the generated classes; equal when of the same table and equal in every field."""
+    """Base of the generated classes; records are equal if table and all fields are equal."""
 
     __slots__ = ("_deferred", "_included")
     _included: dict[str, Record | None]
     _deferred: dict[str, tuple[Attachments, Blob]]
 
     def follow(self, path: str) -> Any:
-        """The record that a reference leads to, or several with dots between: see `follow`."""
+        """Return the record that a reference, or several joined by dots, refers to: see
+        `follow`."""
         return follow(self, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,11 +38,11 @@ class Record(StructValue, metaclass=RecordType):
         return (*made, included) if included else made
 
     def __setstate__(self, included: dict[str, Record | None]) -> None:
-        """Called by `pickle` for a record that came with others."""
+        """Restore the included records; called by `pickle`."""
         include(self, included)
 
     def __getattr__(self, name: str) -> Any:
-        """Called for an empty slot: load its blob. Raises `BlobMissing`, `CorruptRecord`."""
+        """Load the blob of an empty slot. Raises `BlobMissing`, `CorruptRecord`."""
         found = _late_of(self).get(name)
         if found is None:
             raise AttributeError(f"{self._name} has no field {name!r}", name=name, obj=self)
@@ -62,12 +63,13 @@ class Record(StructValue, metaclass=RecordType):
     def __replace__(self, /, **changes: Any) -> Self:
         made = super().__replace__(**changes)
         if included := _included_in(self):
-            # What another key leads to was not loaded.
+            # The target of a changed key is not loaded.
             include(made, {n: r for n, r in included.items() if n not in changes})
         return made
 
     def _with(self, change: Callable[[Any], Any]) -> Self:
-        """The same with `change` applied to each field; blobs that were not looked at stay so."""
+        """Return a copy with `change` applied to each field; blobs that are not loaded stay
+        unloaded."""
         made = type(self).__new__(type(self))
         late = _late_of(self)
         for name in self._fields:
@@ -88,12 +90,12 @@ class Record(StructValue, metaclass=RecordType):
 
 
 def record_class(table: str, fields: tuple[str, ...]) -> type[Record]:
-    """The class for records of this shape."""
+    """Return the class for records with these fields."""
     return struct_class(Record, table, fields)
 
 
 def defer_large_values(record: Record, attachments: Attachments) -> Record:
-    """The record with its blobs left to be loaded when they are looked at."""
+    """Return the record with its blobs to be loaded when their fields are first read."""
     late = {}
     for name in record._fields:
         value = getattr(record, name)
@@ -105,12 +107,12 @@ def defer_large_values(record: Record, attachments: Attachments) -> Record:
 
 
 def include(record: Record, included: dict[str, Record | None]) -> None:
-    """Hang on a record those that it refers to, by the names of its references."""
+    """Attach to a record the records that it refers to, by the names of its references."""
     set_attribute(record, "_included", included)
 
 
 def load_through(record: Record, wrap: Callable[[Load], Load]) -> None:
-    """Load the blobs of a record that were not looked at yet by another way, made of their own."""
+    """Wrap the function that loads the blobs of a record that are not loaded yet."""
     late = _late_of(record)
     if late:
         through = {
@@ -120,8 +122,8 @@ def load_through(record: Record, wrap: Callable[[Load], Load]) -> None:
 
 
 def load_all(record: Record) -> int:
-    """Load its blobs that were not looked at yet, and those of the records that came with it;
-    returns how many bytes these have. Raises `BlobMissing`, `CorruptRecord`."""
+    """Load the blobs of a record and of its included records that are not loaded yet; returns their
+    size in bytes. Raises `BlobMissing`, `CorruptRecord`."""
     loaded = 0
     for name in _late_of(record):
         value, attachments = raw_value(record, name)
@@ -135,12 +137,13 @@ def load_all(record: Record) -> int:
 
 
 def held(record: Record) -> dict[str, Any]:
-    """The fields by name as the record holds them: blobs that were not looked at stay blobs."""
+    """Return the fields by name as the record holds them; blobs that are not loaded stay blobs."""
     return {name: raw_value(record, name)[0] for name in record._fields}
 
 
 def raw_value(record: Record, name: str) -> tuple[Any, Attachments | None]:
-    """A field as the record holds it, and where its bytes are if it is a blob."""
+    """Return a field as the record holds it, and its attachments if it is a blob that is not
+    loaded."""
     try:
         return object.__getattribute__(record, name), None
     except AttributeError:
@@ -149,15 +152,15 @@ def raw_value(record: Record, name: str) -> tuple[Any, Attachments | None]:
 
 
 def follow(record: Record, path: str) -> Any:
-    """The record that a reference leads to, loaded by the query that the record came from.
+    """Return the record that a reference refers to, which the record's query has included.
 
-    `post.follow("author")` is that of `posts.where(…).include("author")`; with dots,
-    `post.follow("author.city")`, it leads on from there. None where a reference is null, or its
-    target is not there. Never reads: raises `UsageError` for what the query did not include.
+    `post.follow("author")` needs `posts.where(…).include("author")`; with dots, such as
+    `post.follow("author.city")`, it follows several references. None if a reference is null, or its
+    target is missing. Never reads: raises `UsageError` for a reference that the query did not
+    include.
 
-    The field itself, `post.author`, stays what is stored, the target's key: a record compares,
-    pickles and is written back the same whether it came with others or not. This is a function,
-    too, for tables with a field that is called `follow`.
+    The field itself, `post.author`, stays the target's key, so included records don't change how a
+    record compares, pickles and is written. It is also a function for tables with a field `follow`.
     """
     found: Record | None = record
     for name in path.split("."):
@@ -179,13 +182,13 @@ def follow(record: Record, path: str) -> Any:
 def _included_in(record: Record) -> dict[str, Record | None]:
     try:
         found: dict[str, Record | None] = object.__getattribute__(record, "_included")
-    except AttributeError:  # it came alone
+    except AttributeError:  # it has no included records
         return {}
     return found
 
 
 def new_blobs(record: Record, attachments: Attachments) -> dict[bytes, bytes]:
-    """Of a record's new blobs those that it has: another one was never to be stored."""
+    """Return the new blobs that a record's fields refer to; others are not stored."""
     if not attachments.blobs:
         return {}
     ids = [value.id for value in held(record).values() if isinstance(value, Blob)]
@@ -195,7 +198,7 @@ def new_blobs(record: Record, attachments: Attachments) -> dict[bytes, bytes]:
 def _is_same(left: Record, right: Record, name: str) -> bool:
     mine, theirs = raw_value(left, name)[0], raw_value(right, name)[0]
     if is_equal(mine, theirs):
-        return True  # blobs never change: one that both refer to needs no loading
+        return True  # blobs never change, so a shared one needs no loading
     is_late = isinstance(mine, Blob) or isinstance(theirs, Blob)
     return is_late and bool(getattr(left, name) == getattr(right, name))
 

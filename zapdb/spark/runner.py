@@ -1,4 +1,4 @@
-"""The Spark runner: a job's open ranges as a frame, the work on each range on executors."""
+"""The Spark runner: a job's open ranges are a frame, and executors process each range."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROUNDS_MAX: Final = 3
-"""How often ranges that a round left open are handed out again."""
+"""How many rounds process the ranges that are still open."""
 TASKS_PER_CORE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """One range as an executor worked on it."""
+    """The report of an executor on one range."""
 
     number: int
     read: int
@@ -46,9 +46,9 @@ def run_on_spark(
     batch_records_max: int = BATCH_RECORDS_MAX,
     on_tasks: Callable[[list[TaskReport]], None] = lambda reports: None,
 ) -> None:
-    """Work on a job's open ranges in the active Spark session, or in a new one on `master`.
+    """Process a job's open ranges in the active Spark session, or in a new one on `master`.
 
-    `on_tasks` gets what the executors report. Raises what a task was refused with.
+    `on_tasks` gets the executors' reports. Raises the error with which a task was refused.
     """
     spark = start_session(master)
     check_session(spark, storage)
@@ -70,7 +70,7 @@ def _run_open_ranges(
         rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()
     except ZapdbError:
         raise
-    except Exception as error:  # whatever Spark makes of a task that failed for good
+    except Exception as error:  # any error of Spark for a task that failed
         raise JobError(
             "Spark gave up on the job",
             job=job.id,
@@ -79,7 +79,7 @@ def _run_open_ranges(
         ) from error
     for row in rows:
         if row.error is not None:
-            # Written by our own task a moment ago.
+            # Our own task wrote it.
             raise pickle.loads(bytes(row.error))  # noqa: S301 - see above
         if row.superseded:
             raise Superseded
@@ -99,15 +99,16 @@ def _run_open_ranges(
 
 
 def _count_tasks(spark: SparkSession, storage: Storage, ranges: int) -> int:
-    """Several for each core, so that an executor that is done takes the next, and not one for each
-    range: beginning a task takes Spark and the executor about as long as a quarter of a range."""
+    """Return the number of tasks: several per core, so that an idle executor takes the next one,
+    but fewer than one per range, because starting a task takes about as long as a quarter of a
+    range."""
     if storage.dialect == "sqlite":
         return 1  # it has room for one writer
     return min(ranges, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
 
 
 def _last_line(text: str) -> str:
-    """The line of a long Spark error that says what happened."""
+    """Return the line of a long Spark error that has the cause."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line and not line.startswith("at ")]
     return (telling or lines or [""])[-1][:300]

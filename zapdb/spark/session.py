@@ -1,4 +1,4 @@
-"""Starting Spark for zapdb's jobs, or using the session that is there.
+"""Starting Spark for zapdb's jobs, or using the active session.
 
 A session of ours is quiet, binds to the loopback address when it is local, and has speculation
 off: every attempt of a task does its writes, and a speculative twin would only take ranges away
@@ -27,7 +27,8 @@ LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 
 
 def start_session(master: str = LOCAL_MASTER) -> SparkSession:
-    """The active session, or a new one on `master`; raises `JobError` where Spark can't start."""
+    """Return the active session, or a new one on `master`; raises `JobError` if Spark can't
+    start."""
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -57,7 +58,7 @@ def start_session(master: str = LOCAL_MASTER) -> SparkSession:
 
 
 def check_session(spark: SparkSession, storage: Storage) -> None:
-    """Raises `UsageError` for a session on which a writing job should not run."""
+    """Raise `UsageError` for a session that is not suitable for a writing job."""
     conf = spark.sparkContext.getConf()
     if str(conf.get("spark.speculation", "false")).lower() == "true":
         raise UsageError(

@@ -1,10 +1,9 @@
-"""What runs on an executor: the same work on a range as everywhere, fed from a frame of range
-numbers.
+"""The task of an executor: it processes ranges as everywhere, taken from a frame of range numbers.
 
-An executor opens the database itself and loads the job from it, once for the ranges of a task; the
-task checks that this process is fit before it touches data. What it reports goes back as rows,
-refusals included: Spark retries a task that raises, which helps after a lost connection, and is
-pointless for a refusal.
+An executor opens the database itself and loads the job from it, once for the ranges of a task. The
+task checks that this process matches the job before it reads or writes data. Results return as
+rows, refusals included: Spark retries a task that raises, which helps after a lost connection, but
+not for a refusal.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class RangeTask:
     job_id: str
     batch_records_max: int
     ranges: list[int]
-    """The numbers of the ranges; what the tasks are fed with are places in this list."""
+    """The numbers of the ranges; the frame has positions in this list."""
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         storage = connect(self.address)
@@ -61,10 +60,10 @@ class RangeTask:
         except LeaseLost:
             return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0))
         except (StorageError, ConcurrencyError):
-            raise  # worth another attempt
+            raise  # another attempt may succeed
         except ZapdbError as error:
             return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), error=error)
-        # A range that was finished meanwhile has nothing left to claim.
+        # A range that was finished meanwhile can't be claimed.
         return _to_batch(result or RangeResult(number, 0, 0, 0, True, 0.0))
 
 

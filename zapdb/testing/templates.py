@@ -1,6 +1,6 @@
-"""Fresh, migrated databases for tests: copies of one that was migrated once.
+"""Fresh, migrated databases for tests: copies of a template that is migrated once.
 
-A template is made at the first use of its migration files, and known by their digest. On SQLite a
+A template is made at the first use of its migration files, and found by their digest. On SQLite a
 copy is a private file of the process, on PostgreSQL `CREATE DATABASE … TEMPLATE`.
 """
 
@@ -26,16 +26,16 @@ from zapdb.testing.embedded import EmbeddedServer
 
 EMBEDDED: Final = "embedded"
 TEMPLATE_NAME: Final = "zapdb_test"
-"""What the names of databases on a server begin with."""
+"""The prefix of the names of databases on a server."""
 
 
 class _Engine(Protocol):
-    """Where templates and their copies are made; a template is known by a text."""
+    """A maker of templates and copies; a template is identified by a text."""
 
     def make_template(self, migrations: Path) -> str: ...
 
     def copy(self, template: str) -> tuple[str, object]:
-        """The address of a copy, and what keeps it."""
+        """Make a copy; returns its address and a token for `remove`."""
         ...
 
     def remove(self, copy: object) -> None: ...
@@ -74,7 +74,8 @@ class Templates:
 
     @contextmanager
     def fresh_database(self, migrations: str | Path) -> Iterator[str]:
-        """The address of a new database to which the migrations are applied; removed behind it."""
+        """Yield the address of a new database with the migrations applied; it is removed
+        afterwards."""
         directory = Path(migrations)
         key = digest_of_files(directory)
         template = self._templates.get(key)
@@ -88,7 +89,7 @@ class Templates:
 
 
 def digest_of_files(migrations: Path) -> str:
-    """Of the names and bytes of the migration files of a directory."""
+    """Return the digest of the names and bytes of a directory's migration files."""
     found = hashlib.sha256()
     for path in sorted(migrations.glob("*.yaml")):
         found.update(f"{path.name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -141,7 +142,7 @@ class _Server:
         self._templates.append(name)
         address = _address(self._url.set(database=name))
         open_database(address, migrations=migrations, apply="auto").close()
-        # What is connected to a template is in the way of copies, until the server has noticed.
+        # PostgreSQL refuses to copy a template while a session is connected to it.
         self._execute(
             f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             f" WHERE datname = '{name}'"
