@@ -7,65 +7,65 @@
     ├── UsageError (RuntimeError)          a call that is not possible now caller
     │   ├── UnknownAttribute (AttributeError) a table or query has no such method
     │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
-    ├── InvalidCursor (ValueError)         a cursor of another query, or none      caller
-    ├── SqlError (ValueError)              an SQL statement that can't be answered caller
-    │   └── SqlLimitExceeded               it takes more memory, time or rows than it may
+    ├── InvalidCursor (ValueError)         not a cursor of this query              caller
+    ├── SqlError (ValueError)              an SQL statement that can't be run      caller
+    │   └── SqlLimitExceeded               it exceeds its memory, time or row limit
     ├── SeveralRecords (LookupError)       one record is expected, several match   caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
-    ├── RecordExists (ValueError)          a record with this key is there         caller
-    ├── TenantExists (ValueError)          a tenant of this name is there          caller
-    ├── BlobMissing (LookupError)          a large value is looked at too late     caller
-    ├── ChangesPruned (LookupError)        the change log begins behind the place caller
-    ├── ConstraintViolation (ValueError)   a write breaks what its table demands   caller
+    ├── RecordExists (ValueError)          a record has this key already           caller
+    ├── TenantExists (ValueError)          a tenant has this name already          caller
+    ├── BlobMissing (LookupError)          a large value is read too late          caller
+    ├── ChangesPruned (LookupError)        the change log begins after the bookmark caller
+    ├── ConstraintViolation (ValueError)   a write violates a constraint           caller
     │   ├── UniqueViolation                another record has the values of a unique index
-    │   ├── CheckViolation                 a check of the table is not true of the record
-    │   └── ReferenceViolation             what a record refers to is not there, or would go
+    │   ├── CheckViolation                 a check of the table is false for the record
+    │   └── ReferenceViolation             a reference's target is missing, or would be deleted
     ├── MigrationError
-    │   ├── InvalidMigration (ValueError)  the file does not say what it must
+    │   ├── InvalidMigration (ValueError)  the file has errors
     │   │   └── NotExhaustive              a rollback is missing
-    │   ├── NotProven                      trying a migration shows that it is not what it says
-    │   │   ├── RollbackNotProven          a rollback does not bring back what it claims to
-    │   │   └── ExampleNotProven           an example of the document comes out otherwise
-    │   ├── MigrationConflict              files and database disagree
-    │   ├── LockfileMismatch               zapdb.lock and files disagree
+    │   ├── NotProven                      the round-trip test of a migration failed
+    │   │   ├── RollbackNotProven          a rollback that is claimed to be exact is not
+    │   │   └── ExampleNotProven           an example of the document has another result
+    │   ├── MigrationConflict              a file differs from the stored migration
+    │   ├── LockfileMismatch               zapdb.lock differs from the files
     │   ├── SchemaChangesRefused           a setting refuses changes of the schema
-    │   ├── PendingMigrations              files beyond what the database stores   exit 3
+    │   ├── PendingMigrations              files that the database does not store  exit 3
     │   └── ActivationPending              a migration waits for running processes exit 3
     ├── CorruptionError
     │   ├── CorruptRecord                  stored bytes that no encoder wrote
-    │   │   └── CorruptBlob                a large value is not what was written
-    │   └── CorruptCatalog                 a stored migration or catalog row that was tampered with
+    │   │   └── CorruptBlob                a large value is damaged
+    │   └── CorruptCatalog                 a damaged stored migration or catalog row
     │       └── MissingSchemaHistory       an active table has no schema history
     ├── CompatibilityError
-    │   ├── NotZapdb                       the database is somebody else's
+    │   ├── NotZapdb                       the database is another program's
     │   ├── NewerStorageVersion            written by a later release
     │   ├── IncompatibleVersion            the cluster's level is above this release
     │   ├── DatasetMismatch                collation or tz data differ between processes
     │   ├── UnknownZone                    the tz data in use lack a time zone
     │   ├── ServedSchemaUnavailable        the files end before the active migration
-    │   ├── FingerprintUnknown             a pinned schema, or the one in force, is not known
-    │   ├── ModelsMismatch                 generated models are not those of the schema
+    │   ├── FingerprintUnknown             a pinned or active schema is unknown
+    │   ├── ModelsMismatch                 generated models are for another schema
     │   └── UnsupportedServer              the server lacks a feature in use
     ├── ConcurrencyError
     │   ├── GateTimeout (TimeoutError)     a schema change could not get the gate
     │   ├── LeaseLost                      another process took over, or this one was evicted
-    │   ├── LeaseHeld                      another process is at work
+    │   ├── LeaseHeld                      another process holds the lease
     │   ├── RollbackInProgress             writes are refused until a rollback is finished
-    │   ├── CatalogBehind (TimeoutError)   this process has not seen a change of the catalog yet
+    │   ├── CatalogBehind (TimeoutError)   this process's catalog cache lacks a change
     │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
     │   ├── TransactionConflict            serialization failure; run it again
-    │   │   └── CatalogChanged             a migration changed what it works with; run it again
-    │   ├── UpdateConflict                 the record is not what `if_unchanged` says any more
+    │   │   └── CatalogChanged             a migration changed the catalog; run it again
+    │   ├── UpdateConflict                 the record differs from `if_unchanged`
     │   └── CommitUnknown                  COMMIT reported an error; the outcome is not known
     ├── JobError
     │   └── ExecutorMismatch               an executor differs from what its job needs
     ├── StorageError                       the database driver reported an error
-    │   ├── DiskFull                       no room was left for what was to be written
+    │   ├── DiskFull                       the disk is full
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
 Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
-The message is a static sentence; what varies is in the context, by key; the hint says what to do.
+The message is a static sentence; variable parts are in the context; the hint says what to do.
 All errors pickle, since they cross Spark. No record contents appear beyond a short hex prefix.
 """
 

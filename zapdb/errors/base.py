@@ -1,4 +1,4 @@
-"""The root of the tree: message, hint, place and context, as text and as plain data."""
+"""The root of the tree: message, hint, location and context, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_PENDING = 3
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a file; line and column count from 1, and 0 stands for the file as a whole."""
+    """A place in a file; line and column count from 1, and 0 means the whole file."""
 
     file: str
     line: int = 0
@@ -60,7 +60,7 @@ class ZapdbError(Exception):
             lines += [f"  {key}: {first}", *rest]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
-        return "\n".join(map(one_line, lines))  # what a value says is never a line of its own
+        return "\n".join(map(one_line, lines))  # a value never makes a line of its own
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
         return ((key, value) for key, value in self.context.items() if key != REFUSED)
@@ -69,7 +69,7 @@ class ZapdbError(Exception):
         return _rebuild, (type(self), self.__dict__.copy())
 
     def to_json(self) -> dict[str, Any]:
-        """The error as plain data, for `--json` and for the wire."""
+        """Return the error as plain data, for `--json` and for the wire."""
         place = self.location
         return {
             "code": self.code,
@@ -83,7 +83,7 @@ class ZapdbError(Exception):
 
 
 INDENTED: Final = re.compile(r"\n(?=    )")
-"""The line ends of a value that are kept: what follows stands too far to the right to be ours."""
+"""The line ends of a value that are kept: the next line is indented further than zapdb's own."""
 
 
 def _short(value: Any) -> str:

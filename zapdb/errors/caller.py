@@ -1,4 +1,4 @@
-"""What the caller got wrong: values, names, keys, and calls that make no sense now."""
+"""Mistakes of the caller: values, names, keys, and calls that are not possible now."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class InvalidValue(ZapdbError, ValueError):
 
     @classmethod
     def of(cls, path: str, expected: str, value: object) -> InvalidValue:
-        """`path` names the place inside the record; of the value, type and length are shown.
+        """Return the error for a value; `path` is its place in the record. Shows the value's type
+        and length.
 
-        Its beginning is among the context, as `refused`, for those who may see records: it is no
-        part of the error's text or JSON.
+        The context has the beginning of the value as `refused`, for callers that may see records;
+        it is not part of the error's text or JSON.
         """
         context: dict[str, Any] = {
             "field": path,
@@ -38,7 +39,7 @@ class UnknownName(ZapdbError, LookupError):
 
     @classmethod
     def of_table(cls, name: object, tables: Iterable[str]) -> UnknownName:
-        """`tables` are the names that there are."""
+        """Return the error for an unknown table; `tables` are the names of all tables."""
         there = list(tables)
         return UnknownName(
             "no such table",
@@ -49,13 +50,13 @@ class UnknownName(ZapdbError, LookupError):
 
 
 class UnknownField(UnknownName, AttributeError):
-    """A table has no field of this name; also what its attributes raise."""
+    """A table has no field of this name; also raised for unknown attributes."""
 
     code = "name.unknown_field"
 
     @classmethod
     def named(cls, table: str, field: object, fields: Iterable[str]) -> UnknownField:
-        """`fields` are the names that there are."""
+        """Return the error for an unknown field; `fields` are the names of all fields."""
         there = list(fields)
         return cls(
             "the table has no such field",
@@ -72,14 +73,16 @@ class InvalidCursor(ZapdbError, ValueError):
 
 
 class SqlError(ZapdbError, ValueError):
-    """What is wrong is among the context, with the line and column of the statement, from 1."""
+    """A statement can't be run; the context has the cause, and line and column of the statement,
+    from 1."""
 
     code = "sql"
     rpc_status = "INVALID_ARGUMENT"
 
 
 class SqlLimitExceeded(SqlError):
-    """The limit is among the context: `max_memory` in bytes, `seconds`, or `max_rows`."""
+    """A statement exceeds a limit; the context names it: `max_memory` in bytes, `seconds`, or
+    `max_rows`."""
 
     code = "sql.limit"
     rpc_status = "RESOURCE_EXHAUSTED"
@@ -103,14 +106,15 @@ class UnknownAttribute(UsageError, AttributeError):
 
 
 class ImmutableRecord(UsageError, AttributeError):
-    """A record or struct is a value: setting a field of it would store nothing."""
+    """A record or struct is immutable: setting its field would store nothing."""
 
     code = "record.immutable"
     rpc_status = "INVALID_ARGUMENT"
 
     @classmethod
     def named(cls, table: str, name: str, fields: Iterable[str]) -> ImmutableRecord:
-        """The error for setting or deleting an attribute, with the way to a changed record."""
+        """Return the error for setting or deleting an attribute; the hint has the call that makes a
+        changed record."""
         shown = f"{name if name in fields else 'field'}=…"
         if iskeyword(name):
             shown = f"**{{{name!r}: …}}"
@@ -139,14 +143,14 @@ class TenantExists(ZapdbError, ValueError):
 
 
 class BlobMissing(ZapdbError, LookupError):
-    """A large value was looked at after its record had gone, or its blob is lost."""
+    """A large value was read after its record was changed or deleted, or its blob is lost."""
 
     code = "record.blob_missing"
     rpc_status = "NOT_FOUND"
 
 
 class ChangesPruned(ZapdbError, LookupError):
-    """Changes behind a bookmark are not in the change log any more."""
+    """Changes after a bookmark were pruned from the change log."""
 
     code = "changes.pruned"
     rpc_status = "NOT_FOUND"

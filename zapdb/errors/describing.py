@@ -1,4 +1,4 @@
-"""What an error says of a value or a name: never contents beyond a number or a short prefix."""
+"""Descriptions of values and names in errors: never contents beyond a number or a short prefix."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Final
 from zapdb.limits import EXCERPT_LENGTH_MAX
 
 REFUSED: Final = "refused"
-"""What a refused value began with: in an error's context, and never in what it shows."""
+"""The key of a refused value's beginning in an error's context; it is never shown."""
 
 
 def excerpt_of(value: object) -> str | None:
-    """What a value begins with, as Python writes it; None where only its own code could tell."""
+    """Return the beginning of a value as Python writes it, or None if only the value's own code
+    could."""
     match value:
         case str() | bytes():
             return repr(value[:EXCERPT_LENGTH_MAX])
@@ -29,13 +30,13 @@ def excerpt_of(value: object) -> str | None:
 
 
 def suggest(name: object, names: Iterable[str]) -> str:
-    """The hint for a name that is none of `names`: the closest one, or nothing."""
+    """Return the hint for an unknown name: the closest of `names`, or an empty text."""
     closest = difflib.get_close_matches(str(name), list(names), n=1)
     return f"did you mean {closest[0]!r}?" if closest else ""
 
 
 def describe_value(value: object) -> str:
-    """A value's type and extent; never its contents beyond a number or a short hex prefix."""
+    """Return a value's type and size; never its contents beyond a number or a short hex prefix."""
     kind = type(value).__name__
     if isinstance(value, bytes | bytearray):
         return f"{kind} of {len(value)} bytes, {bytes(value[:8]).hex()}…"

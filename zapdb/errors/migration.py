@@ -1,4 +1,4 @@
-"""What is wrong with migrations: with their files, and with what the database stores of them."""
+"""Errors of migrations: in their files, and in the stored migrations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MigrationError(ZapdbError):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing wrong with a document, and where."""
+    """One error in a document, and its place."""
 
     location: Location
     message: str
@@ -34,7 +34,8 @@ class Violation:
 
 
 class InvalidMigration(MigrationError, ValueError):
-    """The first violations that were found, in the order of the file; `hidden` counts the rest."""
+    """A file has errors: the first violations in the order of the file; `hidden` counts the
+    rest."""
 
     code = "migration.invalid"
     rpc_status = "INVALID_ARGUMENT"
@@ -50,7 +51,7 @@ class InvalidMigration(MigrationError, ValueError):
         return "\n".join(self.texts())
 
     def texts(self) -> list[str]:
-        """Each violation, and how many more there are."""
+        """Return the text of each violation, and how many more there are."""
         rest = [f"… and {self.hidden:,} more"] if self.hidden else []
         return [*map(str, self.violations), *rest]
 
@@ -75,13 +76,13 @@ class NotExhaustive(InvalidMigration):
 
 
 class NotProven(MigrationError):
-    """Trying the conversions of a migration on records made up for it, or read, failed."""
+    """The round-trip test of a migration failed, with generated or stored records."""
 
     code = "migration.not_proven"
 
 
 class RollbackNotProven(NotProven):
-    """A record came back otherwise, in a field whose rollback is claimed to be exact."""
+    """A field whose rollback is claimed to be exact came back changed."""
 
     code = "migration.rollback_not_proven"
 
@@ -110,7 +111,7 @@ class PendingMigrations(MigrationError):
 
 
 class ActivationPending(MigrationError):
-    """A migration takes force only once the files of all running processes hold it (rule 12)."""
+    """A migration is activated only when all running processes have its file (rule 12)."""
 
     code = "migration.activation_pending"
     exit_status = EXIT_PENDING

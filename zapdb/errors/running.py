@@ -1,4 +1,4 @@
-"""What happens while it runs: others at work, jobs, the driver, what is installed."""
+"""Errors at run time: concurrency, jobs, the database driver, optional packages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CatalogBehind(ConcurrencyError, TimeoutError):
 
 
 class ConnectionsBusy(ConcurrencyError, TimeoutError):
-    """No connection for a transaction was given back in time."""
+    """No connection for a transaction became free in time."""
 
     code = "concurrency.connections_busy"
     rpc_status = "RESOURCE_EXHAUSTED"
@@ -43,14 +43,15 @@ class TransactionConflict(ConcurrencyError):
 
 
 class CatalogChanged(TransactionConflict):
-    """What this process has loaded of the catalog is not active any more: load it again, and repeat
-    what was done under it. zapdb does so by itself, as far as the policies of its limits go."""
+    """The tenant catalog that this process has loaded is not active any more: the operation has to
+    be repeated with the present one. zapdb does so itself, within the retry policies of its
+    limits."""
 
     code = "concurrency.catalog_changed"
 
 
 class UpdateConflict(ConcurrencyError):
-    """A record was changed between being read and `update(…, if_unchanged=record)`."""
+    """A record was changed between reading it and `update(…, if_unchanged=record)`."""
 
     code = "concurrency.update_conflict"
 
@@ -75,14 +76,14 @@ class StorageError(ZapdbError):
 
 
 class DiskFull(StorageError):
-    """No room was left for what was to be written, and it was not."""
+    """The disk is full, and nothing was written."""
 
     code = "storage.full"
     rpc_status = "RESOURCE_EXHAUSTED"
 
 
 class DatabaseReplaced(StorageError):
-    """The file of an open SQLite database was moved or deleted, or another is in its place."""
+    """The file of an open SQLite database was moved, deleted or replaced."""
 
     code = "storage.replaced"
     rpc_status = "FAILED_PRECONDITION"

@@ -1,4 +1,4 @@
-"""What is stored is damaged, or made by or for something else."""
+"""Errors of stored data: damaged, or written by another program or release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CorruptRecord(CorruptionError):
 
     @classmethod
     def at(cls, what: str, data: bytes, offset: int) -> CorruptRecord:
-        # Stepping over a field that was cut off leads behind the end: the end is where it is wrong.
+        # Skipping a truncated field leads beyond the end; the error is at the end.
         offset = min(offset, len(data))
         return cls(
             "stored bytes can't be decoded",
@@ -30,7 +30,7 @@ class CorruptRecord(CorruptionError):
 
 
 class CorruptBlob(CorruptRecord):
-    """A large value is not what was written: the context names the blob and the chunk."""
+    """A large value is damaged; the context names the blob and the chunk."""
 
     code = "corruption.blob"
 
@@ -40,7 +40,7 @@ class CorruptCatalog(CorruptionError):
 
 
 class MissingSchemaHistory(CorruptCatalog):
-    """The catalog was restored without the log of a table, or with an empty one."""
+    """The catalog was restored without a table's schema history, or with an empty one."""
 
     code = "corruption.missing_schema_history"
 
@@ -84,14 +84,14 @@ class ServedSchemaUnavailable(CompatibilityError):
 
 
 class FingerprintUnknown(CompatibilityError):
-    """A pinned fingerprint was never stamped on its table, or the one in force is not one that the
-    process's own files lead to."""
+    """A table never had its pinned fingerprint, or its active schema is not one of the process's
+    own files."""
 
     code = "compatibility.fingerprint"
 
 
 class ModelsMismatch(CompatibilityError):
-    """Classes that `zapdb codegen models` wrote are those of another schema."""
+    """The classes of `zapdb codegen models` are for another schema."""
 
     code = "compatibility.models"
 
