@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 def do_nothing() -> None:
-    """Where there is nothing to undo, or to give back."""
+    """Do nothing: there is nothing to undo or to give back."""
 
 
 class Errand(Generic[T]):
     """One thing that a worker does for a task.
 
-    `undo` takes it back where the task is cancelled, or gone: called by a worker, behind it. At its
-    end the worker calls `at_end`, whatever became of it.
+    `undo` reverses the work if the task was cancelled or destroyed; a worker calls it after the
+    work. At the end the worker calls `at_end`, whatever the outcome.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Errand(Generic[T]):
         self._failure: BaseException | None = None
 
     async def done_by(self, worker: Worker) -> T:
-        """What the work returns, or raises."""
+        """Let a worker do the work; return or raise its outcome."""
         self.begin(worker)
         cancelled = await self._arrival()
         self._forget()
@@ -84,7 +84,7 @@ class Errand(Generic[T]):
             try:
                 await self._waiter
             except asyncio.CancelledError as error:
-                if self._runtime is None:  # nobody could end it: it is undone when it has ended
+                if self._runtime is None:  # it can't be interrupted, and is undone later
                     self._abandon()
                     raise
                 if cancelled is None:
@@ -96,7 +96,7 @@ class Errand(Generic[T]):
         return cancelled
 
     def begin(self, worker: Worker) -> None:
-        """Have it done; who does not wait for it learns nothing of it."""
+        """Start the work; a caller that does not wait for it never learns its outcome."""
         if self._runtime is not None and self._is_interruptible:
             self._runtime.under_way.add(self)
         self._worker = worker
@@ -108,7 +108,7 @@ class Errand(Generic[T]):
             self._runtime.interrupter.interrupt(self.call)
 
     def _abandon(self) -> None:
-        """Nobody waits any more: it is undone when it has ended."""
+        """Stop waiting for the work: it is undone when it has ended."""
         self._is_abandoned = self.call.is_interrupted = True
         self.interrupt()
         self._forget()
@@ -140,7 +140,7 @@ class Errand(Generic[T]):
             return
         try:
             self._loop.call_soon_threadsafe(self._arrive)
-        except RuntimeError:  # the loop was closed meanwhile, and nobody waits
+        except RuntimeError:  # the loop was closed meanwhile, so no task waits
             self._undone()
             self._forget()
 

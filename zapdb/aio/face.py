@@ -176,7 +176,7 @@ class DatabaseFace(AccessFace[database.Database]):
 
     @property
     def applied(self) -> tuple[AppliedMigration, ...]:
-        """The migrations that opening this database put in force."""
+        """The migrations that opening this database activated."""
         return self._sync.applied
 
     async def __aenter__(self) -> Self:
@@ -314,15 +314,15 @@ class TableFace(Face[Any], Generic[R]):
         return inserted
 
     async def delete_many(self, keys: Iterable[Any] | AsyncIterable[Any]) -> int:
-        """Delete the records with these keys, and what refers to them as the references say;
-        returns how many were there.
+        """Delete the records with these keys, and apply their references' `on_delete`; returns how
+        many existed.
 
-        Keys are given as for `get_many`; those that no record has are passed over. Some hundred
-        are deleted at a time, each batch a transaction of its own, or all of them in that of
-        `db.transaction()`. Records of one batch may refer to each other.
+        Keys are given as for `get_many`; keys without a record are skipped. Some hundred records
+        are deleted at a time, each batch in its own transaction, or all inside `db.transaction()`.
+        Records of one batch may refer to each other.
 
-        Raises `ReferenceViolation` where other records refer to one and keep it: nothing of its
-        batch is deleted then, and those before it are.
+        Raises `ReferenceViolation` if another record's reference restricts the deletion: then
+        nothing of that batch is deleted, and earlier batches stay deleted.
         """
         deleted = 0
         async for batch in _batches(keys, KEYS_PER_STATEMENT):

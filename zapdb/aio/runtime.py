@@ -1,8 +1,8 @@
-"""What the asynchronous faces of one open database share: its workers, and who waits for what.
+"""What the asynchronous faces of one open database share: its workers, and the order of waiting.
 
-What is waited for by tasks is waited for on the event loop: SQLite's turn to write, a place for an
-open transaction, a worker. A worker is taken last, and never waits for any of them. So whoever has
-one goes on, and those that wait hold up nobody.
+Tasks wait on the event loop: for SQLite's turn to write, a place for an open transaction, a worker.
+A worker is taken last, and never waits for any of these. So a task with a worker always makes
+progress, and waiting tasks hold up no other task.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class Runtime:
     async def _await_turn(
         self, mode: TransactionMode = TransactionMode.WRITE
     ) -> FairSemaphore | None:
-        """SQLite's single writer's place, as far as this process is concerned."""
+        """Wait for this process's turn to write to SQLite; return it, or None on other
+        databases."""
         turn = self.storage.turn
         if turn is not None and not await self._acquire(turn, BUSY_TIMEOUT_MS / 1000):
             raise await self._call_alone("read", lambda: self.storage.late_for_turn(mode))

@@ -18,7 +18,7 @@ Job = Callable[[], object]
 
 
 class Worker:
-    """A thread that does what it is given, until it is to stop. What is done raises nothing.
+    """A thread that does the jobs it is given until it is stopped. No job raises an exception.
 
     Starting a thread waits until it runs: `starter` is a worker that does that.
     """
@@ -49,7 +49,8 @@ class Worker:
 
 
 class Workers:
-    """The threads of one purpose. Who has a place takes one, and puts it back before the place."""
+    """The threads of one purpose. A task with a place takes one, and puts it back before the
+    place."""
 
     def __init__(self, places: FairSemaphore, at_end: Job, starter: Worker) -> None:
         self.places = places
@@ -60,7 +61,7 @@ class Workers:
 
     def take(self) -> Worker:
         try:
-            return self._idle.pop()  # the one that was used last: those that are not needed rest
+            return self._idle.pop()  # the one used last, so that unneeded ones rest
         except IndexError:
             return Worker(self._at_end, self._starter)
 

@@ -20,7 +20,7 @@ from zapdb.values import Boolean, Integer, Reference, ValueType
 
 _NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
-"""Of a value that was refused: whoever runs a command gave it, and looks for it in their file."""
+"""How much of a refused value is shown: enough for the user to find it in the input file."""
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
 _DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 

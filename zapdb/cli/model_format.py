@@ -53,7 +53,7 @@ def docstring(summary: str, more: Sequence[str] = (), indent: str = "    ") -> I
 
 
 def wrap(line: str, indent: str = "") -> list[str]:
-    """A line of a docstring as several: those that go on are further in."""
+    """Return a line of a docstring as several lines; continuation lines are indented further."""
     return textwrap.wrap(
         line,
         WIDTH,
@@ -65,7 +65,8 @@ def wrap(line: str, indent: str = "") -> list[str]:
 
 
 def on_one_line(text: str) -> str:
-    """Somebody's words as a docstring may have them: on one line, with nothing that ends it."""
+    """Return a text as a docstring may contain it: on one line, with nothing that ends the
+    string."""
     shown = "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode()
         for one in " ".join(text.split())

@@ -1,7 +1,7 @@
-"""What generated classes are called: items become `Item`, unless somebody says otherwise.
+"""The names of generated classes: items become `Item`, unless `--name` gives another name.
 
-A plural is made a singular by a few rules of English spelling, which are wrong for some words:
-`--name movies=Movie` says what is right, and is kept in the generated file.
+A few rules of English spelling turn plurals into singulars, and are wrong for some words. The
+option `--name movies=Movie` corrects them, and is kept in the generated file.
 """
 
 from __future__ import annotations

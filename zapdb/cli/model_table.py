@@ -85,6 +85,6 @@ def _literal(names: list[str]) -> str:
 
 
 def _parameter(name: str) -> str:
-    """The name of a parameter that is given by its place, beside those that are not."""
+    """Return the name of a positional parameter that no keyword and no other parameter has."""
     is_taken = iskeyword(name) or name in ("self", "field", "if_unchanged", "changes")
     return f"{name}_" if is_taken else name

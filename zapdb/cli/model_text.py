@@ -174,7 +174,8 @@ class _Writer:
         yield ")"
 
     def aliases(self) -> Iterator[str]:
-        """Enums, then keys: those that others are made of come first."""
+        """Yield the aliases of enums, then of keys; an alias comes after the aliases that it
+        uses."""
         for kind in self._schema.types:
             if isinstance(kind, Enum):
                 name = self._names.types[kind.declared_name]

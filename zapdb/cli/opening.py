@@ -53,7 +53,7 @@ def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Stora
 
 
 def read_tenant_catalog(storage: Storage, tenant: str | None = None) -> TenantCatalog:
-    """What is in force now for the tenant that a command is about."""
+    """Return the tenant catalog of the tenant that a command is about."""
     connection = storage.connection()
     check_level(connection)
     return schema_history_recovery.load_or_recover(
@@ -62,7 +62,8 @@ def read_tenant_catalog(storage: Storage, tenant: str | None = None) -> TenantCa
 
 
 def read_tenant_catalog_if_any(storage: Storage, tenant: str | None = None) -> TenantCatalog | None:
-    """What is in force, or None for a database that is empty or missing; both stay so."""
+    """Return the tenant catalog, or None if the database is empty or missing; nothing is
+    created."""
     if read_storage_version(storage) is None:
         return None
     ensure_storage(storage, create=False)

@@ -171,11 +171,11 @@ def print_note(text: str) -> None:
 
 
 def ask_user(question: str) -> str | None:
-    """The answer to a question, or None where nobody is there to give one."""
+    """Return the user's answer to a question, or None if standard input has ended."""
     _write_to_stderr([(question, "bold"), " "])
     answer = sys.stdin.readline()
     if not sys.stdin.isatty():
-        _write_to_stderr(["\n"])  # nobody pressed Enter
+        _write_to_stderr(["\n"])  # no user pressed Enter
     return answer.strip() if answer else None
 
 

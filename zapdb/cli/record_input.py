@@ -15,7 +15,7 @@ from zapdb.schema import Field, TableSchema
 Lines = Literal["ndjson", "csv"]
 
 CELL_LENGTH_MAX: Final = 2**31 - 1
-"""Python's reader of CSV refuses longer cells than 128 KiB, unless it is told otherwise."""
+"""Python's CSV reader refuses cells longer than 128 KiB by default."""
 
 
 def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:

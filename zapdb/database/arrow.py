@@ -60,7 +60,7 @@ def _to_batches(
 
 
 def read_pages(session: Session, read: ReadActive) -> Iterator[tuple[BoundTable, Page]]:
-    """All rows of a table in key order, with the shape in which they are to be seen."""
+    """Yield all rows of a table in key order, each page with the bound table to decode it by."""
     return _read_pages(session, read, _mode_of(session))
 
 
@@ -104,7 +104,7 @@ def open_found(
     fields: Collection[str] | None,
     as_text: Collection[str],
 ) -> Any:
-    """A `pyarrow.RecordBatchReader` of records with their keys, in the shape of `bound`."""
+    """Return a `pyarrow.RecordBatchReader` of records with their keys, by the schema of `bound`."""
     schema = arrow_schema(bound.adapter.schema, fields, as_text)
     began_in = _mode_of(session)
 
@@ -129,7 +129,7 @@ def _anywhere(attachments: Attachments, _key: bytes, _value: bytes) -> Attachmen
 
 
 def _encode(bound: BoundTable, record: Record, attachments: Attachments) -> bytes:
-    """A record as bytes in the shape that it was decoded to; blobs are referred to as before."""
+    """Encode a record by the schema that it was decoded to; its blobs keep their ids."""
     if record._fields != bound.adapter.codec.record._fields:
         raise changed_while_read(bound)
     values = {name: raw_value(record, name)[0] for name in record._fields}
@@ -137,7 +137,7 @@ def _encode(bound: BoundTable, record: Record, attachments: Attachments) -> byte
 
 
 def _gather_blobs(records: Iterable[Record]) -> Attachments:
-    """Where the blobs of all these records are loaded from."""
+    """Return attachments that load the blobs of all these records."""
     besides: dict[bytes, Attachments] = {}
     for record in records:
         for name in record._fields:

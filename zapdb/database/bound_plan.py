@@ -45,8 +45,8 @@ class FirstPage:
 class BoundPlan:
     """The filter, the order and the index of a plan for a table as it is now.
 
-    With `fields`, the numbers of those that are asked for, records have these alone, and what the
-    plan itself looks at: the others are not decoded.
+    With `fields`, the numbers of the requested fields, records have only these fields and the
+    fields that the plan itself reads. The others are not decoded.
     """
 
     def __init__(

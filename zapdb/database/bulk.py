@@ -50,10 +50,10 @@ def find_record(connection: Connection, bound: BoundTable, key: bytes) -> tuple[
 def remove_many(
     session: Session, connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> int:
-    """Delete the records with these keys, as far as they are there; returns how many were.
+    """Delete the records with these keys; return how many existed.
 
-    Who refers to them is looked at once all of them are gone: records that refer to each other go
-    together. Raises `ReferenceViolation`.
+    Referencing records are checked after all of them are deleted, so records that refer to each
+    other can be deleted together. Raises `ReferenceViolation`.
     """
     found = _remove(connection, bound, keys)
     apply_on_delete(session, connection, bound, found)
@@ -63,10 +63,10 @@ def remove_many(
 def remove_all(
     session: Session, connection: Connection, bound: BoundTable, keys: Iterable[bytes]
 ) -> int:
-    """Delete the records with these keys, which are read as they are deleted; returns how many.
+    """Delete the records with these keys, which are read as they are deleted; return how many.
 
-    Who refers to them is looked at at the end, so their keys are held until then, if anybody can.
-    Raises `ReferenceViolation`.
+    Referencing records are checked at the end, so the deleted keys are kept until then if the table
+    has incoming references. Raises `ReferenceViolation`.
     """
     stream, deleted, removed = iter(keys), 0, _Keys()
     while some := list(islice(stream, KEYS_PER_STATEMENT)):
@@ -115,7 +115,7 @@ def _plan_change(bound: BoundTable, key: bytes, stored: bytes, changes: Mapping[
 
 
 def _remove(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> list[bytes]:
-    """Delete the records with these keys, as far as they are there; returns the keys of those."""
+    """Delete the records with these keys; return the keys that existed."""
     _, found = fetch_many(connection, bound, keys)
     if found:
         plans = [plan_delete(bound, key, as_bytes(found[key])) for key in found]

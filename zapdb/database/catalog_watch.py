@@ -1,9 +1,9 @@
-"""Following the catalog: one thread of an open database keeps the process's catalog cache of it.
+"""The catalog watch: one thread of an open database keeps the process's catalog cache new.
 
-About once a second the thread looks whether the newest change has another seq, and if so brings
-the cache up to it (`catalog.cache`). Listeners are called before the cache is shown, so
-what hangs on it (the tables in force, the settings) is as new as the cache by then; callbacks of
-the application come after.
+About once a second the thread checks whether the newest seq has changed, and if so updates the
+cache (`catalog.cache`). Listeners are called before the new cache is shown, so whatever is derived
+from it (the active tables, the settings) is as new as the cache. The application's callbacks are
+called afterwards.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class CatalogWatcher:
 
     def on_schema_change(self, tenant: int, callback: Callback) -> Callable[[], None]:
         """Call back after each change for a tenant; returns what ends it, safe to repeat."""
-        self.cache(CATALOG_WAIT_SECONDS)  # what is told from here on are the changes of this one
+        self.cache(CATALOG_WAIT_SECONDS)  # only changes after this cache are reported
         entry = (tenant, callback)
         self._callbacks.append(entry)
 
@@ -221,7 +221,7 @@ def find_schema_changes(
 
 
 def concerns(tenant: int, changed: ChangedRows) -> bool:
-    """Whether rows changed that say what is in force for a tenant, or that it may not change."""
+    """Return whether rows changed that define a tenant's catalog, or that block its changes."""
     return any(
         kind == "chain"
         or (kind in ("tenant", "index", "constraint") and key.partition("/")[0] == str(tenant))

@@ -258,7 +258,7 @@ class _Reader:
         if found is not None:
             return found
         connection = self._session.storage.connection()
-        is_rolling_back = read_chain_state(connection).rolling_back is not None  # looked at first
+        is_rolling_back = read_chain_state(connection).rolling_back is not None  # read first
         found = self._load_entries(table).get(revision)
         if found is None and not is_rolling_back:
             raise CorruptCatalog(

@@ -1,7 +1,7 @@
 """Pruning the change log: an operator deletes its oldest part, unless a named follower needs it.
 
-Never done by itself. See `zapdb.storage.change_log_pruning` for how it goes on beside everybody
-else.
+zapdb never prunes by itself. See `zapdb.storage.change_log_pruning` for how pruning works while
+other transactions read and write.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from zapdb.values.timestamp import EPOCH
 
 @dataclass(frozen=True, slots=True)
 class PrunedChanges:
-    """What a pruning of the change log did, or would do.
+    """What a pruning of the change log deleted, or would delete.
 
-    `beginning` is the place behind the last change that is gone, `changes` how many changes were
-    deleted; with `dry_run`, how many would be, counted up to `CHANGES_COUNTED_MAX`, and `behind`
-    names the followers that have not seen all of them, which are in the way.
+    `beginning` is the bookmark directly after the last deleted change, `changes` the number of
+    deleted changes. With `dry_run`, `changes` is the number of changes that would be deleted,
+    counted up to `CHANGES_COUNTED_MAX`. `behind` then names the followers that have not read all of
+    them, and so prevent the pruning.
     """
 
     beginning: Bookmark
@@ -62,8 +63,8 @@ def prune_changes(
         changes, after = changes + batch.changes, batch.after
         if batch.is_last:
             return PrunedChanges(place, changes)
-        # Of processes that wait for SQLite's one writer's place none has a turn: whoever comes back
-        # at once keeps all others out.
+        # SQLite gives its single writer's place to waiting processes in no order: a process that
+        # comes back at once keeps all others out.
         time.sleep(time.monotonic() - began)
 
 

@@ -1,13 +1,13 @@
-"""Token rows: they settle whether a COMMIT took effect whose outcome is unknown (rule 15).
+"""Commit tokens: rows that settle whether a COMMIT with an unknown outcome took effect (rule 15).
 
-A transaction that carries a token inserts a row with it. If COMMIT then reports an error, the same
-row is inserted again, by another connection: the database makes that wait until the first
-transaction has ended, and then either the row is there, and with it all that was written, or it is
-not, and never will be.
+A transaction that carries a token inserts a row with it. If COMMIT then reports an error, another
+connection inserts the same row again. The database makes that insert wait until the first
+transaction has ended. Then the row either exists, together with everything that the transaction
+wrote, or it does not exist and never will.
 
 The rows have a table of their own: a row of the catalog would need a number of its feed, whose
-counter all writers would wait for. A row expires by the database's clock; later than that nothing
-is settled by it, and it is deleted by whoever settles or writes others.
+counter all writers would wait for. A row expires by the database's clock. After that it settles
+nothing, and a process that settles or writes other tokens deletes it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_commit_token(connection: Connection, owner: str) -> CommitToken:
 
 
 def send_commit_token(connection: Connection, owner: str, clock_us: int) -> CommitToken:
-    """The same for a transaction whose statements travel together: nobody waits for the row.
+    """Send a new token in a transaction whose statements travel together, without waiting for it.
 
     The database's clock showed `clock_us` some time ago, so the row lives at least as long as the
     token says.
@@ -65,9 +65,9 @@ def send_commit_token(connection: Connection, owner: str, clock_us: int) -> Comm
 
 def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown) -> None:
     """Return if the transaction took effect; raise `TransactionConflict` if it did not and never
-    will, and `unknown` where that can't be found out."""
+    will, and `unknown` if that can't be found out."""
     look = partial(_took_effect, storage, token)
-    try:  # the server may still be gone, or the first session not ended
+    try:  # the server may still be down, or the first session open
         took_effect = retry(COMMIT_OUTCOME, look, on=ZapdbError)
     except ZapdbError as error:
         raise unknown from error

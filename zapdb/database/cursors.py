@@ -50,7 +50,7 @@ class QueryPlace:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A dataset that an order depends on; its name is known to whoever has the order."""
+    """A dataset that an order depends on; if it was decoded from a cursor, it has no name."""
 
     fingerprint: bytes
     version: bytes = field(compare=False)

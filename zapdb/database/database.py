@@ -239,7 +239,7 @@ class Database(Access):
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._node is not None:
-            with suppress(ZapdbError):  # if the server is gone, the lease ends by itself
+            with suppress(ZapdbError):  # if the server can't be reached, the lease expires
                 deregister(self._storage, self._node)
         self._storage.close()
 

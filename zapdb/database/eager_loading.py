@@ -1,8 +1,8 @@
-"""Records that others refer to, loaded with them: some hundred references with one statement.
+"""Loading records together with the records that they refer to, some hundred with one statement.
 
-What is included hangs on the record (`Record.follow`); records of one chunk that refer to the same
-one share it. The references of a chunk are read after its records: as of the same moment only
-inside `db.snapshot()` or `db.transaction()`.
+Included records are attached to the record (`Record.follow`). Records of one chunk that refer to
+the same record share it. The references of a chunk are read after its records: as of the same
+moment only inside `db.snapshot()` or `db.transaction()`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def add_include(
 def load_included(
     session: Session, bound: BoundTable, includes: tuple[Include, ...], records: Iterator[Record]
 ) -> Iterator[Record]:
-    """The same records with those that they refer to, chunk by chunk: few at first."""
+    """Return the same records with the records that they refer to, in chunks, a small one first."""
     if not includes:
         return records
     return _load_chunks(session, bound, includes, records)
@@ -103,7 +103,7 @@ def _load(
 def _fetch(
     session: Session, bound: BoundTable, keys: Iterable[bytes | None]
 ) -> tuple[BoundTable, dict[bytes, Record]]:
-    """The records with these keys, as far as they are there."""
+    """Return the existing records with these keys."""
     unique = list(dict.fromkeys(key for key in keys if key is not None))
     loaded = dict[bytes, Record]()
     for start in range(0, len(unique), KEYS_PER_STATEMENT):

@@ -1,11 +1,11 @@
-"""What generated models are made of at run time, and whether they fit a database.
+"""What generated models consist of at run time, and whether they match a database.
 
 `zapdb codegen models` writes a module for one application. Its classes are for editors and type
 checkers: at run time a class of records *is* the class that the codec makes records of (see
 `records.record`), so models cost nothing, and records are the same with and without them.
 
-The module says what it was made of, each table and declared type in words. Those are compared with
-the shapes that a process works with when it opens a database.
+The module describes in words each table and declared type that it was generated from. These words
+are compared with the process's served schema when it opens a database.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def describe_type(kind: ValueType) -> str:
 
 
 def _describe(f: Field) -> str:
-    """A field as far as a program depends on it: the value of a default is no part of that."""
+    """Describe what a program depends on of a field, which excludes the value of its default."""
     text = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
     return text + ", has a default" * (f.has_default and not f.generated)
 
@@ -153,7 +153,7 @@ def table_name(table: object) -> Any:
 
 
 def check_class(table: object, made: type[Record]) -> None:
-    """Raises `ModelsMismatch` where a class of records is not that of the table's shape."""
+    """Raise `ModelsMismatch` if a class of records is not the class of the table's schema."""
     if isinstance(table, type) and table is not made:
         fields = getattr(table, "_fields", ())
         raise ModelsMismatch(
@@ -167,8 +167,8 @@ def check_class(table: object, made: type[Record]) -> None:
 
 
 def find_models(module: ModuleType | None, served_position: int | None) -> Models | None:
-    """What a generated module was made of; raises `UsageError` for any other module, and where no
-    migration files say which shapes the process works with."""
+    """Return what a generated module was made of; raise `UsageError` for any other module, and if
+    no migration files define the process's served schema."""
     if module is None:
         return None
     found = getattr(module, MODELS, None)
@@ -188,11 +188,11 @@ def find_models(module: ModuleType | None, served_position: int | None) -> Model
 
 
 def check_models(module: ModuleType | None, chain: Chain, served_position: int | None) -> None:
-    """Compare a module with the shapes that this process works with, those at `serves`.
+    """Compare a module with this process's served schema, the one at `served_position`.
 
-    Nothing is wrong with tables that the module does not know, nor with other indexes, checks and
-    values of defaults: no word of the module depends on them. Raises `ModelsMismatch`, which names
-    every table and field that differs, and what `find_models` does.
+    Tables that the module lacks are allowed, and so are other indexes, checks and default values:
+    the module does not depend on them. Raises `ModelsMismatch`, which names every table and field
+    that differs, and the errors of `find_models`.
     """
     models = find_models(module, served_position)
     if models is None or module is None or served_position is None:

@@ -1,8 +1,8 @@
-"""What the databases of one process share, and bringing a tenant to where the process can work.
+"""What the databases of one process share, and how a tenant is prepared for the process.
 
-The files are compared with what is stored; what they add is stored and activated, or refused. A
-tenant that is behind is brought up; where it is ahead, it is looked whether the shape that the
-process works with can be served.
+The files are compared with the stored migrations; new ones are stored and activated, or refused. A
+tenant that is behind is migrated. If it is ahead, zapdb checks whether it can serve the schema of
+the process's files.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Apply = Literal["never", "auto"]
 
 @dataclass(frozen=True, slots=True)
 class MigrationFiles:
-    """The migration files of a process; `serves` is the position whose shapes it works with.
+    """The migration files of a process; its served schema is the one at `served_position`.
 
-    `apply` says whether those that are not stored yet are applied. A process without files works
-    with whatever is in force.
+    `apply` says whether files that are not stored yet are applied. A process without files works
+    with the active schema.
     """
 
     directory: Path | None
@@ -63,8 +63,8 @@ class MigrationFiles:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What the databases of one process share, whatever their tenants: it is one node, or none
-    where it reads only."""
+    """What the databases of one process share, whatever their tenants. The process is one node, or
+    none if it only reads."""
 
     storage: Storage
     node: Node | None
@@ -81,14 +81,15 @@ def prepare_tenant(
     applied: list[AppliedMigration],
     known: TenantCatalog | None = None,
 ) -> tuple[TenantCatalog, dict[int, str]]:
-    """Store and activate what is to be, so that a tenant can be served to a process with the files.
+    """Store and activate migrations until a process with the files can work with a tenant.
 
-    Returns what is in force then, and the digests of the files that are not stored, by number. The
-    files are not compared again with a chain that they agreed with: that of `known`.
+    Returns the tenant catalog after that, and the digests of the files that are not stored, by
+    number. The files are not compared again with the chain of `known`, which they agreed with.
 
-    While a migration is being rolled back nothing is activated. Raises `RollbackInProgress` where
-    that is needed, and where the files hold the migration: its node would keep it in use. Raises
-    `CatalogChanged` where it must be called again, to look at what there is now.
+    While a migration is being rolled back, nothing is activated. Raises `RollbackInProgress` if an
+    activation is needed, or if the files contain that migration: the process's node would keep it
+    in use. Raises `CatalogChanged` if the function must be called again, with the catalog read
+    anew.
     """
     served_position = files.served_position or 0
     catalog = load_checked(storage, tenant, known)
@@ -99,13 +100,13 @@ def prepare_tenant(
         pending = compare_files(files.migrations, list(catalog.stored), catalog.chain).pending
     if pending and files.apply == "auto":
         assert files.directory is not None
-        with suppress(ActivationPending):  # waited for below, where it is needed
+        with suppress(ActivationPending):  # waited for below, if it is needed
             applied.extend(migrate_up(storage, tenant, files.directory))
         raise changed_while_opening(storage)
     if pending and served_position > catalog.chain.end:
         raise _pending(pending[0].label, len(pending), storage)
     if catalog.position < catalog.chain.end and catalog.chain_state.rolling_back is None:
-        # It stays where it is, as far as that can be served.
+        # If that is refused, the tenant keeps its position, which may be enough.
         with suppress(SchemaChangesRefused, RollbackInProgress):
             applied.extend(catch_up(storage, tenant, known=catalog)[0])
         catalog = load_checked(storage, tenant, catalog)
@@ -120,7 +121,7 @@ def prepare_tenant(
 
 
 def changed_while_opening(storage: Storage) -> CatalogChanged:
-    """What is active must be looked at again."""
+    """Return the error that makes the caller read the catalog again."""
     return CatalogChanged(
         "the schema kept changing while the database was opened",
         database=storage.shown_url,
@@ -132,7 +133,7 @@ def changed_while_opening(storage: Storage) -> CatalogChanged:
 def prepare_tenant_read_only(
     storage: Storage, tenant: int, files: MigrationFiles, known: TenantCatalog | None = None
 ) -> TenantCatalog:
-    """What is in force, if it can be served to a process that has the files and writes nothing."""
+    """Return the tenant catalog if a process that has the files and writes nothing can use it."""
     with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
@@ -154,7 +155,8 @@ def load_checked(
 
 
 def rebuild(storage: Storage, catalog: TenantCatalog) -> TenantCatalog:
-    """Build indexes again whose data changed, for a limited time; returns what is in force then."""
+    """Rebuild indexes whose datasets changed, for a limited time; return the tenant catalog
+    then."""
     if not list_rebuilds(catalog):
         return catalog
     rebuild_when_opening(storage, catalog)

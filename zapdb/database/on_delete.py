@@ -1,13 +1,14 @@
-"""What becomes of the records that refer to others when those are deleted.
+"""Applying `on_delete` to the records that refer to deleted records.
 
-Records are deleted first, then whoever refers to them is looked for: a record that refers to itself
-is in nobody's way, and a circle of cascades ends where it began. `restrict` looks at the moment: a
-record that another cascade of the same deletion would take away later is in the way, too.
+Records are deleted first, then their referencing records are searched for. So a record that refers
+to itself prevents nothing, and a circle of cascades ends where it began. `restrict` is checked at
+that moment: a record that another cascade of the same deletion would delete later still prevents
+the deletion.
 
-All of it goes by batches of deleted records. Referrers are found by their key where it begins with
-the field, else by an index that does, those of a whole batch by one statement; by a scan while no
-such index is readable. Batches whose referrers are still to be looked for wait on a stack, at most
-a page for each table and level of cascades.
+The work is done in batches of deleted records. Referencing records are found by their key if it
+begins with the field, else by an index that does: one statement finds those of a whole batch. While
+no such index is readable, they are found by a scan. Batches whose referencing records are still to
+be found wait on a stack, at most a page for each table and level of cascades.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from zapdb.storage.cells import as_bytes
 from zapdb.writes import Stored, execute, plan_delete, plan_null
 
 _PAGE: Final = 500
-"""Referrers that are dealt with at a time."""
+"""The number of referencing records that are changed or deleted at a time."""
 
 Batch = tuple[BoundTable, Sequence[bytes], Sequence[IncomingReference]]
-"""Keys of deleted records, and who refers to their table and is still to be looked for."""
+"""Keys of deleted records, and the references to their table that are not processed yet."""
 
 
 def apply_on_delete(
     session: Session, connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> None:
-    """Deal with all that refers to some records that were deleted in this transaction.
+    """Apply `on_delete` to the records that refer to records deleted in this transaction.
 
-    Raises `ReferenceViolation` where a reference restricts the deletion, and what changing the
-    referring records raises.
+    Raises `ReferenceViolation` if a reference restricts the deletion, and the errors of changing
+    the referencing records.
     """
     waiting: list[Batch] = [(bound, keys, bound.incoming_references)] if keys else []
     while waiting:
@@ -63,7 +64,7 @@ def apply_on_delete(
                 removed.append((other, [key for key, _ in page], other.incoming_references))
                 if len(page) == _PAGE:
                     unfinished.append(incoming)
-        if unfinished:  # it goes on once those who referred to the page are dealt with
+        if unfinished:  # continued after the records that refer to the page
             waiting.append((bound, keys, unfinished))
         waiting += removed
 
@@ -153,13 +154,13 @@ def _search(
     index: IndexMaintainer,
     limit: int,
 ) -> Iterator[list[Stored]]:
-    """All in the ranges of the index where those who refer to the keys are; some come twice."""
+    """Yield the records in the index's ranges that refer to the keys; some come twice."""
     ranges = incoming_reference_ranges(index.keys, map(bound.codec.decode_key, keys))
     page = index.entries.find_in(connection, ranges, limit)
     yield page
     if len(page) < limit:
         return
-    # Whoever goes on after a full page was not content with it: others are in the ranges, too.
+    # A caller that continues after a full page needs more: the ranges hold other records, too.
     for low, high in ranges:
         yield from _read_range(connection, index, low, high)
 

@@ -1,9 +1,8 @@
-"""Optimistic concurrency: a record is changed only if it still is what somebody saw of it.
+"""Optimistic concurrency: a record is changed only if it still has the values that were read.
 
-Values are compared, never bytes or revisions: a record that was converted meanwhile, in the
-background or since it was read, is still the same one. Who has the record no more, such as a form
-that was sent to a browser and back, gives its etag (`zapdb.etag(record)`), which stands for all
-values together.
+Values are compared, never bytes or revisions: a record that was converted in the meantime is still
+the same record. A caller that no longer has the record, such as a form that was sent to a browser
+and back, gives its etag (`zapdb.etag(record)`), which stands for all its values.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from zapdb.values.struct_value import ETAG
 
 
 def check_unchanged(bound: BoundTable, key: bytes, stored: bytes, seen: Record | str) -> None:
-    """Raises `UpdateConflict` unless every field of `seen`, a record or its etag, has the value
-    that is stored now.
+    """Raise `UpdateConflict` unless every field of `seen`, a record or its etag, has the value that
+    is stored now.
 
-    Raises `UsageError` where `seen` is no record of the table, or another one, `InvalidValue` for
-    a text that is no etag.
+    Raises `UsageError` if `seen` is not a record of the table or has another key, and
+    `InvalidValue` for a text that is no etag.
     """
     if isinstance(seen, str):
         _check_etag(bound, key, stored, seen)
@@ -55,8 +54,8 @@ def check_unchanged(bound: BoundTable, key: bytes, stored: bytes, seen: Record |
 
 
 def encode_seen(bound: BoundTable, key: bytes, seen: object) -> bytes | None:
-    """The bytes of the record with this key, if it is as it was seen, and was written under the
-    revision in force; None where they can't be told from what was seen."""
+    """Return the bytes that the record has if it is unchanged since it was read and was written
+    under the active revision. Return None if `seen` does not determine these bytes."""
     names = tuple(field.name for field in bound.schema.fields)
     if not (bound.adapter.is_current and isinstance(seen, Record) and seen._fields == names):
         return None
@@ -67,7 +66,7 @@ def encode_seen(bound: BoundTable, key: bytes, seen: object) -> bytes | None:
         value = bound.codec.encode(bound.prefix, held(seen), attachments)
     except InvalidValue:  # another table's
         return None
-    return None if attachments.blobs else value  # one that was looked at has lost its name
+    return None if attachments.blobs else value  # a value that was loaded has lost its blob id
 
 
 def _check_etag(bound: BoundTable, key: bytes, stored: bytes, seen: str) -> None:
@@ -100,7 +99,7 @@ def _is_same(kind: ValueType, seen: Record, now: Record, name: str) -> bool:
             return True  # blobs never change: one id is one value
         try:
             before, after = getattr(seen, name), getattr(now, name)
-        except BlobMissing:  # what was seen is gone
+        except BlobMissing:  # the blob that was read is deleted
             return False
     return _is_same_value(kind, before, after)
 

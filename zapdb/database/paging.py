@@ -29,9 +29,9 @@ from zapdb.storage.retries import attempts
 PagedRow = tuple[bytes, bytes, bytes]
 """A key on the path, the key of the record, and the stored record."""
 Last = tuple[bytes, bytes] | None
-"""The full key of the record that was read last, and its own."""
+"""The full index key and the record key of the record that was read last."""
 Fetch = Callable[[Connection, Last, int], tuple[int | None, list[PagedRow]]]
-"""One page behind a row, of at most so many rows, and the catalog version."""
+"""(last row, limit) → the catalog version, and one page of at most `limit` rows after that row."""
 
 
 def read_spans(
@@ -145,8 +145,8 @@ def _list_stored(
 def _scan(
     session: Session, bound_plan: BoundPlan, index: IndexMaintainer, span: Span
 ) -> Iterator[Entry]:
-    """What lies in a span of an index that can't be read, by reading all records; memory grows
-    with those that match."""
+    """Yield the entries of a span of an index that can't be read, by reading all records. Memory
+    grows with the matching records."""
     build, descending = index.keys.build, bound_plan.plan.order.is_reversed
     records, read, found = bound_plan.bound.records, bound_plan.read, list[Entry]()
 

@@ -121,8 +121,8 @@ class PlanExecution:
     def _list_candidates(
         self, bound_plan: BoundPlan, behind: QueryPlace | None
     ) -> Iterator[Candidate[Found]]:
-        """The records in the spans of a plan: those that are meant, behind a place, come after
-        their places in the order, and for others None."""
+        """Yield the records in the spans of a plan, each with its place in the order. Yield None
+        for a record that does not match, or that is not after `behind`."""
         start = b"" if behind is None else bound_plan.position(behind)
         for found in read_spans(self._session, bound_plan, behind):
             if bound_plan.matches is not None and not bound_plan.matches(found[1]):
@@ -138,7 +138,7 @@ class PlanExecution:
     def _read_branch(
         self, bound_plan: BoundPlan, expected: int | None, behind: QueryPlace | None
     ) -> Iterator[tuple[bytes, Found]]:
-        """The records of one branch, each after its place in the order, where that is needed."""
+        """Return the records of one branch, each with its place in the order if that is needed."""
         plan, found = self.plan, _filter(self._session, bound_plan, behind, expected)
         if plan.sorting != "all" and bound_plan.plan.sorting == "ties":
             found = _sort_ties(found, bound_plan)

@@ -1,10 +1,10 @@
 """Two ways to the first records of an order, read in turn: whichever is done first answers.
 
-One way has the records that meet the conditions, in no order: they are all needed, and sorted. The
-other has all records in order: it is done once enough of them met the conditions. Which is shorter
-hangs on how many records meet them, and where these lie in the order, and that is not known before.
-Read in turn, they cost at most twice what the shorter one does, and no statistics are needed
-(G. Antoshenkov, "Dynamic Query Optimization in Rdb/VMS", ICDE 1993).
+One way has the matching records in no order: they are all needed, and sorted. The other has all
+records in order: it is done when enough of them matched. Which is shorter depends on how many
+records match, and on their places in the order, which is not known before. Read in turn, they cost
+at most twice what the shorter one does, and no statistics are needed (G. Antoshenkov, "Dynamic
+Query Optimization in Rdb/VMS", ICDE 1993).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zapdb.limits import RACE_HEAD_START_RECORDS, RACE_TURN_RECORDS
 T = TypeVar("T")
 
 Candidate = tuple[bytes, T] | None
-"""A record that is meant after its place in the order, or None for one that was looked at only."""
+"""A place in the order and a matching record, or None for a record that does not match."""
 
 
 def race(

@@ -1,12 +1,11 @@
-"""What the tables of one open database share: the storage, the tenant catalog in force, the
-transactions.
+"""What the tables of one open database share: the storage, the tenant catalog, the transactions.
 
 A session works in the open transaction that it is bound to, else in that of the calling task or
 thread, else in none.
 
 A writing transaction takes the gate, then reads in one statement its node's epoch and the tenant's
-catalog version; if that moved, the tenant catalog is loaded again inside the transaction, so that
-what it writes fits what is in force when it commits (rules 7 and 8).
+catalog version; if the version changed, the tenant catalog is loaded again inside the transaction.
+So what it writes matches the schema that is active when it commits (rules 7 and 8).
 """
 
 from __future__ import annotations
@@ -102,7 +101,8 @@ class _Local(threading.local):
 
 
 class _Shared:
-    """What a session knows, shared with those that are bound to its open transactions."""
+    """What a session has cached, shared with the sessions that are bound to its open
+    transactions."""
 
     def __init__(self, catalog: TenantCatalog) -> None:
         self.lock = threading.Lock()
@@ -124,9 +124,9 @@ class Session:
         self.storage = storage
         self.node = node
         self.served_position = served_position
-        """The position whose shapes the application works with; None for whatever is in force."""
+        """The position of the served schema; None if the application works with the active one."""
         self.open: OpenTransaction | None = None
-        """The transaction that all of it is done in; None where that is found out for each call."""
+        """The transaction that this session is bound to; None if each call finds its own."""
         self._pins = pins
         self._shared = _Shared(catalog)
         self._local = _Local()
@@ -134,7 +134,8 @@ class Session:
         self._token_purger = CommitTokenPurger(storage)
         self._check_sql = self._guard_sql = ""
         self.is_read_only = node is None
-        """Whether this process is no node: it looks at the level itself, and writes nothing."""
+        """Whether this process is no node: it checks the cluster level itself, and writes
+        nothing."""
         if node is not None:
             epoch = f"SELECT epoch FROM zapdb_leases WHERE name = 'node/{node.id}'"
             self._check_sql = f"SELECT ({self.catalog_version_sql}), ({epoch})"
@@ -192,7 +193,7 @@ class Session:
 
     @property
     def settings(self) -> Settings:
-        """What is set for the tenant, as far as this process knows."""
+        """The tenant's settings as this process has them cached."""
         return self._shared.settings.settings
 
     @settings.setter
@@ -222,7 +223,7 @@ class Session:
 
     @property
     def catalog(self) -> TenantCatalog:
-        """What is in force as far as this process knows; in a snapshot, what was then."""
+        """The tenant catalog that this process has cached; in a snapshot, the snapshot's."""
         return self._current.catalog
 
     def bind_served(self, name: str) -> BoundTable:
@@ -233,7 +234,7 @@ class Session:
             begun = self.open_here()
             if begun is None or not begun.connection.is_unbegun:
                 raise
-        with self.using():  # which looks what is in force
+        with self.using():  # which checks the catalog version
             return self._bind_served(name)
 
     def _bind_served(self, name: str) -> BoundTable:
@@ -244,7 +245,7 @@ class Session:
         return self._open(loaded, descriptor)
 
     def bind_active(self, name: str) -> BoundTable:
-        """The table that is called so in what is in force."""
+        """Return the table with this name in the active schema."""
         loaded = self._current
         return self._open(loaded, loaded.catalog.table(name))
 
@@ -260,11 +261,12 @@ class Session:
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 
     def _require_pins(self, table: str | int) -> _LoadedCatalog:
-        """What is in force; raises `FingerprintUnknown` for a table whose pin is violated."""
+        """Return the loaded catalog; raise `FingerprintUnknown` for a table whose pin is
+        violated."""
         loaded = self._current
         if table in loaded.violations:
             if not (self.storage.local.only_builds or self.storage.is_in_transaction):
-                self.reload()  # it may fit again, and its uses are what notices
+                self.reload()  # it may match again, which only its uses notice
                 loaded = self._current
             if table in loaded.violations:
                 raise copy.copy(loaded.violations[table])  # each with a traceback of its own
@@ -279,7 +281,7 @@ class Session:
         return bound
 
     def reload(self) -> None:
-        """Load what is in force, as this thread's transaction sees it if it has one.
+        """Load the tenant catalog, as this thread's transaction sees it if it has one.
 
         A snapshot may be older than what other threads work with: it keeps its tenant catalog, too.
         """
@@ -309,14 +311,14 @@ class Session:
         return _LoadedCatalog(catalog, self._pins.find_violations(connection, catalog))
 
     def read_catalog_version(self, connection: Connection) -> int:
-        """The catalog version now; 0, which none has, if the tenant is gone."""
+        """Return the catalog version now; 0, which no tenant has, if the tenant was removed."""
         row = connection.fetch_one(self.catalog_version_sql)
         return 0 if row is None else int(row[0])
 
     def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
-        """Read a table, and again in its new shape where that changed meanwhile (rule 8).
+        """Read a table, and read it again by its new schema if that changed meanwhile (rule 8).
 
-        Returns the shape that the answer was given under.
+        Returns the bound table that the answer was read with, and the answer.
         """
         begun = self.open_here()
         if begun is not None:
@@ -349,7 +351,7 @@ class Session:
         return retry(READ, read_once, on=stale, before_again=lambda _: self.reload())
 
     def _read_active_at_once(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
-        """The same where the level must be looked at in the very snapshot that is read."""
+        """Do the same, but check the cluster level in the very snapshot that is read."""
         with self.snapshot():
             return self._read_active(bound, read)
 
@@ -410,8 +412,9 @@ class Session:
             resolve_commit(self.storage, token, unknown)
 
     def _require_current(self, connection: Connection, explain: Explain) -> None:
-        """Look what a writing transaction looks at first; where statements wait for each other, by
-        one that fails where it is not as this process knows it. `explain` is called then."""
+        """Check what a writing transaction checks first. If statements travel together, send a
+        statement that fails if this process's cached values are not current. `explain` is called
+        then."""
         catalog, node = self._shared.loaded.catalog, self.node
         if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
             self.check_writer(connection)
@@ -422,8 +425,8 @@ class Session:
 
     @contextmanager
     def _recheck_after_error(self, connection: Connection) -> Iterator[None]:
-        """What is wrong in the block may be right under what is in force: where nothing was asked
-        yet, that is looked at before the error is believed."""
+        """Check the catalog version before an error of the block is raised, if nothing was read
+        yet. A call that is wrong by the cached catalog may be right by the active one."""
         try:
             yield
         except ZapdbError:
@@ -432,7 +435,7 @@ class Session:
             raise
 
     def _explain_refusal(self, connection: Connection) -> Exception:
-        """Why the guard stopped a transaction: what is to be raised, behind the rollback."""
+        """Return the error to raise after the rollback: why the guard stopped a transaction."""
         try:
             self.check_writer(connection)
         except ZapdbError as error:
@@ -474,8 +477,8 @@ class Session:
 
     @contextmanager
     def job_transaction(self) -> Iterator[Connection]:
-        """A transaction of zapdb's own beside those of applications: each statement sees what is
-        committed, and nobody is made to repeat anything for it."""
+        """Open a transaction of zapdb's own, apart from the application's. Each statement sees what
+        is committed, and no other transaction must be repeated because of it."""
         with self.storage.transaction(TransactionMode.JOB) as connection:
             self.check_writer(connection)
             yield connection
@@ -549,7 +552,7 @@ class Session:
             yield connection
 
     def _pin(self, connection: Connection) -> None:
-        """What is in force as of a snapshot stays so for whoever reads in it."""
+        """Pin the tenant catalog as of a snapshot for all reads in it."""
         row = connection.fetch_one(self.catalog_version_sql)
         loaded = self._shared.loaded
         connection.pinned[self._shared] = loaded
@@ -558,15 +561,16 @@ class Session:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A READ transaction; raises `IncompatibleVersion` where no node would have been told."""
+        """Open a READ transaction; in a process that is no node, check the cluster level first.
+        Raises `IncompatibleVersion` then."""
         with self.storage.transaction(TransactionMode.READ) as connection:
             if self.is_read_only:
                 check_level(connection)
             yield connection
 
     def check_writer(self, connection: Connection) -> None:
-        """What a writing transaction looks at first: whether this process may write, and what is in
-        force."""
+        """Check what a writing transaction checks first: the node's lease, and the catalog
+        version."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
         version, lease = connection.fetch_one(self._check_sql)
         if not lease_is_held(connection, lease, self.node.lease.epoch):
@@ -600,11 +604,11 @@ class Session:
         return self.repeat(action, may_be_exclusive=may_be_exclusive)
 
     def repeat(self, action: Callable[[], T], *, may_be_exclusive: bool) -> T:
-        """Call it, and again whenever it conflicts with a concurrent transaction; raises the last
-        `TransactionConflict` where that goes on for too long."""
+        """Call `action`, and again whenever it conflicts with a concurrent transaction; raise the
+        last `TransactionConflict` if that goes on for too long."""
 
         def take_gate_exclusively(made: int) -> None:
-            # Every second time: the gate is not to be had while somebody's block is open.
+            # Only every second time: the gate can't be taken while another writer's block is open.
             is_exclusive = may_be_exclusive and made >= EXCLUSIVE_AFTER_CONFLICTS
             self._local.exclusive = is_exclusive and made % 2 == 0
 

@@ -67,7 +67,7 @@ class TenantRefresher:
         """Take in what changed, in the watcher's thread, before its cache is shown."""
         tenant = cache.get(Tenant, self._tenant)
         if tenant is None or tenant.removing:
-            self._end_work()  # whoever uses the tenant is told so
+            self._end_work()  # calls that use the tenant raise an error
             return
         if any(kind == "setting" for kind, _ in changed):
             self.use(read_settings(cache, self._tenant))

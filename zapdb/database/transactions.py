@@ -114,10 +114,10 @@ H = TypeVar("H", bound=Handle)
 
 
 class Leaver(NamedTuple):
-    """Who leaves a block."""
+    """The task or thread that leaves a block."""
 
     is_kept: bool
-    """Whether the handle is known to the application, so that anybody may leave the block."""
+    """Whether the application has the handle, so that any task or thread may leave the block."""
     is_here: bool
     """Whether it is the task or thread, and the context, that entered it."""
 
@@ -276,7 +276,7 @@ class Block(AbstractContextManager[H]):
                 begun_at=begun.place,
                 hint="it was rolled back; wait for the other thread before leaving the block",
             )
-        if begun.is_interrupted:  # somebody asked for that, and leaves it to who has taken it
+        if begun.is_interrupted:  # another thread has left the rollback to this one
             self._session.storage.undo_taken(begun)
             self._refuse_over(begun, None)
         try:

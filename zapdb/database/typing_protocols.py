@@ -289,7 +289,7 @@ class TypedTable(Protocol[R]):
         ...
 
     def include(self, *references: str | TypedField[Any]) -> TypedQuery[R]:
-        """All records with those that they refer to: see `record.follow`."""
+        """All records with the records that they refer to: see `record.follow`."""
         ...
 
     def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:

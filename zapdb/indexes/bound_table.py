@@ -43,8 +43,8 @@ class BoundTable:
     """Built from a tenant catalog and replaced with it; immutable but for the programs that it
     compiles.
 
-    All of it is of the active schema; `adapter` gives the application the schema of the position
-    `served`, if that is an earlier one.
+    Its parts are those of the active schema; `adapter` gives the application the schema of the
+    position `served`, if that is an earlier one.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BoundTable:
             for key in descriptor.schema.foreign_keys
         )
         self.is_bare = not (self.indexes or self.checks or self.references)
-        """Whether a record is written without being looked at."""
+        """Whether records are written without decoding them."""
         read = {name for check in self.checks for name in check.fields}
         demanded = {f.number for f in descriptor.schema.fields if f.name in read}
         demanded |= {key.field for key in descriptor.schema.foreign_keys}
@@ -104,13 +104,14 @@ class BoundTable:
 
     @cached_property
     def incoming_references(self) -> tuple[IncomingReference, ...]:
-        """Whoever refers to the records of this table."""
+        """The references to the records of this table."""
         return list_incoming_references(self.catalog, self.schema)
 
     def decode_rows(
         self, rows: Iterable[tuple[bytes, bytes]], attachments: Attachments
     ) -> list[tuple[bytes, Record]]:
-        """New records, with their keys, as far as the table looks at them."""
+        """Return new records and their keys, with the fields that indexes, checks and references
+        read."""
         decode, start = self.decode_demanded, len(self.prefix)
         return [(key, decode(key, value, start, attachments)) for key, value in rows]
 
@@ -123,7 +124,7 @@ class BoundTable:
         return Attachments(self.blobs.load, make_uuid7, archive)
 
     def archived_blobs(self, attachments: Attachments) -> dict[bytes, bytes]:
-        """Of a record's new blobs those that its archived values refer to."""
+        """Return the new blobs of a record that its archived values refer to."""
         return archived_blobs(attachments, self._archived)
 
     def make_reader(self, position: int) -> RecordReader:
@@ -142,7 +143,7 @@ def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int)
 
 
 def archived_blobs(attachments: Attachments, fields: Mapping[int, Field]) -> dict[bytes, bytes]:
-    """Of a record's new blobs those that its archived values refer to."""
+    """Return the new blobs of a record that its archived values refer to."""
     found = {}
     for number, encoded in attachments.archived.items():
         if fields[number].type.may_be_blob and is_blob(encoded):

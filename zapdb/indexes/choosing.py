@@ -37,11 +37,11 @@ from zapdb.schema import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class UnionPlan:
-    """Several plans that no record is in twice: all that is meant is in one of them.
+    """Several plans with disjoint results: every matching record is in exactly one of them.
 
-    With an order that is asked for, all have the same `order.fields`; with sorting `none` each is
-    in this order. If they are merged, records are taken from all of them in turn; else one is read
-    after the other.
+    With a requested order, all have the same `order.fields`; with sorting `none` each is in this
+    order. If they are merged, records are taken from all of them in turn; else one is read after
+    the other.
     """
 
     branches: tuple[QueryPlan, ...]
@@ -73,8 +73,8 @@ class GenericPlan:
 class Planner:
     """Plans queries of one table by some paths: first the table by its keys, or a single path.
 
-    Which path is best depends on fields and operators, and not on values (but for long lists): what
-    was chosen is kept for other queries of the same shape. Safe to share between threads.
+    Which path is best depends on fields and operators, and not on values (except for long lists).
+    So a chosen plan is kept for other queries of the same shape. Safe to share between threads.
     """
 
     def __init__(self, table: TableSchema, paths: Iterable[Path]) -> None:
@@ -140,7 +140,7 @@ class Planner:
     def _find_paths(
         self, parts: Sequence[Predicate], ordering: Ordering | None
     ) -> tuple[Path, ...]:
-        """The first path, and those that may be better: others answer nothing."""
+        """Return the first path, and the paths that may be better; the others answer nothing."""
         fields = {comparison.field for part in parts for comparison in comparisons_in(part)}
         fields.update(order.field for order in (ordering.fields if ordering else ()))
         first, *others = self._paths
@@ -205,7 +205,7 @@ class Planner:
         either: tuple[Predicate, ...],
         ordering: Ordering | None,
     ) -> UnionPlan | None:
-        """Plans on several paths: each leaves out what those before it have."""
+        """Plan several paths: each leaves out the records of the paths before it."""
         if not all(map(_has_ranges, branches)):
             return None
         if sum(len(branch.spans) for branch in branches) > PLAN_SPANS_MAX:
@@ -230,7 +230,7 @@ class Planner:
             mine = [p for p in parts_of(other, And) if _fields_of(p) == {part.field}]
             if mine:
                 matches = compile_predicate(And(tuple(mine)), self._table)
-                if not matches(_Only(part.value)):  # type: ignore[arg-type]  # all that is looked at
+                if not matches(_Only(part.value)):  # type: ignore[arg-type]  # the only field read
                     return True
         return False
 
@@ -275,7 +275,7 @@ def make_plan(
 
 
 def _shape_of(parts: Sequence[Predicate], ordering: Ordering | None) -> Hashable:
-    """What two queries have in common that are answered alike; None where that hangs on values."""
+    """Return the shape that queries with equal plans share; None if the plan depends on values."""
     ranges, shapes = 1, list[Hashable]()
     for part in parts:
         shape, count = _describe(part)
@@ -285,7 +285,8 @@ def _shape_of(parts: Sequence[Predicate], ordering: Ordering | None) -> Hashable
 
 
 def _describe(part: Predicate) -> tuple[Hashable, int]:
-    """The shape of a condition, and how many ranges it makes at most."""
+    """Return the shape of a condition (all but its values), and how many ranges it makes at
+    most."""
     match part:
         case Comparison(field, _, op, value, collation):
             count = len(value) if op == "in" else 1

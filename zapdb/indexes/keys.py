@@ -12,8 +12,8 @@ that prefix.
               | its first 1,024 bytes
 
 So a key is truncated exactly when it is 1,024 bytes long. Truncation never reverses an order, but
-makes ties, which readers resolve by the full key. In an entry of a unique index, equal keys are a
-violation. There, what must not collide is told apart first, and what must is kept together:
+makes ties, which readers resolve by the full key. In a unique index, equal entry keys are a
+violation. There, keys that may be equal are first told apart by the record key:
 
     told   = key | record key, if a component is null (nulls never collide)
            | key
@@ -22,7 +22,7 @@ violation. There, what must not collide is told apart first, and what must is ke
 
 Again a key is truncated exactly when it is 1,024 bytes long. Entry keys of two records are equal
 exactly when their full keys are equal and hold no null. Up to 992 bytes, the order is that of the
-full keys; readers put entries that agree in so many in order by the full key, truncated or not.
+full keys; readers sort entries that agree in these bytes by the full key, truncated or not.
 """
 
 from __future__ import annotations

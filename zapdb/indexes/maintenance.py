@@ -1,21 +1,20 @@
 """Keeping entries equal to records: what a change of one record does to one index.
 
-An index that is *building* is maintained like any other, with one difference. Its
-builder may have inserted the old entry after this transaction's snapshot, where a DELETE would not
-see it and leave it for ever. So the old entry is first inserted if absent: where the builder's row
-is there unseen, PostgreSQL reports a serialization failure, and the transaction runs again with a
-snapshot that sees it. The record is written before its entries, so builder and writer meet at the
-record's row lock.
+An index that is *building* is maintained like any other, with one difference. Its builder may have
+inserted the old entry after this transaction's snapshot, where a DELETE would not see it and leave
+it for ever. So the old entry is first inserted if absent. If the builder's row exists unseen,
+PostgreSQL reports a serialization failure, and the transaction runs again with a snapshot that sees
+it. The record is written before its entries, so the record's row lock orders builder and writer.
 
-In a unique index a key has one entry, whoever's it is. Entries are simply inserted, and whose they
-are is looked up where one is refused, behind the rollback: the database's own constraint decides,
-not the lookup. While the index is being built they are inserted if absent, since the builder may
-have been there. Only a record's own entry is ever deleted: one that the builder left without,
-since the key is another's, has none.
+In a unique index a key has one entry, for one record. Entries are simply inserted. If one is
+refused, the key's record is looked up after the rollback: the database's own constraint decides,
+not the lookup. While the index is being built, entries are inserted if absent, since the builder
+may have inserted them already. Only a record's own entry is ever deleted. A record whose key was
+taken when the builder came to it has no entry.
 
 An index that is *rewriting*, for other collation or time zone data, is maintained like one that is
-building, with the new keys: an old one can't be computed any more. What a writer leaves
-behind of it, the job that rewrites finds (decisions/0015). One that is disabled has no entries.
+building, with the new keys: an old one can't be computed any more. The rewriting job finds the old
+entries that a writer leaves behind (decisions/0015). A disabled index has no entries.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from zapdb.storage import Connection, EntryStatements, RecordStatements, Refusal
 EntryRow = tuple[bytes, bytes]
 """An entry: its key, and the key of its record."""
 Move = tuple[bytes | None, bytes | None]
-"""The keys of the entries that a record loses and gets; None where it is none."""
+"""The keys of the entries that a record loses and gets; None if there is no such entry."""
 
 
 class Collision(Exception):
@@ -100,12 +99,12 @@ class IndexMaintainer:
         return [self._truncated_key(record, key) for key, record in records]
 
     def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
-        """The key of the entry that goes with a record."""
+        """Return the key of the entry that is removed with a record."""
         return self.entry_key(old, record_key)
 
     def move_entry(self, record_key: bytes, old: Record, new: Record) -> Move:
-        """The keys of the entries that a change takes away and brings. None where the entry stays
-        the same: it is there, or its builder will come."""
+        """Return the keys of the entries that a change removes and adds. Both are None if the entry
+        stays the same: it exists, or the builder will insert it."""
         before, after = self.entry_key(old, record_key), self.entry_key(new, record_key)
         return (None, None) if before == after else (before, after)
 
@@ -135,7 +134,7 @@ class IndexMaintainer:
         return truncate_key(self.keys.build(record))
 
     def may_be_truncated(self, key: bytes) -> bool:
-        """Whether an entry's key may be another than the full one."""
+        """Return whether an entry's key may differ from the full key."""
         return is_truncated(key)
 
     def add_entries(
@@ -143,7 +142,7 @@ class IndexMaintainer:
     ) -> None:
         """Insert entries, in order of their keys.
 
-        Of a unique index: raises `Collision`, or what `refused` gives, where a key is taken.
+        Of a unique index: raises `Collision`, or what `refused` returns, if a key is taken.
         """
         if self.is_built:
             self.entries.insert_many(connection, entries, refused)
@@ -153,8 +152,8 @@ class IndexMaintainer:
     def find_collision(
         self, connection: Connection, entries: Sequence[EntryRow], gone: Container[EntryRow] = ()
     ) -> Collision | None:
-        """Of a unique index: the first of some entries whose key is that of another one, or of
-        another record, unless that entry is among those that are `gone`."""
+        """Find, in a unique index, the first entry with the key of another given entry, or of
+        another record's entry that is not in `gone`."""
         first = dict[bytes, bytes]()
         owners = self.entries.find_owners(connection, [key for key, _ in entries])
         for key, record_key in entries:
@@ -204,9 +203,10 @@ class UniqueIndexMaintainer(IndexMaintainer):
 
 @dataclass(frozen=True, slots=True)
 class DisabledIndexMaintainer(IndexMaintainer):
-    """One that nobody keeps, until an operator rebuilds it (rule 26).
+    """An index that no process maintains until an operator rebuilds it (rule 26).
 
-    A unique one still binds: nobody can tell whether a new value is another's, so none gets in.
+    A unique index still binds: it can't be checked whether a new value is taken, so all are
+    refused.
     """
 
     def require_matching_datasets(self) -> None:

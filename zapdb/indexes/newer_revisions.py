@@ -1,9 +1,9 @@
-"""Records that were changed while they were read, by whoever works with a newer schema.
+"""Records that a process with a newer schema changed while they were read.
 
-Outside of transactions a page of records is read first, and what lies beside them when they are
-decoded. Where that is gone, a record is read again as it is by then (see `StoredArchive`), and then
-it may have a revision that became active after the page was read: the catalog is asked what that is
-(rule 8), and the record is still given in the shape of its page.
+Outside of transactions a page of records is read first, and their attachments when they are
+decoded. If an attachment was deleted in between, the record is read again (see `StoredArchive`). It
+may then have a revision that became active after the page was read. The catalog is read again for
+that revision (rule 8), and the record is still converted to the schema of its page.
 """
 
 from __future__ import annotations

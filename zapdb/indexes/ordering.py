@@ -73,8 +73,8 @@ def order_of_index(fields: Sequence[Field], components: Sequence[IndexComponent]
 class TotalOrder:
     """The order of the records, and how it lies on the path that is read.
 
-    `fields` are those that decide: without those that the predicate fixes, and without the key at
-    the end, which decides ties anyhow.
+    `fields` are the fields that decide the order. They exclude the fields that the predicate fixes,
+    and the key at the end, which decides ties anyhow.
     """
 
     fields: tuple[Order, ...]

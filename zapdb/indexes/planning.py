@@ -21,9 +21,10 @@ from zapdb.schema import TableSchema
 class QueryPlan:
     """How a query is answered.
 
-    Every record that is meant lies in one of the spans, which are in rising order and disjoint.
-    `index_conditions` are those that the spans answer; `rechecked` those of them that the keys may
-    leave open for these values (rule 24); `residual` those that the spans know nothing of.
+    Every matching record is in one of the spans, which are in rising order and disjoint.
+    `index_conditions` are the conditions that the spans answer, and `rechecked` the ones of these
+    that the keys may leave open for these values (rule 24). `residual` are the conditions that the
+    spans do not use.
     """
 
     path: Path

@@ -171,7 +171,8 @@ def compile_predicate(predicate: Predicate, table: TableSchema) -> Matches:
 
 
 def order_value(field: Field, collation: Collation | None) -> Callable[[Any], Any] | None:
-    """What values are compared by instead of themselves; None where it is themselves."""
+    """Return a function to the bytes or keys that values are compared by; None to compare
+    values."""
     if collation is not None:
         keys = sort_keys(collation)
         return lambda value: keys.get(value)  # each thread has a collator of its own

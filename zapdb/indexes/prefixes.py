@@ -5,11 +5,11 @@ those of its beginning, unless what follows changes the beginning: Czech c becom
 a ring become å, a Thai vowel that is written first sorts after its consonant, a run of digits is
 one number. So a prefix is shortened to its longest part that ends where nothing can do that.
 
-`CollationElementIterator.setOffset` of ICU moves an offset to such a place, but only for the text
-that is there: in Hungarian it leaves `d|d` alone, which `ddz` does not. Here the text goes on in
-any way. What can reach over a boundary is therefore taken from the collation data: contractions,
-combining marks (which may be reordered), digits where runs of them are numbers. Character by
-character, and on the safe side: a prefix that is shortened too far costs time, never a record.
+`CollationElementIterator.setOffset` of ICU moves an offset to such a place, but only for the given
+text: in Hungarian it accepts the boundary `d|d`, which is none in `ddz`. Here any text may follow.
+So the collation data decide what can reach over a boundary: contractions, combining marks (which
+may be reordered), digits if runs of them are numbers. They are applied character by character, and
+on the safe side: a prefix that is shortened too far costs time, never a record.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def encode_primaries(collation: Collation, text: str) -> bytes:
 class _Reach:
     """Which characters of a collation act on those before or behind them.
 
-    Weights that change are meant; a contraction that only adds some at the end (German ä as ae) is
-    no matter. Characters may stand decomposed or not, and where text is normalized, one acts as
-    what it is decomposed to.
+    To act is to change weights; a contraction that only adds weights at the end (German ä as ae)
+    does not count. Characters may be decomposed or not. If text is normalized, a character acts as
+    its decomposition does.
     """
 
     collation: Collation

@@ -1,8 +1,8 @@
-"""References at run time: whether what a record refers to is there, and who refers to a record.
+"""References at run time: whether a record's targets exist, and which records refer to it.
 
-Whether a target is there is one search by its key, in the transaction that writes the record that
-refers to it. On PostgreSQL that transaction is SERIALIZABLE: a search that found a record and the
-deletion of that record, which searched for those who refer to it, can't both commit (rule 15).
+A target is found by one search by its key, in the transaction that writes the referencing record.
+On PostgreSQL that transaction is SERIALIZABLE. So a search that found a record, and the deletion of
+that record, which searched for referencing records, can't both commit (rule 15).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
 def list_incoming_references(
     catalog: TenantCatalog, target: TableSchema
 ) -> tuple[IncomingReference, ...]:
-    """Who refers to a table's records: first those who may keep one from being deleted."""
+    """Return the references to a table's records, first those that may prevent a deletion."""
     order = ("restrict", "set_null", "cascade")
     found = (
         IncomingReference(descriptor.schema.name, key)
@@ -91,10 +91,10 @@ def list_incoming_references(
 def incoming_reference_ranges(
     keys: KeyBuilder, targets: Iterable[tuple[Any, ...]]
 ) -> list[tuple[bytes, bytes]]:
-    """Where an index that begins with a reference has the entries of those who refer to any of the
-    records with these keys: disjoint ranges, low ≤ entry key < high, in order.
+    """Return the ranges, in an index that begins with a reference, of the entries of records that
+    refer to one of these keys. They are disjoint and in order, low ≤ entry key < high.
 
-    Others may be in them where keys are truncated.
+    If keys are truncated, the ranges may contain other entries, too.
     """
     ranges = list[tuple[bytes, bytes]]()
     for target in targets:
@@ -119,7 +119,7 @@ def key_prefix_ranges(targets: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def merge_ranges(ranges: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The same in order, with those that overlap or touch made one."""
+    """Return the ranges in order, with overlapping or touching ones merged."""
     merged = list[tuple[bytes, bytes]]()
     for low, high in sorted(ranges):
         if merged and low <= merged[-1][1]:

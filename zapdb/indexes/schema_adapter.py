@@ -1,10 +1,10 @@
 """How an application sees a table: by the schema at which its own files end (rule 11).
 
 For most processes that is what is active, and nothing is converted. A process with older files
-works with an older schema. What it reads is converted back from whatever is stored, by the stored
-rollbacks; what it writes is converted forwards, and of a record that it changes only those fields
-follow that are made of what it changed: all others, those that it does not know among them, stay.
-Values of fields that were dropped are read from the archive and written to it.
+works with an older schema. What it reads is converted back from the stored revision by the stored
+rollbacks; what it writes is converted forwards. When it changes a record, only fields derived from
+the changed ones are recomputed. All other fields keep their values, including those that it does
+not know. Values of fields that were dropped are read from the archive and written to it.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class SchemaAdapter:
         changes: Mapping[str, Any],
         attachments: Attachments,
     ) -> tuple[Record, dict[str, Any], frozenset[str]]:
-        """What becomes of a record: as it was, its values by name, and the names of those changed.
+        """Return a record as it was, its new values by name, and the names of the changed fields.
 
-        By the active schema; what has to be stored with it is left `attachments`.
+        All are by the active schema; what has to be stored with them is added to `attachments`.
         """
         old, _ = self.bound.reader.open(key, stored, attachments)
         return old, held(old) | dict(changes), frozenset(changes)

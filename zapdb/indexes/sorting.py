@@ -86,7 +86,7 @@ def _same_order(order: Order, path: Path, at: int, parts: Sequence[Predicate]) -
 
 
 def _is_null(parts: Sequence[Predicate], field: int) -> bool:
-    """Whether the field is null in all records that are meant."""
+    """Return whether the field is null in all matching records."""
     return any(
         isinstance(p, Comparison) and p.op == "==" and p.field == field and p.value is None
         for p in parts
@@ -103,7 +103,7 @@ def _excludes_nulls(part: Predicate, field: int) -> bool:
 
 
 def _is_fixed(parts: Sequence[Predicate], field: int, collation: Collation | None) -> bool:
-    """Whether all records that are meant have one key in this field."""
+    """Return whether all matching records have one key in this field."""
     return any(
         isinstance(part, Comparison)
         and part.op == "=="

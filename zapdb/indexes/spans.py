@@ -63,10 +63,10 @@ class Span:
 def sort_ties(
     entries: Iterable[Entry], span: Span, *, unique: bool, descending: bool
 ) -> Iterator[Entry]:
-    """Entries in the order of their entry keys put in the order of full keys.
+    """Yield entries, given in the order of their entry keys, in the order of their full keys.
 
-    Only truncated keys tie, in a unique index those that agree as far as they are ordered: runs of
-    them are sorted, and those beyond the bounds left out.
+    Only truncated keys tie; in a unique index, the keys that agree in their ordered part. Runs of
+    ties are sorted, and entries beyond the bounds of the span are left out.
     """
     limit = UNIQUE_ORDERED_SIZE_BYTES if unique else INDEX_KEY_SIZE_BYTES_MAX
     shared, run = b"", list[Entry]()

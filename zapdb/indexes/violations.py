@@ -1,8 +1,8 @@
-"""What violates a constraint, for people: as errors of writers, and as lines of a job's findings.
+"""Violations of a constraint, described as writers' errors and as lines of a job's findings.
 
-Keys and short values are shown, since it takes them to find the record; of large ones, how they
-begin. Names are the active ones. A writer whose files do not have the constraint, since they end
-before the migration that brought it, is told which one that is.
+Keys and short values are shown, because people need them to find the record; of large values only
+the beginning is shown. Names are the active ones. If a writer's files end before the migration that
+added the constraint, the error names that migration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The attachments of a record: its blobs, and the archived values of dropped fields.
 
-Encoders and conversion programs are pure: they are given a `Attachments`, load old blobs through
-it, and leave with it what has to be stored together with the bytes that they return (rule 19). Who
-stores the record stores that, too; who only reads it lets it go.
+Encoders and conversion programs are pure: they are given an `Attachments`, load old blobs through
+it, and add to it what has to be stored together with the bytes that they return (rule 19). A writer
+of the record stores these additions, too; a reader drops them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NO_ARCHIVE: Final[dict[int, bytes]] = {}
 
 
 class ReadConflict(Exception):
-    """The record was changed since it was read, and its attachments may be gone.
+    """The record was changed since it was read, and its attachments may be deleted.
 
-    `value` is what it is now; None where it was deleted.
+    `value` is the record's bytes now; None if it was deleted.
     """
 
     def __init__(self, value: bytes | None) -> None:
@@ -38,7 +38,7 @@ class ReadConflict(Exception):
         self.value = value
 
     def value_or_conflict(self) -> bytes:
-        """What the record is now; raises `TransactionConflict` where it was deleted."""
+        """Return the record's bytes now; raise `TransactionConflict` if it was deleted."""
         if self.value is None:
             raise TransactionConflict(
                 "a record was deleted while it was read",
@@ -81,7 +81,7 @@ class Attachments:
         return made
 
     def take_blobs(self) -> dict[bytes, bytes]:
-        """The new blobs so far, to be stored by the caller; they are let go here."""
+        """Return the new blobs so far, for the caller to store; they are dropped here."""
         taken, self.blobs = self.blobs, {}
         return taken
 

@@ -1,8 +1,8 @@
-"""Codecs: the encoder and decoder of one table shape, generated, compiled once and cached.
+"""Codecs: the encoder and decoder of one table schema, generated, compiled once and cached.
 
-Encoders take a mapping from field names to values and check every value; what is missing gets its
+Encoders take a mapping from field names to values and check every value; a missing value gets its
 default. Decoders return a record object. Both raise errors that name the field, or the offset. New
-blobs are left with a `Attachments`; old ones are loaded through it when the record is looked at.
+blobs are added to an `Attachments`; old ones are loaded through it when the field is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zapdb.values.struct_value import make_source
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """The compiled functions of one table shape, with their source."""
+    """The compiled functions of one table schema, with their source."""
 
     layout: Layout
     record: type[Record]
@@ -46,11 +46,11 @@ Decode = Callable[[bytes, bytes, int, Attachments], Record]
 """As `Codec.decode`; the record may have some of the fields only."""
 
 _compiled = Memo[Any, Any](COMPILED_MAX)
-"""By shape, for all databases. What has a database's zones in it is kept with them instead."""
+"""By table schema, for all databases. A codec with a database's zones is kept with them instead."""
 
 
 def codec_for(table: TableSchema, zones: Zones | None = None) -> Codec:
-    """The codec of the table's shape in a database with these zones, compiled once."""
+    """Return the codec of the table schema in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
     codec: Codec = compiled_with(table, bound, zones).get(
         canonical_bytes(table), lambda: _compile(bound)

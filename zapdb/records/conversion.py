@@ -50,10 +50,10 @@ class Conversion:
     """A compiled program, with its source."""
 
     convert: Callable[[bytes, bytes, int, bytes, Attachments], bytes]
-    """(key, record, position after its prefix, new prefix, its attachments) → the new record;
-    new blobs and archived values are left beside it."""
+    """(key, record, position after its prefix, new prefix, its attachments) → the new record; new
+    blobs and archived values are added to its attachments."""
     is_self_contained: bool
-    """Whether it neither uses nor leaves anything beside the record."""
+    """Whether it neither uses nor adds attachments."""
     source: str
 
 
@@ -118,7 +118,7 @@ class _Program:
 
     @property
     def made(self) -> list[Derivation]:
-        """The derivations whose values are computed: all but those that are copied."""
+        """The derivations whose values are computed: all but the copied ones."""
         made = [
             self.derivations[slot.number]
             for slot in self.target.slots
@@ -197,7 +197,7 @@ class _Program:
         """Step through the source as far as anything is needed, marking positions on the way."""
         slots = self.source.slots
         needed = [at for at, slot in enumerate(slots) if slot.number in read]
-        # The end of the last run, where it is the end of the record, needs no walking to.
+        # The end of the last run need not be reached if it is the end of the record.
         stops = [at for at in marks if at < len(slots)]
         last = max([*stops, *(at + 1 for at in needed)], default=0)
         lines: list[str] = []
@@ -245,7 +245,7 @@ class _Program:
         return held
 
     def _archive_source(self) -> list[str]:
-        """Statements that leave the archived values beside the record."""
+        """Return statements that add the archived values to the record's attachments."""
         lines: list[str] = []
         for slot, derivation in self.archives.items():
             held = self._variable(derivation, lines)

@@ -1,11 +1,10 @@
-"""How the fields of a target shape come from those of a source shape, as data.
+"""How the fields of a target schema come from the fields of a source schema, as data.
 
-A derivation is a source field as it is, a constant, an archived value taken back, or an
-expression over further derivations, or a value recast from one version of a declared type to
-another. One migration gives each field of a table a derivation over the
-fields before it; the derivations of a whole path are composed by substitution, so that what a later
-step throws away is never computed, and a field that nothing touched stays an input, however many
-steps lie between.
+A derivation is an unchanged source field, a constant, a restored archived value, an expression over
+other derivations, or a value recast from one version of a declared type to another. One migration
+gives each field of a table a derivation over the fields before it. The derivations of several
+migrations are composed by substitution. So a value that a later step drops is never computed, and a
+field that no step changes stays an input, however many steps lie between.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ Archives = Mapping[Slot, Derivation]
 
 @dataclass(frozen=True, slots=True)
 class ConversionPlan:
-    """What becomes of a table's records between two shapes: the fields, and what is archived."""
+    """How a table's records are converted between two schemas: the fields, and what is archived."""
 
     derivations: Derivations
     archives: Archives = field(default_factory=dict)
@@ -165,15 +164,15 @@ def inputs_of(derivation: Derivation) -> frozenset[int]:
 
 
 def restored_in(derivation: Derivation) -> list[Restored]:
-    """The archived values that a derivation takes back."""
+    """Return the archived values that a derivation restores."""
     return [part for part in subderivations(derivation) if isinstance(part, Restored)]
 
 
 def subderivations(derivation: Derivation) -> list[Derivation]:
-    """A derivation's parts and itself, each once and after those that it reads.
+    """Return a derivation's parts and itself, each once and after the parts that it reads.
 
-    A derivation is as deep as the chain is long, and its parts are shared: so no recursion, and no
-    part is visited by more than one way.
+    A derivation is as deep as the chain is long, and its parts are shared. So there is no
+    recursion, and each part is visited only once.
     """
     ordered: dict[int, Derivation] = {}
     waiting: list[Derivation] = [derivation]

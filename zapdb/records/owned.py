@@ -1,8 +1,8 @@
 """Which blobs a record owns, found without decoding it.
 
-A finder steps through a record by the lengths of its fields, as `Codec.skip` does, and takes note
-of the blobs on the way; behind the last field that may hold one it looks no further. The sweep and
-the verification walk whole tables with it, so it is generated for each layout.
+A finder steps through a record by the lengths of its fields, as `Codec.skip` does, and collects the
+blobs on the way; it stops after the last field that may hold one. The sweep and the verification
+read whole tables with it, so it is generated for each layout.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reading records of any revision as records of one shape.
+"""Reading records of any revision as records of one schema.
 
-A reader is compiled for each revision that is met: a decoder where the record has the current
-layout, else a conversion followed by the decoder. Programs are composed once, from the revision's
-place on the chain straight to the current one.
+A reader is compiled for each revision that occurs: a decoder if the record has the current layout,
+else a conversion followed by the decoder. Programs are composed once, directly from the revision's
+place on the chain to the current one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Raises `KeyError` for a revision without a place on the chain."""
 class RecordReader:
     """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records.
 
-    `make_attachments` gives the surroundings of a record that is read: what a conversion leaves
-    there is for this reading alone.
+    `make_attachments` makes the attachments of a record that is read: what a conversion adds to
+    them is for this read alone.
     """
 
     def __init__(
@@ -39,9 +39,10 @@ class RecordReader:
         self._convert: dict[int, Callable[[bytes, bytes, Attachments], bytes] | None] = {}
 
     def read(self, key: bytes, value: bytes) -> Record:
-        """The record in the current shape; raises `CorruptRecord`, also for unknown revisions.
+        """Return the record by the current schema; raise `CorruptRecord`, also for unknown
+        revisions.
 
-        Raises `TransactionConflict` where the record was deleted while its archive was looked for.
+        Raises `TransactionConflict` if the record was deleted while its archive was searched for.
         """
         try:
             first = value[0]
@@ -51,7 +52,7 @@ class RecordReader:
         return (read or self._reader(value))(key, value)
 
     def open(self, key: bytes, value: bytes, attachments: Attachments) -> tuple[Record, bytes]:
-        """As `read` and `convert` together: the record refers to what `convert` left beside it."""
+        """Do `read` and `convert` together: the record refers to the attachments of `convert`."""
         converted = self.convert(key, value, attachments)
         _, start = decode_prefix(converted, 0)
         return self._decode(key, converted, start, attachments), converted
@@ -59,7 +60,7 @@ class RecordReader:
     def convert(self, key: bytes, value: bytes, attachments: Attachments) -> bytes:
         """The record's bytes in the current layout; the same object if they have it already.
 
-        What has to be stored with them is left `attachments`.
+        What has to be stored with them is added to `attachments`.
         """
         revision, _ = decode_prefix(value, 0)
         if revision not in self._convert:

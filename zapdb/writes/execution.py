@@ -1,18 +1,18 @@
 """Executes writes: the one place that knows the order of steps.
 
-For one write as for many, whatever they do:
+The order is the same for one write and for many, whatever they do:
 
-    swaps      the record is what was seen
-    records    inserted, set, deleted            whoever else wants them waits here
-    beside     blobs, archived values
-    entries    all that go, then all that come   so that values may change hands
-    targets    what is referred to is there      it may be one of the records themselves
-    log        noted; written before COMMIT
+    swaps         the record is what was read
+    records       inserted, updated, deleted         concurrent writers of them wait here
+    attachments   blobs, archived values
+    entries       old ones removed, new ones added   so that records may exchange values
+    targets       the records referred to exist      one may be among the new records
+    log           noted; written before COMMIT
 
-All of it happens in the caller's transaction, which is undone where the database refuses a step.
-Statements are sent, and not waited for: where the engine has pipelines they travel together, and a
-refusal shows later, at the end of the operation. Why one was refused is looked up behind the
-rollback, in a new snapshot: the owner of a key may be one that the transaction couldn't see.
+All steps run in the caller's transaction, which is rolled back if the database refuses one.
+Statements are sent without waiting for their results. If the engine has pipelines they travel
+together, and a refusal shows later, at the end of the operation. Its cause is looked up after the
+rollback, in a new snapshot: a key may belong to a record that the transaction couldn't see.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _explain_swap(_: Connection) -> Exception:
 def _explain_key(
     bound: BoundTable, writes: Sequence[Write], hint: str, connection: Connection
 ) -> Exception:
-    """Why a record could not be inserted, of those that were to be."""
+    """Return why one of the new records could not be inserted."""
     keys = [w.key for w in writes if w.before is None]
     there = bound.records.find_keys(connection, keys)
     if not there and len(set(keys)) == len(keys):
@@ -123,7 +123,7 @@ def _conflict(bound: BoundTable, message: str) -> TransactionConflict:
     )
 
 
-# What is beside them
+# Their attachments
 
 
 def _note_changes(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:

@@ -1,8 +1,8 @@
-"""Plans writes: from a table in force, stored bytes and given values to `Write` values.
+"""Plans writes: from a bound table, stored bytes and given values to `Write` values.
 
-Nothing here has a connection. What lies beside a record, its blobs and its archive, comes through
-its surroundings, and new blobs are left there (rule 19). What the table demands of a record that
-can be told without the database is demanded here: types, checks, keys that fit an index.
+Nothing here has a connection. A record's blobs and archive come through its attachments, and new
+blobs are added to these (rule 19). The table's demands on a record that need no database are
+checked here: types, checks, keys that fit an index.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zapdb.writes.write import NO_BLOBS, EntryChange, Keys, Write
 Keyed = tuple[bytes, Record]
 """A record with its key."""
 Changes = tuple[Record, Mapping[str, Any], Collection[str]]
-"""A record as it was, in the shape in force, its values, and the fields that differ."""
+"""A record before the change by the active schema, its new values, and the fields that differ."""
 Stored = tuple[bytes, bytes]
 """A record's key and bytes."""
 
@@ -28,7 +28,7 @@ def plan_insert(bound: BoundTable, key: bytes, values: Mapping[str, Any]) -> Wri
     attachments = bound.make_attachments()
     value = bound.adapter.encode(key, values, attachments)
     record = bound.codec.decode(key, value, len(bound.prefix), attachments)
-    blobs = new_blobs(record, attachments)  # before a check has looked at them
+    blobs = new_blobs(record, attachments)  # before a check has loaded them
     if bound.checks:
         check_records(bound, [(key, record)])
     if attachments.archived:
@@ -72,7 +72,7 @@ def plan_inserts(
     ]
     if bound.logs_changes:
         plans = [plan._replace(change=(None, plan.after)) for plan in plans]
-    if attachments.blobs and plans:  # they go together, whosever they are
+    if attachments.blobs and plans:  # stored together, whichever record has them
         plans[0] = plans[0]._replace(blobs=attachments.blobs)
     return plans
 
@@ -80,7 +80,7 @@ def plan_inserts(
 def _encode(
     bound: BoundTable, records: Sequence[Mapping[str, Any]], attachments: Attachments
 ) -> tuple[list[Stored], list[tuple[ArchiveRow, ...]]]:
-    """The keys and bytes of new records, and what is archived beside each."""
+    """Return the keys and bytes of new records, and the archived values of each."""
     shape = bound.adapter
     encode_key, encode = shape.codec.encode_key, shape.codec.encode
     if shape.is_current:
@@ -103,13 +103,13 @@ def plan_update(
     changes: Changes,
     attachments: Attachments,
 ) -> Write:
-    """Other values of a record, which was opened from its bytes `stored` `attachments`; of a
-    stale one, what the conversion made is stored with it. Raises `InvalidValue` and
+    """Plan new values of a record, which was opened from its bytes `stored` with `attachments`. If
+    it was stale, what the conversion made is stored with it. Raises `InvalidValue` and
     `CheckViolation`."""
     old, values, changed = changes
     value = bound.codec.encode(bound.prefix, values, attachments)
     new = bound.codec.decode(key, value, len(bound.prefix), attachments)
-    blobs = new_blobs(new, attachments)  # before a check has looked at them
+    blobs = new_blobs(new, attachments)  # before a check has loaded them
     if bound.checks:
         check_records(bound, [(key, new)])
     if attachments.archived:
@@ -150,10 +150,11 @@ def plan_null(bound: BoundTable, key: bytes, stored: bytes, name: str) -> Write:
 
 
 def plan_delete(bound: BoundTable, key: bytes, stored: bytes) -> Write:
-    """A record that goes with all that is its own; who refers to it is not looked at."""
+    """Plan the deletion of a record and all that belongs to it; references to it are not
+    checked."""
     removed: Keys = ()
     if bound.indexes:
-        # Stale ones are converted with what is archived beside them, so before that goes.
+        # A stale record is converted with its archived values, so before these are deleted.
         old = bound.index_reader.read(key, stored)
         removed = tuple([index.drop_entry(key, old) for index in bound.indexes])
     change: EntryChange | None = None

@@ -20,16 +20,16 @@ from zapdb.storage.archives import ArchiveRow
 NO_BLOBS: Final[Mapping[bytes, bytes]] = {}
 
 Keys = tuple[bytes | None, ...]
-"""One for each index, or each reference, of the table in its order; None where there is none."""
+"""One key for each index, or each reference, in the table's order; None if it has none."""
 EntryChange = tuple[bytes | None, bytes | None]
-"""A record before and after as the change log keeps it: both of the revision in force."""
+"""A record before and after as the change log keeps it: both of the active revision."""
 
 
 class Write(NamedTuple):
-    """What becomes of one record.
+    """What one record becomes.
 
-    The checks of its table were true of `record`, which is the record afterwards, as far as the
-    table looks at it; None where nothing does.
+    `record` is the record afterwards, which passed its table's checks. It has the fields that
+    indexes, checks and references read; it is None if nothing reads it.
     """
 
     key: bytes
@@ -46,12 +46,12 @@ class Write(NamedTuple):
     blobs: Mapping[bytes, bytes] = NO_BLOBS
     """New ones, by id."""
     archived: tuple[ArchiveRow, ...] = ()
-    """Values of dropped fields that are kept beside it."""
+    """Values of dropped fields that are archived with it."""
     change: EntryChange | None = None
-    """What the change log gets, where it is on."""
+    """What is appended to the change log, if it is on."""
     is_swap: bool = False
-    """Whether the database is to see to it that the record still is `before`: nobody has read it.
-    `NotAsPlanned` is raised where it is not."""
+    """Whether the database must check that the record still is `before`, because no read has.
+    `NotAsPlanned` is raised if it is not."""
 
 
 class NotAsPlanned(Exception):

@@ -74,7 +74,7 @@ def _read_json(data: bytearray) -> dict[str, Any]:
 
 
 class _Answer:
-    """What comes from a process that ran a statement is looked at, and not trusted."""
+    """The answer of a process that runs a statement: its messages are checked, and not trusted."""
 
     def __init__(
         self, channel: wire.Channel, sources: Sequence[Source], allowance: Allowance
@@ -91,7 +91,8 @@ class _Answer:
         self.batches: list[Any] = []
 
     def gather(self) -> dict[str, Any] | None:
-        """Serve until all is there: None, or what failed."""
+        """Serve the process until its answer is complete; return None, or the error that it
+        sent."""
         while True:
             kind, data = self._channel.receive(self._allowance.max_memory - self._size_bytes)
             if kind == wire.DONE:

@@ -1,8 +1,8 @@
 """The values of an answer as Python has them: exactly, or refused with the name of their column.
 
-Arrow holds numbers, text and bytes as they are. Times are looked at as the integers that they are,
-since Python's go from year 1 to 9999, know no infinity and no 24:00; types that Arrow would change
-come as text (see `sandbox.carried`).
+Arrow holds numbers, text and bytes as they are. Times are checked as integers, since Python's times
+go from year 1 to 9999 and have no infinity and no 24:00; types that Arrow would change come as text
+(see `sandbox.carried`).
 """
 
 from __future__ import annotations

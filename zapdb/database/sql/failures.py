@@ -101,10 +101,10 @@ def too_many_rows(allowance: Allowance) -> SqlLimitExceeded:
 
 
 def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str, ...]) -> SqlError:
-    """What an error of DuckDB says, as `sandbox.statement` reports it, with its place.
+    """Return an error of DuckDB, as `sandbox.statement` reports it, with its place.
 
-    Of values of records it says nothing; a table that is not there is named, with those that
-    are.
+    It contains no values of records. If a table does not exist, it names that table and the
+    existing ones.
     """
     text, lead = KIND.sub("", str(failure["text"])), int(failure["lead"])
     context: dict[str, Any] = {}

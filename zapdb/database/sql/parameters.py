@@ -1,4 +1,4 @@
-"""Values that a statement is given: those that DuckDB takes exactly, and no others."""
+"""Parameter values of a statement: only values that DuckDB takes exactly are accepted."""
 
 from __future__ import annotations
 

@@ -126,13 +126,13 @@ class _Keeper:
         self._control.settimeout(None)
 
     def send(self, descriptors: list[int]) -> None:
-        """Raises `OSError` where it is gone."""
+        """Send descriptors to the keeper; raise `OSError` if it has ended."""
         socket.send_fds(self._control, [b"+"], descriptors)
 
     def forget(self) -> None:
-        """In a process that was forked: the keeper is the other's."""
+        """Drop the keeper in a process that was forked: it belongs to the parent."""
         self._control.close()
-        self._process.returncode = 0  # nobody waits for it here
+        self._process.returncode = 0  # this process does not wait for it
 
     def end(self) -> None:
         self._control.close()

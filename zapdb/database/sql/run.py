@@ -109,7 +109,7 @@ class _Offer:
 
 
 def list_tables(session: Session) -> tuple[str, ...]:
-    """The names of the tables, in the shapes that the application works with."""
+    """Return the names of the tables in the served schema."""
     catalog, served_position = session.catalog, session.served_position
     if served_position is None or served_position >= catalog.position:
         return tuple(catalog.tables)

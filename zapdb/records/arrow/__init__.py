@@ -1,7 +1,7 @@
 """Records as Arrow record batches, and back: the way to Spark, to DuckDB and into files.
 
 Decoding has source of its own (see `decoder` and `columns`); encoding goes through the table's
-codec. Nothing here knows a database: a task on another machine needs the table's shape and the
+codec. Nothing here needs a database: a task on another machine needs the table's schema and the
 rows.
 """
 

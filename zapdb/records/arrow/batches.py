@@ -45,7 +45,8 @@ def decode_batches(
     *,
     batch_records: int = PAGE_RECORDS_MAX,
 ) -> Iterator[Any]:
-    """`pyarrow.RecordBatch`es of so many records or fewer; raises `CorruptRecord`, `BlobMissing`.
+    """Yield `pyarrow.RecordBatch`es of at most `batch_records` records; raise `CorruptRecord`,
+    `BlobMissing`.
 
     The records have the layout of the decoder's table, or, with a reader, whatever revision that
     converts. Large values are loaded through what `make_attachments` makes. A number beyond 64

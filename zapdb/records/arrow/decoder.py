@@ -1,9 +1,8 @@
-"""Decoders: for some fields of one table shape a generated function, compiled once and cached.
+"""Decoders: a generated function for some fields of one table schema, compiled once and cached.
 
-It walks each record once, by the source of the table's columns (see `columns`), and appends what it
-finds to one list per column; no record objects are made. All the checks that decoding makes are
-made: a record that does not pass is shown to the ordinary decoder, which says what is wrong with
-it.
+It reads each record once, by the source of the table's columns (see `columns`), and appends the
+values to one list per column; it makes no record objects. It makes all the checks of decoding: a
+record that fails one is passed to the ordinary decoder, which raises the error.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class _Begin:
 
 @dataclass(frozen=True, slots=True)
 class ArrowDecoder:
-    """Some or all fields of one table shape, compiled."""
+    """Some or all fields of one table schema, compiled."""
 
     table: TableSchema
     schema: Any

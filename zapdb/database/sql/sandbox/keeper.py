@@ -3,8 +3,8 @@
 For each statement it is sent two connections: the statement's, which the new process talks on, and
 a *leash*, which the keeper holds. When the other end of the leash is closed, for whatever reason,
 the statement is over: its process is killed and reaped, its directory removed, and how it ended is
-written to the leash. When the process that asks is gone, all leashes are closed, and the keeper
-ends too.
+written to the leash. When the asking process has ended, all leashes are closed, and the keeper ends
+too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def keep(control: socket.socket) -> NoReturn:
 
 
 def _begin(control: socket.socket, ready: Any, held: dict[int, Held]) -> Held | None:
-    """A new statement; None where nobody will ask any more."""
+    """Start a new statement; return None if the asking process has closed the connection."""
     try:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
     except ConnectionError:
@@ -97,7 +97,7 @@ def _begin(control: socket.socket, ready: Any, held: dict[int, Held]) -> Held | 
 
 
 def _say(leash: socket.socket, what: dict[str, object]) -> None:
-    with suppress(OSError):  # nobody waits for it
+    with suppress(OSError):  # no process waits for it
         leash.sendall(json.dumps(what).encode())
     leash.close()
 

@@ -1,8 +1,8 @@
 """Private directories in which statements may spill: made for one, locked while it runs, removed
 after it.
 
-A directory is locked (`flock`) by the process that made it and by those that it forked, so the lock
-ends with the last of them, however they end. One that nobody locks is a leftover: the next
+The process that made a directory and the processes that it forked lock it (`flock`), so the lock
+ends with the last of them, however they end. A directory without a lock is a leftover: the next
 statement that spills to the same place removes it.
 """
 
@@ -27,7 +27,7 @@ class Spill:
             self.path = tempfile.mkdtemp(prefix=SPILL_PREFIX, dir=parent)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            if _is_at(self.path, self._lock):  # nobody swept it before it was locked
+            if _is_at(self.path, self._lock):  # no statement swept it before the lock
                 return
             os.close(self._lock)
 
@@ -37,12 +37,12 @@ class Spill:
 
 
 def sweep_spilled(parent: str) -> None:
-    """Remove what statements left under `parent` whose processes are gone."""
+    """Remove the directories under `parent` of statements whose processes have ended."""
     for path in Path(parent).glob(f"{SPILL_PREFIX}*"):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
-            continue  # it is gone, is no directory, or belongs to somebody else
+            continue  # it was removed, is no directory, or is another user's
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)

@@ -54,11 +54,11 @@ CONFIGURATION: Final[dict[str, Any]] = {
 ANSWER_ROWS: Final = 2_048
 """Rows of an answer that travel together."""
 EXTRA_MEMORY_SIZE_BYTES: Final = 64 * 1024 * 1024
-"""What Python and Arrow may take beside DuckDB."""
+"""Memory that Python and Arrow may use in addition to DuckDB's."""
 SPILL_TIMES_MEMORY: Final = 16
-"""How much more than in memory a statement may hold in files."""
+"""How many times its memory limit a statement may store in files."""
 EXTRA_SECONDS: Final = 2
-"""After so much more the operating system ends the process, were nobody else there to do it."""
+"""This much later the operating system ends the process, in case the keeper does not."""
 ABOUT_VALUES: Final = (
     duckdb.DataError,
     duckdb.InvalidInputException,
@@ -87,7 +87,7 @@ def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> N
 
 
 def _shut_in(ready: Any, max_memory: int, seconds: float, spill: str | None) -> Any:
-    """A DuckDB, and no way out of this process any more, and no more than these limits."""
+    """Return a DuckDB, and confine this process to it and to these limits."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + EXTRA_SECONDS)
     os.chdir(spill or "/")
@@ -276,7 +276,7 @@ class _Scanner:
 
 
 def columns_in(filter: Any, schema: Any) -> list[str]:
-    """The columns that an Arrow expression reads: those that it can't do without."""
+    """Return the columns that an Arrow expression reads: without them it can't be evaluated."""
     nothing = pyarrow.RecordBatch.from_pylist([], schema)
     found = []
     for name in schema.names:

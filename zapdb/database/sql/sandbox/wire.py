@@ -31,9 +31,9 @@ DONE: Final = b"D"
 FAILED: Final = b"F"
 
 BIND: Final = "EXPLAIN "
-"""Before a statement: it is looked at, and not answered. Places count from it."""
+"""Put before a statement that is analyzed and not answered. Places count from here."""
 TEXT_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""One message that is no Arrow batch."""
+"""The largest message that is no Arrow batch."""
 
 
 class Ended(Exception):
