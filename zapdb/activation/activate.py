@@ -104,10 +104,11 @@ def find_layout(
 def is_same_layout(
     chain: Chain, old: TableSchema, new: TableSchema, source: int, target: int
 ) -> bool:
-    """Whether records of the two shapes have the same bytes but for their prefix, both ways.
+    """Return whether records of the two schemas have the same bytes except the prefix, in both
+    directions.
 
-    One way is not enough: an enum that gets a member leaves older records as they are, but a
-    rollback has to find those that were written with it.
+    One direction is not enough: a new member of an enum leaves older records as they are, but a
+    rollback has to find the records that were written with it.
     """
     if Layout.of(old) != Layout.of(new):
         return False
@@ -158,7 +159,7 @@ def _exchange_indexes(
 def keeps_entries(
     chain: Chain, old: TableSchema, new: TableSchema, index: Index, source: int, target: int
 ) -> bool:
-    """Whether entries built before are those that would be built after (rule 20)."""
+    """Return whether the existing entries are the same that the new schema would give (rule 20)."""
     before = next((i for i in old.indexes if i.number == index.number), None)
     if before is None or (before.components, before.unique) != (index.components, index.unique):
         return False
@@ -233,7 +234,7 @@ def rebuild_index(
 def rewrite_index(
     connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
 ) -> None:
-    """Begin to bring its entries to the datasets of this process, where they are (rule 26)."""
+    """Begin to rewrite its entries with the datasets of this process, in place (rule 26)."""
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.rewriting(build))
     bump_catalog_version(connection, tenant)
@@ -242,7 +243,7 @@ def rewrite_index(
 def disable_index(
     connection: Connection, tenant: int, table: TableSchema, index: IndexDescriptor
 ) -> None:
-    """Throw the entries away; nobody reads or writes the index until it is rebuilt."""
+    """Retire the entries; no process reads or writes the index until it is rebuilt."""
     retire_entries(connection, tenant, index.index.number, index.entry_table)
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.disabled(build))
@@ -260,7 +261,8 @@ def reconcile_constraints(
 ) -> None:
     """Begin and end the states of what a table demands of its records.
 
-    What is new is unvalidated until a job has looked at all records: at once if there are none.
+    A new constraint is unvalidated until a job has checked all records; without records it is
+    validated at once.
     """
     before = {} if old is None else {(kind, n): name for kind, n, name in constraints_of(old)}
     after = {(kind, number): name for kind, number, name in constraints_of(table)}

@@ -18,7 +18,7 @@ from zapdb.storage import Storage, TransactionMode
 
 @dataclass(frozen=True, slots=True)
 class AllTenantsStatus:
-    """How many tenants are at each position, and those that are behind the stored `end`."""
+    """How many tenants are at each position, and the tenants that are behind the stored `end`."""
 
     end: int
     tenants: int
@@ -28,7 +28,7 @@ class AllTenantsStatus:
 
 @dataclass(frozen=True, slots=True)
 class TenantResult:
-    """What became of one tenant: where it is now, or why it could not be brought further."""
+    """The result of one tenant: its position now, or why it could not be migrated further."""
 
     tenant: Tenant
     position: int
@@ -49,9 +49,10 @@ def read_all_tenants(storage: Storage) -> AllTenantsStatus:
 def migrate_all_tenants(
     storage: Storage, on_result: Callable[[TenantResult], None] = lambda result: None
 ) -> list[TenantResult]:
-    """Bring every tenant to the stored end, each in one jump; returns those that were behind.
+    """Migrate every tenant to the stored end, each in one jump; returns a result for each tenant
+    that was behind.
 
-    One that can't be brought there is reported, and the others go on. Safe to interrupt.
+    A tenant that can't be migrated is reported, and the others continue. Safe to interrupt.
     """
     behind = read_all_tenants(storage).behind
     if not behind:

@@ -1,4 +1,4 @@
-"""Datasets in use against those that indexes were built with (rule 26).
+"""Compare this process's datasets with those that indexes were built with (rule 26).
 
 An index whose collation or time zone data are not this process's is not read or written: old
 entries under new bounds miss rows without an error. What becomes of it, the setting `datasets`
@@ -83,8 +83,8 @@ def apply_dataset_policies(storage: Storage, catalog: TenantCatalog, node: Node)
         for descriptor, index, policy in mismatched:
             if policy == "rewrite" and index.index.unique:
                 raise _no_background(descriptor, index)
-        # Where nobody keeps the index any more, it does not matter what data others have. A unique
-        # one goes on binding them.
+        # For an index that will be disabled, the datasets of other processes do not matter. A
+        # unique one still binds their writes.
         shared = [
             (descriptor, index)
             for descriptor, index, policy in mismatched

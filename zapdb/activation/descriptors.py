@@ -1,8 +1,9 @@
 """The state of one index or one constraint of a tenant, as its row in the catalog says it.
 
 An index is *building* until a job has filled it, then *readable*. When its collation or time zone
-data change it is built again, or its entries are *rewriting* one by one where they are, or it is
-*disabled*: it has no entries, and nobody makes any, until an operator rebuilds it (rules 23, 26).
+data change, it is built again, or it is *rewriting*: its entries are replaced in place, one by one.
+Or it is *disabled*: it has no entries, and no process makes any, until an operator rebuilds it
+(rules 23, 26).
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from zapdb.schema import Index, TableSchema
 class IndexDescriptor:
     """An index of a tenant: its state, where its entries are, and what they are made with.
 
-    `entry_table` is the number of the table that holds the entries, `build` that of this building
-    of the index: it never repeats. `built_with` has by name the datasets that its keys are made
-    with: those that all entries have, or will have. `rewritten_from` has those that some entries
-    may still be of while the index is rewriting. A disabled index keeps those that it had.
+    `entry_table` is the number of the table that holds the entries, `build` the number of this
+    build of the index, which is never reused. `built_with` has, by name, the datasets that its keys
+    are made with: all entries have them, or will have them. `rewritten_from` has the earlier
+    datasets that some keys may still be made with while the index is rewriting. A disabled index
+    keeps its datasets.
 
-    `former` has the fingerprints that it was built with before, oldest first: which of two are the
-    newer data nobody can tell, since versions lie, but a process with former ones must not take the
-    place of those that came after.
+    `former` has the fingerprints of the datasets that it was built with before, oldest first.
+    Versions are unreliable, so which of two datasets is newer is unknown. But a process with a
+    former dataset must not replace a later one.
     """
 
     index: Index
@@ -56,7 +58,7 @@ class IndexDescriptor:
     def is_mismatched(self) -> bool:
         """Whether this process would build other keys: its datasets are not the index's.
 
-        Never of a disabled one, whose keys nobody makes.
+        A disabled index is never mismatched, because no keys are made for it.
         """
         return self.state != "disabled" and bool(self._differing())
 
@@ -104,17 +106,17 @@ class IndexDescriptor:
         return _list_versions(before), _list_versions(self._built_with(before))
 
     def _built_with(self, others: Iterable[Dataset]) -> Iterator[Dataset]:
-        """What the index is built with instead of these."""
+        """Yield the datasets that the index is built with instead of these."""
         return (self.built_with[other.name] for other in others if other.name in self.built_with)
 
     def disabled(self, build: int) -> IndexDescriptor:
-        """The same index when nobody keeps it any more; no job works towards `build`."""
+        """Return the same index in the state disabled; no job has this `build` as its target."""
         return replace(
             self, state="disabled", build=build, rewritten_from={}, former=self.find_former()
         )
 
     def rewriting(self, build: int) -> IndexDescriptor:
-        """The same index when its entries begin to be brought to this process's data."""
+        """Return the same index in the state rewriting, towards this process's datasets."""
         differing = {found.name: found for found in self._differing()}
         before = {name: self.built_with[name] for name in differing if name in self.built_with}
         return replace(
@@ -179,8 +181,8 @@ def _list_versions(datasets: Iterable[Dataset]) -> str:
 class ConstraintDescriptor:
     """A check, or the reference that a field is: it binds every write, whatever its state.
 
-    `number` is the check's or the field's, `name` as well. Validated means that all records were
-    looked at since it became active, and none violated it.
+    `number` and `name` are those of the check or field. Validated means that all records were
+    checked since it became active, and that none violated it.
     """
 
     kind: ConstraintKind

@@ -79,7 +79,7 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEnt
     """The schema history of the table of this name: the active one, or else the last that
     had it. Raises `UnknownName`.
 
-    The log alone is looked at: it survives the table, and knows the names that it had.
+    Only the log is read: it outlives the table, and has the names that the table had.
     """
     logs = _read_logs(connection, tenant)
     found = [log for log in logs.values() if any(_is_named(entry, name) for entry in log)]

@@ -3,9 +3,10 @@
 A fingerprint is the same in every database (rule 4), so it can be noted when a program is built.
 The log says whether the table ever had it, and what changed since.
 
-Pins are looked at when a database is opened and whenever a process loads what is active anew.
-From then on a table that the program can't know is refused to it on every use, with the error that
-opening would raise, until it is one again that the program knows; the other tables go on.
+Pins are checked when a database is opened and whenever a process reloads the tenant catalog. From
+then on, each use of a table that the program can't know is refused, with the error that opening
+would raise, until the table has a schema again that the program knows. The other tables stay
+usable.
 """
 
 from __future__ import annotations

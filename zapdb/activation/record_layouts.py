@@ -1,7 +1,7 @@
-"""The layouts of stored records: what a record of any revision looks like, active or not.
+"""The layouts of stored records, for every revision, active or not.
 
-The schema history keeps the shape of a table at each of its revisions (rule 1). So records can
-be walked without the chain, those of a table that was dropped, too.
+The schema history keeps the table schema of each revision (rule 1). So records can be scanned
+without the chain, also those of a dropped table.
 """
 
 from __future__ import annotations

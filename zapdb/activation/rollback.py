@@ -1,9 +1,9 @@
-"""The ends of a rollback: marking what goes, and publishing that it is gone (rule 13).
+"""The two ends of a rollback: mark the migration, and publish that it is rolled back (rule 13).
 
-All hold the gate exclusively, briefly. After the mark, jobs convert the records of the rolled-back
-revisions back, tenant by tenant; application writes to a tenant are refused until its own are back
-and that is published. When it is active for nobody, the migration leaves the chain. Everything
-works from the stored structures: no file is needed.
+Each step holds the gate exclusively, briefly. After the mark, jobs convert the records of the
+rolled-back revisions back, tenant by tenant. Application writes to a tenant are refused until its
+records are converted and that is published. When the migration is active for no tenant, it is
+removed from the chain. Everything works from the stored structures: no file is needed.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def start_rollback(
     with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
         _require_unused(connection, newest, evict=evict)
-        # One that is being removed is not brought back: nobody reads its records again.
+        # A tenant that is being removed is not rolled back: its records are never read again.
         tenants = [
             tenant
             for tenant in list_tenants(connection)

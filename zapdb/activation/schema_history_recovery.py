@@ -1,17 +1,17 @@
 """Tables without a schema history: restored without it, or made before there was one.
 
-Nothing says what such a table was before. Its log begins anew with entries of `recovered`: the
-active schema, by the system, at no known time. The first entry's revision is the one that the
-records have, since each record holds that number. Where records have several revisions, nothing
-says which schemas those stood for.
+The earlier schemas of such a table are unknown. Its log begins anew with `recovered` entries: the
+active schema, by the system, at an unknown time. The first entry's revision is the one that the
+records have, since each record holds that number. If records have several revisions, the schemas of
+these are unknown.
 
-What the table is written under from then on is no number that was ever used: the lost log may have
-gone further, and what was written meanwhile and is gone, such as changes in the change log, would
-be read by a shape that it never had (rule 1). A tenant's catalog version rises with every
-transaction that appends to a log of the tenant, by one for each entry of a table at least, so it
-was never surpassed by a revision. The one behind it is unused.
+Later records are written under a revision that was never used. The lost log may have had higher
+revisions, and with a reused one, data of that time, such as changes in the change log, would be
+read with a schema that they never had (rule 1). A tenant's catalog version rises with every
+transaction that appends to a log of the tenant, by at least one for each entry of a table. So no
+revision was ever higher than it, and the next number is unused.
 
-    load_or_recover          what is active, for whoever opens; does nothing where no log is missing
+    load_or_recover          the tenant catalog, for opening; does nothing more if no log is missing
     recover_schema_history   the tables of one tenant
     recover_all_tenants      all tenants, in the background
 """
@@ -56,9 +56,10 @@ RECOVERY_HINT: Final = (
 def load_or_recover(
     storage: Storage, tenant: int, known: TenantCatalog | None = None
 ) -> TenantCatalog:
-    """What is active, in a transaction of its own; begins the logs that are missing.
+    """Return the tenant catalog, loaded in a transaction of its own; begins missing logs.
 
-    Where this tenant's were, others' may be: a thread of the background walks through them.
+    If logs of this tenant were missing, those of others may be, too: a background thread goes
+    through all tenants.
     """
     try:
         return _load(storage, tenant, known)
@@ -104,7 +105,7 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
     with acting_as(SYSTEM), storage.transaction(TransactionMode.DDL) as connection:
         now = read_tenant(connection, tenant)
         if now.position != position or now.removing:
-            return []  # it was moved meanwhile, which nobody can without the logs
+            return []  # its position has changed, which needs the logs
         missing = list_missing(connection, tenant, chain, position)
         if missing and read_chain_state(connection).rolling_back is not None:
             raise CorruptCatalog(
@@ -181,7 +182,7 @@ def _find_revision(connection: Connection, tenant: int, table: TableSchema) -> i
 def _try_records(
     connection: Connection, records: RecordStatements, tenant: int, table: TableSchema
 ) -> None:
-    """Decode some records: those of another shape are most often refused."""
+    """Decode some records: records of another schema nearly always fail."""
     codec = codec_for(table, load_zones(connection))
     attachments = Attachments(
         BlobStatements(connection.storage).load, lambda: b""

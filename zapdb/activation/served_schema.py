@@ -1,4 +1,4 @@
-"""Which shapes can be served to processes whose files end before what is active (rule 11)."""
+"""Which schemas can be served to processes whose files end before the position (rule 11)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _ALL = "all"
 def find_served_table(
     catalog: TenantCatalog, served_position: int | None, name: str
 ) -> TableDescriptor:
-    """The state of a table that is called so at position `serves`; raises `UnknownName`."""
+    """Return the descriptor of the table that has this name at the served position; raises
+    `UnknownName`."""
     if served_position is None or served_position >= catalog.position:
         return catalog.table(name)
     schema = catalog.chain.schema_at(served_position)
@@ -22,14 +23,14 @@ def find_served_table(
 
 
 def served_names(catalog: TenantCatalog, served_position: int | None) -> tuple[str, ...]:
-    """The names of the tables at position `serves`."""
+    """Return the names of the tables at the served position."""
     if served_position is None or served_position >= catalog.position:
         return tuple(catalog.tables)
     return tuple(table.name for table in catalog.chain.schema_at(served_position))
 
 
 def require_active(catalog: TenantCatalog, served_position: int) -> None:
-    """Raises `PendingMigrations` where a process that can't bring the tenant up would have to."""
+    """Raise `PendingMigrations` if a process that can't migrate the tenant would have to."""
     if catalog.position < served_position:
         raise PendingMigrations(
             "the files contain a migration that is not active for this tenant, and a "
@@ -42,9 +43,9 @@ def require_active(catalog: TenantCatalog, served_position: int) -> None:
 
 
 def require_served(catalog: TenantCatalog, served_position: int, window: str) -> None:
-    """Raises `ServedSchemaUnavailable` where a process can't be served the shape at a position.
+    """Raise `ServedSchemaUnavailable` if the schema at the served position can't be served.
 
-    `window` is how many migrations back shapes are served, or "all".
+    `window` is how many migrations back a schema is served, or "all".
     """
     behind = catalog.position - served_position
     if behind <= 0:

@@ -47,9 +47,9 @@ from zapdb.values import Zones
 class TableDescriptor:
     """A table of a tenant: its schema, its revisions, its indexes, its checks and references.
 
-    `origins` gives, for each revision that a record may have, the position on the chain whose
-    layout the record has: what it is converted from. A revision whose layout came with a migration
-    that was rolled back has none, and no records (rule 1).
+    `origins` has, for each revision that a record may have, the position on the chain whose layout
+    the record has: the source of its conversion. A revision whose layout came with a rolled-back
+    migration has no such position, and no records (rule 1).
     """
 
     schema: TableSchema

@@ -1,10 +1,9 @@
 """Removing a tenant: its records, entries, archives, logs, and every row that says its number.
 
-The tenant is taken out of the catalog first, under the gate: no process works with it any more, and
-its name is free. What it had is then deleted in short transactions, table by table: all tables that
-have a column `tenant`, whatever they hold, are found by asking the database. An interrupted removal
-is gone on with when it is asked for again. Blobs have no tenant: once no record owns them, the
-sweep takes them.
+First the tenant is marked in the catalog, under the gate, so that no process works with it any
+more. Its rows are then deleted in short transactions, table by table: in all tables with a column
+`tenant`, which a query to the database finds. An interrupted removal is continued by the next call.
+Blobs have no tenant: when no record owns them, the sweep deletes them.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, Settin
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A tenant that is gone, and how many rows each table had of it."""
+    """A removed tenant, and how many of its rows each table had."""
 
     tenant: Tenant
     rows: dict[str, int]
 
 
 def remove_tenant(storage: Storage, name: str) -> Removed:
-    """Erase a tenant and all that it has; raises `UsageError` for the default one.
+    """Erase a tenant and all its data; raises `UsageError` for the default one.
 
-    Goes on with a removal that was interrupted, or that another process is at: whoever comes to its
-    end returns, and the others raise `UnknownName`.
+    Continues a removal that was interrupted, or that another process is running. The process that
+    finishes it returns, and the others raise `UnknownName`.
     """
     with storage.transaction(TransactionMode.DDL) as connection:
         tenant = find_tenant_row(connection, name)
@@ -84,8 +83,8 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
 def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:
     removed = {}
     tables = list_tenant_tables(storage.connection())
-    del tables[CATALOG_VERSIONS.name]  # it says to the last that the tenant is gone
-    # Without the schema history nobody could read what is left if this is interrupted.
+    del tables[CATALOG_VERSIONS.name]  # shows until the end that the tenant is removed
+    # The schema history is last: without it, the rest could not be read after an interruption.
     for table, key in sorted(tables.items(), key=lambda item: item[0] == SCHEMA_HISTORY.name):
         count = 0
         while True:

@@ -183,13 +183,13 @@ def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None
 
 
 def require_not_rolling_back(catalog: TenantCatalog) -> None:
-    """Refuse writes to a tenant whose records are being taken back."""
+    """Refuse writes to a tenant whose records are being rolled back."""
     if catalog.rolling_back is not None:
         raise _in_progress(catalog, catalog.rolling_back.number)
 
 
 def require_no_ongoing_rollback(catalog: TenantCatalog) -> None:
-    """Refuse changes of state while a rollback is under way, for whatever tenant."""
+    """Refuse schema changes while a rollback is running, for any tenant."""
     if catalog.chain_state.rolling_back is not None:
         raise _in_progress(catalog, catalog.chain_state.rolling_back)
 
@@ -274,7 +274,7 @@ def catch_up(
     owner, name = Owner.here(), tenant_lease(tenant)
 
     def await_lease(_: int) -> None:
-        """Somebody applies migrations one after the other, and keeps it meanwhile."""
+        """Wait for a process that applies migrations one by one and holds the lease meanwhile."""
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, CHAIN_LEASE_SECONDS * 2):
             pass
 
@@ -301,7 +301,7 @@ def _jump(
     precompute_fingerprints(catalog.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(TransactionMode.DDL) as connection:
-        # Taken and given back in the one transaction: nobody sees it held.
+        # Taken and released in one transaction, so no other one sees it held.
         leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
         catalog = load_tenant_catalog(connection, tenant, catalog)
         require_no_ongoing_rollback(catalog)

@@ -37,9 +37,9 @@ def retire_entries(connection: Connection, tenant: int, index: int, entry_table:
 
 
 def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
-    """Drop an entry table that nobody uses, or delete the tenant's entries where others do.
+    """Drop an entry table that no tenant uses, or delete the tenant's entries if others use it.
 
-    Raises `ConcurrencyError` where somebody is still reading the table.
+    Raises `ConcurrencyError` while a transaction is still reading the table.
     """
     index, entry_table = retired.index, retired.entry_table
     with storage.transaction(TransactionMode.NOWAIT) as connection:
@@ -52,7 +52,7 @@ def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
             return
     while True:
         with storage.transaction(TransactionMode.CATALOG) as connection:
-            # Once the row is gone, the tenant may have begun the index anew in this very table.
+            # Without the row, the tenant may have begun the index anew in this very table.
             if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
                 return
             if not delete_index_entries(connection, entry_table, retired.tenant, PAGE_RECORDS_MAX):
@@ -61,9 +61,9 @@ def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
 
 
 def drop_unused_entry_tables(storage: Storage) -> None:
-    """Drop the tables of entries that no tenant uses, and none has anything left in.
+    """Drop the entry tables that no tenant uses or has entries in.
 
-    Raises `ConcurrencyError` where somebody is still reading one.
+    Raises `ConcurrencyError` while a transaction is still reading one.
     """
     for row in rows.list_rows(storage.connection(), EntryTableRow):
         with storage.transaction(TransactionMode.NOWAIT) as connection:

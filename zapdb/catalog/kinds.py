@@ -103,7 +103,7 @@ class ChainState(CatalogRow, frozen=True):
 class Tenant(CatalogRow, frozen=True):
     """A tenant's name, and the number of the newest migration active for it.
 
-    One that is `removing` is being removed: nobody works with it any more.
+    A tenant that is `removing` is being removed: no process works with it any more.
     """
 
     KIND = "tenant"
@@ -135,13 +135,13 @@ class TenantNameRow(CatalogRow, frozen=True):
 
 
 class NodeRow(CatalogRow, frozen=True):
-    """A process that has the database open: what it is, and what its files hold.
+    """A process that has the database open: its release, its migration files and its datasets.
 
-    `level` is the highest that its release supports, `files_end` the number of the newest migration
-    that its files hold, and `served_position` the one at whose schema it has its tables.
-    `pending_digests` has, by number, those that the database did not store when the process
-    registered.
-    `datasets` are by name their version, for people, and their fingerprint, which decides.
+    `level` is the highest cluster level that its release supports, `files_end` the number of its
+    newest migration file, and `served_position` the position whose schema it is served.
+    `pending_digests` has, by number, the digests of the files that the database had not stored when
+    the process registered. `datasets` has, by name, the version, for people, and the fingerprint,
+    which decides.
     """
 
     KIND = "node"

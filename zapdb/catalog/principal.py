@@ -17,7 +17,7 @@ from zapdb.errors import UsageError
 from zapdb.limits import PRINCIPAL_LENGTH_MAX
 
 SYSTEM: Final = "<system>"
-"""Internal work that nobody asked for."""
+"""The principal of internal work."""
 
 _acting: ContextVar[str | None] = ContextVar("zapdb_principal", default=None)
 

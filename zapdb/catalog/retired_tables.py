@@ -1,10 +1,11 @@
-"""What nothing active uses any more: retired at once, deleted and dropped when nobody reads it.
+"""Tables that nothing active uses: retired at once, emptied and dropped when no transaction reads
+them.
 
-The records of a table that a tenant discarded are deleted in batches, with what is archived beside
-them; the record table is dropped once no tenant has records in it. A change of state holds the
-gate, and DROP TABLE waits for every open snapshot that read the table: inside the change it would
-keep all writers out for as long. So the change only notes what is retired, and a sweep does the
-rest later, as far as it can without waiting (rule 27).
+The records of a table that a tenant discarded are deleted in batches, with their archived values;
+the record table is dropped when no tenant has records in it. A schema change holds the gate, and
+DROP TABLE waits for every open snapshot that has read the table: inside the change it would block
+all writers for as long. So the change only marks tables as retired, and a sweep does the rest
+later, as far as it can without waiting (rule 27).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _sweep_records(storage: Storage, retired: RetiredRecords) -> None:
 
 
 def drop_unused_record_tables(storage: Storage) -> None:
-    """Drop what a tenant that was removed was the last to use, as far as nobody is reading it."""
+    """Drop the tables that only a removed tenant used, except those that are being read."""
     try:
         for number in list_record_tables(storage.connection()):
             with storage.transaction(TransactionMode.NOWAIT) as connection:
@@ -116,11 +117,11 @@ def _is_active(connection: Connection, number: int) -> bool:
 def delete_records(
     storage: Storage, tenant: int, number: int, *, while_retired: bool = False
 ) -> int:
-    """Delete all records of a tenant's table and what is archived beside them, in short
-    transactions; returns how many records.
+    """Delete all records of a tenant's table and their archived values, in short transactions;
+    returns how many records.
 
-    With `while_retired`, ends where the table is not retired any more: another sweep was faster,
-    and it may be active again.
+    With `while_retired`, ends if the table is no longer retired: another sweep was faster, and the
+    table may be active again.
     """
     records, deleted = RecordStatements(storage, number, tenant), 0
     fields = {

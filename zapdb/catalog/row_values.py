@@ -1,10 +1,10 @@
 """The stored values of the catalog's rows: canonical JSON, checked both ways, with their format.
 
-A value is checked by its kind's class when it is written and when it is read: a row that was
-tampered with is told as such, before anything is done by it. A value of an older format is brought
-to the newest by `kinds.FORMAT_CHANGES`, one format at a time, whenever it is read. It is written in
-the newest format that the cluster's level allows; `feed.upgrade_row_formats` writes all rows
-again when the level rises (rule 10).
+Its kind's class checks a value when it is written and when it is read, so a row that was tampered
+with raises an error before it has any effect. When a value of an older format is read,
+`kinds.FORMAT_CHANGES` converts it to the newest, one format at a time. Values are written in the
+newest format that the cluster level allows; `feed.upgrade_row_formats` writes all rows again when
+the level rises (rule 10).
 
 The JSON Schema of all kinds is published: `catalog_schema`, docs/format/catalog.schema.json.
 """

@@ -90,7 +90,7 @@ def put_if_absent(connection: Connection, row: CatalogRow) -> bool:
 
 
 def _prepare(connection: Connection, row: CatalogRow) -> tuple[Any, dict[str, Any]]:
-    """The INSERT of a row, and what it writes beside kind and key."""
+    """Return the INSERT of a row, and the columns that it writes in addition to kind and key."""
     level = release.LEVEL if row.FORMAT == 1 else level_to_write(connection)
     written = {"seq": draw(connection, "seq"), "value": dump_row(row, level)}
     insert = INSERT[connection.storage.dialect](CATALOG)

@@ -1,9 +1,9 @@
-"""Events of the change log: what became of a schema, in the order of the changes of records.
+"""Events of the change log: schema changes, in one order with the changes of records.
 
-They are written by the CHANGE transaction that does it, so they are as old as that: whoever wrote
-before held the gate, and is older; whoever writes after is younger. There is one for each entry of
-a table's schema history, and one where a tenant's position moves. (Another one, of
-`zapdb.catalog.settings`, says where history is switched on or off.)
+The DDL transaction of the schema change writes them, so they have its place in the order: the gate
+puts each writing transaction before or after it. There is one event for each entry of a table's
+schema history, and one for each change of a tenant's position. (Another event, of
+`zapdb.catalog.settings`, says when the change log is switched on or off.)
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class NewRevision:
 
 
 def append_revision(connection: Connection, made: NewRevision) -> int:
-    """Append an entry, inside a DDL transaction: nobody else can append to a log meanwhile.
+    """Append an entry, inside a DDL transaction: no other one can append to a log meanwhile.
 
     Returns the revision, one above the newest: the newest entry of a log is never deleted.
     """

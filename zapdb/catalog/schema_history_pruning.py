@@ -24,10 +24,10 @@ from zapdb.storage.statements import RecordStatements, list_record_tables
 
 @dataclass(frozen=True, slots=True)
 class PruneBound:
-    """Which entries an operator wants to be gone; exactly one of the three is given.
+    """The entries that an operator wants to prune; exactly one of the three is given.
 
-    All but the newest `keep_last`; those of revisions below `before`; those that were written
-    before `older_than_us`, in microseconds since 1970-01-01 UTC.
+    All entries but the newest `keep_last`; entries of revisions below `before`; entries that were
+    written before `older_than_us`, in microseconds since 1970-01-01 UTC.
     """
 
     keep_last: int | None = None
@@ -108,11 +108,11 @@ def plan_pruning(
 
 
 def prune(storage: Storage, pruning: Pruning) -> None:
-    """Do what was planned; raises `UsageError` while something needs an entry that would go, and
-    `ConcurrencyError` if the log is no longer what was looked at.
+    """Execute the plan; raises `UsageError` while something needs an entry that would be pruned,
+    and `ConcurrencyError` if the log has changed since it was planned.
 
-    Records are not counted again: they are written under the newest revision, which stays, and only
-    a rollback goes back, to a revision of its own. So none can come to have an older one.
+    Records are not counted again. They are written under the newest revision, which stays, and a
+    rollback converts them to a revision of its own. So no record can get an older revision.
     """
     newest = pruning.log[-1]
     if pruning.required_by:
@@ -142,7 +142,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
 RequirementCheck = Callable[
     [Connection, Sequence[RevisionEntry], Sequence[RevisionEntry]], Iterator[RequiredBy]
 ]
-"""What is stored of the entries that would go, given those that stay, too."""
+"""Finds stored data that needs entries to be pruned; it is also given the entries that stay."""
 
 
 def _find_records(
@@ -162,7 +162,7 @@ def _find_records(
 def _find_archives(
     connection: Connection, pruned: Sequence[RevisionEntry], kept: Sequence[RevisionEntry]
 ) -> Iterator[RequiredBy]:
-    """Archived values, which stand beside a record of any later revision.
+    """Yield archived values; their records may have any later revision.
 
     They were records' at a revision that has the field, which says of what type they are. That a
     field is archived has to be known for as long as there are values: they die with their records.

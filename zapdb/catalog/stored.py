@@ -1,7 +1,7 @@
 """The migrations that the database stores: read, verified against themselves, and added.
 
-A stored migration is its canonical structure with its digest, and beside them the numbers that it
-drew. The digest is recomputed at every open: a mismatch is corruption, never a conflict.
+A stored migration is its canonical structure with its digest, and the numbers that were allocated
+to it. The digest is recomputed at every open: a mismatch is corruption, never a conflict.
 """
 
 from __future__ import annotations

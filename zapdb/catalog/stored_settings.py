@@ -100,8 +100,8 @@ def write_setting(connection: Connection, name: str, value: str, scope: Scope = 
 
 
 def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) -> int:
-    """Take back what was set for exactly this scope, inside a transaction of the setting's `mode`;
-    returns the seq. Raises `UsageError` where what holds then can't be."""
+    """Remove the value that is set for exactly this scope, inside a transaction of the setting's
+    `mode`; returns the seq. Raises `UsageError` if the value that applies then is not allowed."""
     setting = _find_for(name, scope)
     before = _read_switched(connection, setting, scope)
     seq = rows.delete(connection, SettingRow, scope.key(name))

@@ -1,8 +1,8 @@
 """Leases: who may do something that only one may do, until when, under which epoch.
 
-A lease is a row with its owner and its expiry by the database's clock. It is renewed while
-the work goes on, ends by itself when its owner dies, and can then be taken over, which raises its
-epoch; whoever works under it checks the epoch inside the transaction that it commits (rule 9).
+A lease is a row with its owner and its expiry by the database's clock. It is renewed during the
+work and expires when its owner dies. Another owner can then take it over, which raises its epoch.
+An owner checks the epoch inside each transaction that it commits under the lease (rule 9).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
 
 
 def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
-    """Put off the expiry; raises `LeaseLost` if somebody took over."""
+    """Postpone the expiry; raises `LeaseLost` if another owner took over."""
     check(connection, lease, lock=True)
     expires = connection.storage.now_us(connection) + int(seconds * 1e6)
     _update(connection, lease.name, expires_at=expires)
@@ -102,7 +102,8 @@ def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
 
 
 def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
-    """Inside the transaction that is about to commit: raises `LeaseLost` if the epoch moved on."""
+    """Raise `LeaseLost` if the epoch has risen; called inside the transaction that is about to
+    commit."""
     found = read_lease(connection, lease.name, lock=lock)
     if found is None or (found.epoch, found.owner.id) != (lease.epoch, lease.owner.id):
         raise LeaseLost(
@@ -138,7 +139,7 @@ def read_lease(connection: Connection, name: str, *, lock: bool = False) -> Leas
 
 
 def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
-    """All leases whose names begin so, by name; those that were given back expired at 0."""
+    """Return the leases whose names begin with `prefix`, by name; released ones expired at 0."""
     query = SELECT.where(LEASES.c.name.startswith(prefix, autoescape=True))
     return [_from_columns(*row) for row in connection.core_execute(query.order_by(LEASES.c.name))]
 
@@ -231,8 +232,8 @@ def hold_lease(
     wait_seconds: float,
     before_again: Callable[[int], object] = lambda made: None,
 ) -> Iterator[Lease]:
-    """Hold a lease for a block, and renew it meanwhile; raises `LeaseHeld` where somebody else has
-    it for longer than `wait_seconds`. `before_again` is called before each further try."""
+    """Hold a lease for a block, and renew it meanwhile; raises `LeaseHeld` if another owner has it
+    for longer than `wait_seconds`. `before_again` is called before each further try."""
     take_it = partial(acquire, storage, name, owner, seconds)
     policy = LEASE.within(wait_seconds)
     lease = retry(policy, take_it, on=LeaseHeld, before_again=before_again)
@@ -241,7 +242,7 @@ def hold_lease(
         yield lease
     finally:
         renewal.stop()
-        # What was done is done, and an error is told as it is: a lease that can't be given back
-        # ends by itself.
+        # The work is done, and an error of the block must not be hidden: a lease that can't be
+        # released expires.
         with suppress(ZapdbError):
             release(storage, lease)

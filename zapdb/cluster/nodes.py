@@ -1,7 +1,7 @@
-"""The rows of nodes: the processes that have the database open, what they are and what they hold.
+"""The rows of nodes: the processes that have the database open.
 
-What a row says is as of the registration. A node is alive while its lease is; one that is not alive
-may still wake up, so whoever relies on its being gone evicts it first, with the gate (rules 7, 9).
+A row is as of the registration. A node is live while its lease is valid. A dead node may still wake
+up, so code that relies on its death evicts it first, with the gate (rules 7, 9).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lease_name(node_id: str) -> str:
 
 
 def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
-    """Every registered node, with whether it is alive; those that came first stand first."""
+    """Return every registered node, and whether it is live; the oldest node is first."""
     now = connection.storage.now_us(connection)
     found = {row.id: row for row in rows.list_rows(connection, NodeRow)}
     leases = sorted(list_leases(connection, "node/"), key=lambda lease: (lease.since, lease.name))

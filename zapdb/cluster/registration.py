@@ -33,11 +33,11 @@ def register(
 ) -> Node:
     """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
 
-    What the arguments mean says `NodeRow`. Its id is the storage's `session`, by which the server
+    `NodeRow` explains the arguments. The node's id is the storage's `session`, by which the server
     knows its connections; a second node over the same storage gets an id of its own.
     """
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        check_level(connection, lock=True)  # whoever raises it sees this node, or this node it
+        check_level(connection, lock=True)  # whichever commits second sees the other
         is_first = rows.get(connection, NodeRow, storage.node_id) is None
         owner = Owner.here(storage.node_id if is_first else None)
         lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
@@ -100,8 +100,8 @@ def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool
 class Heartbeat(Renewal):
     """Renews a node's lease in the background until it is stopped.
 
-    On the way it looks after what nobody else would: the level where it rises by itself, rows of
-    nodes that died long ago, and sessions that hold the gate though their process is gone.
+    It also raises the level if that is automatic, deletes rows of nodes that died long ago, and
+    ends sessions that hold the gate although their process is dead.
     """
 
     def __init__(self, storage: Storage, node: Node) -> None:

@@ -174,7 +174,7 @@ def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatu
 
 
 def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
-    """Evict nodes, with the gate; returns those that were still there."""
+    """Evict nodes, with the gate; returns the nodes that were still registered."""
     with storage.transaction(TransactionMode.DDL) as connection:
         evicted = [node for node, _ in nodes.list_nodes(connection) if node.id in ids]
         for node in evicted:

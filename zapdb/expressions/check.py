@@ -1,9 +1,9 @@
 """Types of expressions: every expression has one type, known when its file is loaded.
 
-The wanted type matters for enums alone: where one is wanted, a string literal is the member of that
-name, and `member(text, else=…)` the member that a text names. An enum is wanted beside another
-value of it (in a comparison, a branch, `coalesce`, `else=`, among the items of a list), and of the
-whole expression where its field is one.
+The expected type matters only for enums: if an enum is expected, a string literal is the member of
+that name, and `member(text, else=…)` the member that a text names. An enum is expected next to
+another value of it (in a comparison, a branch, `coalesce`, `else=`, among the items of a list), and
+of the whole expression if its field is an enum.
 
 A field is of its type without `optional` where the tests before it say that it is not null (see
 `narrowing`). To test it for null there all the same is no error: "never null" is said of what is

@@ -82,7 +82,8 @@ def scale_of(argument: TypedExpression) -> int:
 
 
 def widen(literal: TypedExpression, target: ValueType | None) -> TypedExpression:
-    """An integer literal beside decimals, as the decimal it stands for; all else as it is."""
+    """Return an integer literal next to decimals as a decimal; return any other expression
+    unchanged."""
     if not (isinstance(target, Decimal) and isinstance(literal.node, Literal)):
         return literal
     if type(literal.value) is not int:
@@ -116,7 +117,8 @@ def resolve_absolute(call: Call, arguments: tuple[TypedExpression, ...]) -> Reso
 
 
 def choosing(exact: Callable[..., Any], floats: Callable[..., float]) -> Resolve:
-    """Resolves to one of several arguments of one type, integer literals beside decimals aside."""
+    """Resolve to one of several arguments of one type; integer literals next to decimals become
+    decimals."""
 
     def resolve(call: Call, arguments: tuple[TypedExpression, ...]) -> Resolved:
         kinds = [a.type.kind for a in arguments if a.type.kind is not None]

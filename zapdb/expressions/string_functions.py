@@ -60,7 +60,7 @@ def _alternate(separator: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _put_together(parts: Iterable[str]) -> str:
-    """The parts joined and cut at the limit; those beyond it are not looked at."""
+    """Return the parts joined and cut at the limit; parts beyond the limit are not read."""
     kept, size = [], 0
     for text in parts:
         kept.append(text.encode())

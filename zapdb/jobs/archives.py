@@ -1,7 +1,8 @@
-"""Archived values at the end of their use: swept when they were taken back, or pruned.
+"""Delete archived values at the end of their use: sweep restored ones, prune the others.
 
-Values of a field that is in force again are needed by stale records alone; once there is none, they
-go. What is archived of fields and tables that are gone is kept until an operator prunes it.
+Only stale records need the archived values of a field that is active again; when no stale record is
+left, the values are deleted. Archived values of dropped fields and tables are kept until an
+operator prunes them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zapdb.storage.archives import count_archives, delete_archives
 
 @dataclass(frozen=True, slots=True)
 class ArchivedValues:
-    """What is kept of one dropped field, or of one dropped table where `field` is None."""
+    """The archived values of one dropped field, or of one dropped table if `field` is None."""
 
     table: str
     field: str | None
@@ -28,8 +29,8 @@ class ArchivedValues:
 
 
 def sweep_archives(storage: Storage, tenant: int) -> int:
-    """Delete the archived values of fields that are in force again and that no stale record needs;
-    returns how many. Safe to interrupt, and beside everything else."""
+    """Delete the archived values of fields that are active again, if no stale record needs them;
+    returns how many. Safe to interrupt, and to run at the same time as everything else."""
     with storage.transaction(TransactionMode.READ) as connection:
         kept = count_archives(connection, tenant)
         if not kept:

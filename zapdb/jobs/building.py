@@ -16,7 +16,7 @@ from zapdb.storage.statements import VALUES_PER_STATEMENT, unpack_entry
 
 
 class IndexWork(Work):
-    """Every record gets its entry, built from the record in its current shape.
+    """Make each record's entry from the record at its current schema.
 
     In a unique index, a record whose key is another's by then gets none. It is found at the end.
     """
@@ -42,18 +42,19 @@ class IndexWork(Work):
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         assert self.index is not None
-        # In the order of their keys: where they are unique, workers wait for each other's.
+        # In the order of their keys: of unique ones, workers wait for each other's.
         entries = self.index.list_entries([(key, self.read(key, value)) for key, value in batch])
         return self.index.entries.insert_absent(connection, entries)
 
 
 class RewriteWork(IndexWork):
-    """Entries that were made with other data are replaced one by one; all others are left alone.
+    """Replace entries that were made with other datasets one by one; leave all others alone.
 
-    The table of entries is walked, not that of records: what an old key was, nobody can compute any
-    more, but each entry names its record, and what its key has to be follows from that. A place is
-    that of an entry. One whose record is gone is left for the end: it can't be locked, and its key
-    may be the right one of a record that is just being inserted (decisions/0015).
+    The job goes through the entries, not through the records. An old key can't be computed any
+    more, but each entry names its record, and the right key follows from the record. Ranges and
+    batches are of entries. An entry whose record is missing is left for the end: the record can't
+    be locked, and the key may be the right one of a record that is just being inserted
+    (decisions/0015).
     """
 
     def fetch(
@@ -65,7 +66,7 @@ class RewriteWork(IndexWork):
         *,
         skip_locked: bool,
     ) -> list[tuple[bytes, bytes]]:
-        """Entries by their places, with their records; nothing is locked."""
+        """Return entries in their order, with their records; nothing is locked."""
         assert self.index is not None
         return self.index.entries.walk(connection, lower, upper, limit)
 
@@ -135,11 +136,11 @@ def open_index_work(
 
 
 def remove_orphans(storage: Storage, work: RewriteWork) -> int:
-    """Delete what writers left behind of records that they deleted; returns how much that was.
+    """Delete the entries that writers left behind when they deleted records; returns how many.
 
-    They could not compute the old key. Such a record may have been inserted again by now: then it
-    has its right entry besides, as all records have once every entry was looked at. So one snapshot
-    shows all that there is, and no more comes up. Raises `Superseded`.
+    The writers could not compute the old key. Such a record may have been inserted again since:
+    then it also has its right entry, as all records have once every entry was checked. So one
+    snapshot shows all orphans, and no new ones arise. Raises `Superseded`.
     """
     assert work.index is not None
     removed = 0
@@ -148,7 +149,7 @@ def remove_orphans(storage: Storage, work: RewriteWork) -> int:
             orphans = work.index.entries.list_orphans(connection, BATCH_RECORDS_MAX)
         if not orphans:
             return removed
-        # Nobody writes meanwhile, and inserts one of these records.
+        # The gate is held exclusively, so no writer inserts one of these records meanwhile.
         with storage.transaction(TransactionMode.DDL) as connection:
             catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
             if catalog is not work.catalog:
@@ -160,7 +161,7 @@ def remove_orphans(storage: Storage, work: RewriteWork) -> int:
 
 
 def _renew(work: RewriteWork, catalog: TenantCatalog) -> RewriteWork:
-    """The same work under what is in force now."""
+    """Return the same work with the tenant catalog of now."""
     descriptor = next(
         (s for s in catalog.tables.values() if s.schema.number == work.job.table), None
     )

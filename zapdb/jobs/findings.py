@@ -1,7 +1,7 @@
 """What jobs find in the way: how many records violate what, and some of them in words.
 
-Jobs keep what they find by range, in the transaction that notes their progress: so a range
-that is gone through again by another worker counts each record once.
+Jobs store their findings by range, in the transaction that stores their progress. So if another
+worker goes through a range again, each record is still counted once.
 """
 
 from __future__ import annotations

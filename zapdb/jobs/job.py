@@ -44,7 +44,7 @@ RANGES_PER_STATEMENT: Final = 500
 class Range:
     """Keys above `lower` up to `upper`, both open-ended where None; `resume_after` is done so far.
 
-    Where entries are gone through, these are their places (`storage.physical.pack_entry`).
+    If the job goes through entries, the keys are packed entries (`storage.statements.pack_entry`).
     """
 
     job: str
@@ -65,12 +65,12 @@ class Progress:
 
 
 def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None) -> Job:
-    """Enter the job with its ranges unless it is there; returns it as it stands.
+    """Store the job with its ranges unless it exists; returns it as it is stored.
 
-    The ranges are those of the table's records, or of `entries` where these are gone through.
+    The ranges are ranges of the table's records, or of `entries` if the job goes through these.
 
-    One that was superseded is needed again, after a rollback: it begins anew. So does one that was
-    blocked: what blocked it may have been repaired.
+    A superseded job is needed again after a rollback, and begins anew. So does a blocked job,
+    because the records that blocked it may have been repaired.
     """
     with storage.transaction(TransactionMode.READ) as connection:
         stored = rows.get(connection, Job, job.id)
@@ -163,9 +163,10 @@ def read_progress(connection: Connection, job_id: str) -> Progress:
 
 
 def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None) -> Range | None:
-    """Claim a range: `number`, or else the first that is free or whose worker is gone.
+    """Claim a range: `number`, or else the first one that is free or whose worker is dead.
 
-    A given number is claimed whoever holds it: a task that runs twice takes over from its twin.
+    A range that is given by its number is claimed from any holder: of two runs of the same task,
+    the second takes over.
     """
     with storage.transaction(TransactionMode.CATALOG) as connection:
         now = storage.now_us(connection)
@@ -218,7 +219,8 @@ def _is_over(row: Any, now_us: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:
-    """Records of one batch that were read, those that were written, and those in conflict."""
+    """How many records of one batch were read, how many were written, and how many had
+    conflicts."""
 
     read: int = 0
     written: int = 0

@@ -41,7 +41,7 @@ class TableStatus:
 
 
 def read_table_statuses(connection: Connection, catalog: TenantCatalog) -> list[TableStatus]:
-    """The tables in force, in a READ transaction."""
+    """The active tables, in a READ transaction."""
     return [
         _read_table_status(connection, catalog, descriptor)
         for descriptor in catalog.tables.values()

@@ -1,11 +1,12 @@
 """What applying pending migrations will do to a database, before it is done: nothing is changed.
 
-Applying takes milliseconds whatever a table holds. What takes long comes after it: records are
-converted and indexes are built in the background. How long is told from records that there are, by
-converting a sample of them here; writing them back comes on top.
+Applying takes milliseconds, however many records a table has. The long work comes after it: records
+are converted and indexes are built in the background. Its duration is estimated from existing
+records, by converting a sample of them here; the time to write them back comes on top.
 
-Processes whose files do not hold the migrations go on in their own shape (rule 11), except that a
-migration may wait for them (rule 12). What that shape loses is found in the conversions both ways.
+Processes whose files do not contain the migrations keep their served schema (rule 11), except that
+a migration may wait for them (rule 12). The conversion plans in both directions show what that
+schema loses.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 
 @dataclass(frozen=True, slots=True)
 class ServedSchemaLoss:
-    """Fields that a process goes without that works with the shape of now, when all is applied.
+    """Fields that a process with the present served schema loses when all migrations are applied.
 
     What it reads of those `declared` is what the rollbacks say, and no value that was stored. What
     it writes to those `dropped_writes` is lost.
@@ -59,10 +60,11 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """A live process that works with the shape of an earlier position than the last pending one.
+    """A live process whose served position is earlier than the last pending migration.
 
-    `files_end` is how far its files go, `served_position` the position that its code is written
-    for, and `blocks` the first pending migration that can't take force before it has the file.
+    `files_end` is the number of its newest file, and `served_position` the position that its code
+    is written for. `blocks` is the first pending migration that can't become active before the
+    process has its file.
     """
 
     process: str
@@ -74,7 +76,8 @@ class ProcessPlan:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """`older` are the live processes that will be served an older shape, or keep it waiting."""
+    """`older` are the live processes that will be served an older schema, or that the migrations
+    wait for."""
 
     migrations: tuple[Migration, ...]
     tables: tuple[TablePlan, ...]
@@ -102,7 +105,7 @@ def make_migration_plan(
         older = [
             _plan_process(node, pending)
             for node, is_alive in nodes.list_nodes(connection)
-            # One without files works with whatever is in force.
+            # A process without files works with the active schema, whatever it is.
             if is_alive and node.row.files_end and node.row.served_position < chain.end
         ]
     return MigrationPlan(pending, tuple(tables), tuple(older))
@@ -151,10 +154,11 @@ def _plan_table(
 
 
 def find_loss(chain: Chain, old: TableSchema, source: int, target: int) -> ServedSchemaLoss:
-    """What a process loses that works with a table's shape at `source`, when `target` is in force.
+    """Return what a process loses that is served a table's schema at `source` when `target` is
+    active.
 
-    A field whose values nothing is made of, there or in the archive, is not stored; and if what
-    comes back is made of neither, it is declared.
+    A field's writes are not stored if no field and no archived value at `target` is made of it. A
+    field is declared if the conversion back makes it neither of such fields nor of archived values.
     """
     there, back = (
         chain.conversion_plan(old.number, source, target),

@@ -110,15 +110,15 @@ class RollbackWork(Work):
             connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
             self.archives.delete_many(connection, [key for key, _ in batch])
             return len(batch)
-        # Application writes are refused meanwhile, and no reader goes back: so nobody but this job
-        # needs what it takes from the archive.
+        # Application writes are refused meanwhile, and no reader converts back. So only this job
+        # needs the archived values that it consumes.
         return self.rewrite(connection, batch, convert, consumes=True)
 
     def log_change(
         self, connection: Connection, key: bytes, old: bytes, new: bytes, attachments: Attachments
     ) -> None:
-        """What is lost on the way back is a change: where the way there would make another record
-        of what comes out (rule 22)."""
+        """Log a change if the rollback loses something: if converting its result forwards again
+        gives another record (rule 22)."""
         ongoing = self.catalog.rolling_back
         if not self.descriptor.logs_changes or ongoing is None:
             return
@@ -136,7 +136,8 @@ class RollbackWork(Work):
 
 
 class _Kept:
-    """The archive of a record that was taken back: what the way back left comes first."""
+    """The archive of a record that was rolled back: values that the rollback archived come
+    first."""
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
@@ -255,8 +256,8 @@ class _RangeRun:
             resume_after = self.claimed.lower
         while True:
             resume_after = self._run_pass(resume_after, skips=skips)
-            # Rows that were locked when their batch passed lie behind `resume_after`, and behind
-            # that of a task that died, too: so the whole range is looked at before it is done.
+            # Rows that were locked when their batch passed are before `resume_after`, also before
+            # that of a task that died. So the whole range is checked before it is done.
             if not self._any_left():
                 return True
             resume_after, skips = self.claimed.lower, False
@@ -313,7 +314,8 @@ class _RangeRun:
         return rows
 
     def _current_work(self, connection: Connection) -> Work:
-        """The work under what is in force now; raises `Superseded` if that makes it pointless."""
+        """Return the work with the tenant catalog of now; raises `Superseded` if that makes it
+        pointless."""
         (version,) = connection.fetch_one(
             f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
@@ -323,7 +325,7 @@ class _RangeRun:
         return self.work
 
     def _any_left(self) -> bool:
-        """Whether the range has to be gone through again; notes that it is done if not."""
+        """Return whether the range has to be gone through again; if not, mark it as done."""
 
         def look() -> bool:
             with self.storage.transaction(TransactionMode.JOB) as connection:

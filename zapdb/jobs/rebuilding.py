@@ -1,10 +1,10 @@
 """Building indexes again whose collation or time zone data changed, at once (rule 26).
 
-Who finds that the data changed throws the entries away, and every query that the index is for scans
-from then on: for all processes, and whatever the setting `convert` says of other jobs. So whoever
-opens the database goes to work on it, before all other jobs: first for a limited time while
-opening, then beside its use. What several processes do at once, they share range by range; what one
-of them leaves undone, the next goes on with.
+The process that finds a dataset changed deletes the entries. From then on, each query that would
+use the index scans, in all processes. So every process that opens the database rebuilds the index
+before all other jobs, whatever the setting `convert` says of these: first for a limited time while
+it opens the database, then in the background. Several processes share the work range by range; if
+one of them stops, the next one continues.
 """
 
 from __future__ import annotations

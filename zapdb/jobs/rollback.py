@@ -43,9 +43,9 @@ def roll_back_newest(
 ) -> RolledBack:
     """Roll back the newest stored migration for every tenant for which it is active.
 
-    Resumes one that was interrupted. With a `digest`, it must be the newest migration's: what
-    somebody agreed to, and no other. Raises `UsageError` while live processes use the migration,
-    unless `evict`.
+    Resumes an interrupted rollback. A `digest` must be the newest migration's, so that only the
+    migration that was confirmed is rolled back. Raises `UsageError` while live processes use the
+    migration, unless `evict`.
     """
     owner = Owner.here()
     reports: list[JobReport] = []
@@ -53,7 +53,7 @@ def roll_back_newest(
         started = start_rollback(storage, lease, digest=digest, evict=evict)
         for tenant in started.tenants:
             reports += _roll_back_records(storage, tenant, runner)
-            sweep_retired(storage)  # what it discarded is gone before its table comes back
+            sweep_retired(storage)  # delete discarded records before their table comes back
             publish_rollback(storage, tenant, lease, started.migration)
         finish_rollback(storage, lease, started.migration)
     sweep_retired(storage)

@@ -153,10 +153,10 @@ def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
 
 
 def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str]) -> None:
-    """Give up jobs that nothing in force wants.
+    """Supersede the jobs that the active schema does not need.
 
-    Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer what is in force:
-    some of the jobs may have been planned by a process that knows better.
+    Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer the active one: a
+    process with a newer one may have planned some of the jobs.
     """
     with storage.transaction(TransactionMode.CATALOG) as connection:
         unwanted = [
@@ -244,7 +244,8 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
 
 
 def _log(report: JobReport) -> None:
-    """Said once of a job, by whoever ended it, however many worked on it."""
+    """Log the end of a job once, in the process that ended it, however many processes worked on
+    it."""
     job, blocked = report.job, report.job.state == "blocked"
     log_event(
         logger,
@@ -262,7 +263,8 @@ def _log(report: JobReport) -> None:
 
 
 def _find_ended(storage: Storage, job: Job) -> _EndedJob | None:
-    """The job if a twin ended it; otherwise nobody wants it any more, and that is noted."""
+    """Return the job if another runner ended it; otherwise it is not needed any more, and is marked
+    as superseded."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
         stored = read_job(connection, job.id, lock=True)
         if stored.state == "planned":
@@ -306,7 +308,7 @@ def _end_job(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]
                 set_state(connection, stored, "done"), ended_here=stored.state != "done"
             )
         if stored.state != "planned" or open_ranges(connection, job.id):
-            # a twin was faster, and somebody has begun anew
+            # another runner was faster, and the job was begun anew
             return _EndedJob(stored, ended_here=False)
         blocked = set_state(connection, structs.replace(stored, findings=findings), "blocked")
         return _EndedJob(blocked, ended_here=True)
@@ -317,8 +319,9 @@ def _find_duplicates(
 ) -> tuple[ConstraintFinding, ...]:
     """The records that have no entry since their key of a unique index is another's.
 
-    None if the build has to be gone through again: an entry is missing whose key is free, since the
-    record that had it has changed. If it has been (`is_last`), that is left to the next run.
+    None if the ranges have to be gone through again: an entry is missing although its key is free,
+    because the record that had the key has changed. After the last repetition (`is_last`), that is
+    left to the next run.
     """
     if not (isinstance(work, IndexWork) and work.index and work.index.descriptor.index.unique):
         return ()

@@ -1,16 +1,16 @@
 """Proving migrations on records that a database has: a sample of them, read and never written.
 
-What made-up values miss (see `migrations.prove`), real ones may show. The records of each table are
-read in the shape that is in force, sent through the migrations that follow, one after the other,
-and back through each. A failure names a record by its key and describes its values. Of a loss that
-a migration declares, which people have to judge, one example shows what the field was and what it
-comes back as, shortened.
+Real values may show what generated ones miss (see `migrations.prove`). The records of each table
+are read at the active schema, sent through the pending migrations, one after the other, and back
+through each. A failure names a record by its key and describes its values. If a migration declares
+a loss, which people have to judge, one example shows the field's value before and after the round
+trip, shortened.
 
 The sample is drawn without replacement, and every record has the same chance to be in it, whatever
-order or period the data have. The chance to miss a kind of record of which the table has `r` among
-`n` is at most `(1 - r/n) ** sample`. To draw it, the keys are walked through once in the order of
-the primary key, as counting them does; of the records only those drawn are read. The same seed
-draws the same records from the same keys, on every Python.
+order or period the data have. If `r` of `n` records are of some kind, the chance that the sample
+has none of them is at most `(1 - r/n) ** sample`. Drawing scans the keys once in the order of the
+primary key, as counting does, and reads only the drawn records. The same seed draws the same
+records from the same keys, on every Python.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _try_table(
 
 
 def _archive_of(attachments: Attachments, numbers: Iterable[int]) -> dict[int, bytes]:
-    """What is archived beside a record once it has the shape that is in force."""
+    """Return the archived values of a record once it is converted to the active schema."""
     found = {number: attachments.archive.get(number) for number in numbers}
     kept = {n: v for n, v in found.items() if v is not None and n not in attachments.restored}
     return kept | attachments.archived
@@ -130,7 +130,7 @@ def sample_records(
     """Records drawn at random, in the order of their keys; all `count` where there are no more."""
     key, last = b"", -1
     for place in draw_places(count, sample, draw):
-        # From the one drawn before: all statements together walk through the keys once.
+        # From the previously drawn key: all statements together scan the keys once.
         found = bound.records.find_key(connection, key, place - last - 1)
         if found is None:
             return  # records were deleted since they were counted

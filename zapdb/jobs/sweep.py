@@ -1,9 +1,9 @@
-"""The sweep: blobs that nobody owns are found by walking records, archives and the change log, and
-deleted (rule 28).
+"""The sweep: find blobs that no record, archive or change owns, and delete them (rule 28).
 
-Blobs are marked in slices of a bounded number, in the order of their ids, each slice in a READ
-snapshot of its own: the ids of the slice are held, the records of all tables and tenants are
-walked, and what they own is struck out. What is left is deleted afterwards, in short transactions.
+Blobs are marked in slices of limited size, in the order of their ids, each slice in its own READ
+snapshot. The sweep loads the ids of a slice, scans the records of all tables and tenants, and
+removes the ids that these own. The blobs with the remaining ids are deleted afterwards, in short
+transactions.
 
 No writer waits for it, and none can be hurt. A blob is stored in the transaction that stores the
 first record which owns it, so a snapshot shows both or neither: what is being written is no
@@ -12,8 +12,9 @@ records, and in the change log as their past, and who writes a record takes ids 
 version that it replaces, which it locks, compares or reads serializably; conversions and rollbacks
 do so, too. What an older snapshot still reads, the database keeps for it.
 
-The age is a margin on top: for clocks that differ, and for whoever has just read a record and looks
-at its blob in a moment. A record that can't be read may own anything: it ends the sweep.
+The age is an additional margin, for clocks that differ, and for readers that have just read a
+record and are about to load its blob. A record that can't be read may own any blob, so it ends the
+sweep.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """`blobs` were old enough to be looked at; of these, `unowned` belong to no record."""
+    """`blobs` were old enough to be checked; of these, `unowned` belong to no record."""
 
     blobs: int
     unowned: int
@@ -69,9 +70,9 @@ def sweep_blobs(
     older_than_seconds: float = SWEEP_AGE_SECONDS,
     dry_run: bool = False,
 ) -> SweepReport:
-    """Delete the blobs that nobody owns and that are older than the age; safe to interrupt.
+    """Delete the blobs without an owner that are older than the age; safe to interrupt.
 
-    With `dry_run` they are counted only. Raises `CorruptRecord` or `CorruptCatalog` where a record
+    With `dry_run` they are only counted. Raises `CorruptRecord` or `CorruptCatalog` if a record
     can't be read: nothing more is deleted then.
     """
     if not 0 <= older_than_seconds < float("inf"):
@@ -79,7 +80,7 @@ def sweep_blobs(
     started = time.perf_counter()
     age_ms = int(older_than_seconds * 1000)
     now_ms = storage.now_us(storage.connection()) // 1000
-    # Also what was made within that millisecond: at no age, all that is there is old enough.
+    # Blobs of that very millisecond count, too: with age 0, every existing blob is old enough.
     before = first_id_at_ms(max(0, now_ms - age_ms + 1))
     blobs = unowned = unowned_bytes = deleted = 0
     after = b""
@@ -95,7 +96,7 @@ def sweep_blobs(
 
 
 def count_blobs(connection: Connection) -> tuple[int, int]:
-    """How many blobs there are, and how many of them nobody owns, as of one snapshot."""
+    """Return the number of blobs, and how many of them have no owner, as of one snapshot."""
     blobs = unowned = 0
     after = b""
     while (marked := mark_slice(connection, after, None)) is not None:
@@ -110,7 +111,7 @@ def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> SweepSli
         with storage.transaction(TransactionMode.READ) as connection:
             return mark_slice(connection, after, before)
 
-    # A retired table may be dropped under the walk: it had no records.
+    # A retired table may be dropped during the scan: it had no records.
     return retry(CATALOG, mark_once, on=MissingTable)
 
 

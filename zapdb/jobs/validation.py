@@ -1,8 +1,8 @@
-"""Validation: whether the records that were there before a constraint meet it.
+"""Validation: whether the records that are older than a constraint satisfy it.
 
-A constraint binds every write from the moment that it takes force. So a record that met it once
-does so for good, and one look at each, in any order, is enough. The rows are locked while they are
-looked at: what one refers to can't go meanwhile without it.
+A constraint binds every write from its activation on. So a record that satisfies it once does so
+for good, and it is enough to check each record once, in any order. The rows are locked during the
+check, so the target of a reference can't be deleted meanwhile without the referencing record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zapdb.storage import Connection, Storage, TransactionMode
 
 
 class ValidateWork(Work):
-    """Every record is looked at in its current shape; nothing is written."""
+    """Check every record at its current schema; nothing is written."""
 
     # A row that is skipped would have to be found again; the writer is done in a moment.
     skips_locked = False

@@ -1,15 +1,14 @@
 """Verification: every record decodes, and every index holds exactly the entries of its records.
 
-Every stored migration can be put in force and taken back.
+Every stored migration can be activated and rolled back.
 
-Checks and references that are validated are met by every record.
+Every record satisfies the validated checks and references.
 
-Every entry of the schema history has the fingerprint of its snapshot, and the snapshot that
-the migrations lead to; those of dropped tables, too.
+Every entry of the schema history has the fingerprint of its table schema, and the table schema that
+the migrations lead to; entries of dropped tables, too.
 
-Every blob that a record refers to is there, with the size that the record says, and its chunks are
-what was written. Blobs that no
-record owns are no problem: the sweep takes them away.
+Every blob that a record refers to exists and has the size that the record says, and its chunks are
+the bytes that were written. Blobs that no record owns are no problem: the sweep deletes them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ from zapdb.storage.cells import as_bytes
 class TableReport:
     """What was found in one table; `problems` names the first ones, `problem_count` them all.
 
-    There is one for each table in force, and one for each dropped one whose history has problems.
+    There is one report for each active table, and one for each dropped table whose history has
+    problems.
     """
 
     table: str
@@ -110,7 +110,7 @@ def verify_blobs(storage: Storage) -> BlobsReport:
 
 
 class _Blobs:
-    """Looks whether what a table's records refer to is there."""
+    """Checks whether the blobs that a table's records refer to exist."""
 
     def __init__(self, connection: Connection, bound: BoundTable) -> None:
         self.count = 0

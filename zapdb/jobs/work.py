@@ -37,10 +37,10 @@ class Work(ABC):
     @property
     @abstractmethod
     def condition(self) -> tuple[str, list[Any]]:
-        """Which records of a range are to be worked on, besides the range itself."""
+        """The SQL condition of the records to work on, in addition to the range itself."""
 
     def range_condition(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:
-        """Which records are to be worked on of a range above `lower`, up to `upper`."""
+        """The SQL condition of the records to work on in a range above `lower`, up to `upper`."""
         mark = self.storage.placeholder
         condition, parameters = self.condition
         condition, parameters = f"tenant = {self.job.tenant} AND {condition}", [*parameters]

@@ -127,7 +127,7 @@ class Chain:
         return self._programs.get((table, source, target, zones), compile_program)
 
     def table_at(self, position: int, number: int) -> TableSchema:
-        """A table that is in force or archived there."""
+        """Return a table that is active or archived at this position."""
         table = self.schema_at(position).table_active_or_archived(number)
         assert table is not None
         return table

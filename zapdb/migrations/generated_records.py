@@ -27,7 +27,8 @@ ARCHIVED_MAX: Final = 20
 def generate_records(
     table: TableSchema, plan: ConversionPlan, back: ConversionPlan, most: int
 ) -> Iterator[dict[str, Any]]:
-    """Up to `most` records of `table`, values by name, for a way out of it and the way back."""
+    """Yield up to `most` records of `table`, values by name, to test a conversion from it and
+    back."""
     literals = _literals_of(plan, back)
     varied = _touched_fields(table, plan, back)
     each = max(3, SINGLES_MAX // max(1, len(varied)))

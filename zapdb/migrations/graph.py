@@ -1,7 +1,7 @@
 """What depends on what: migrations on tables and types, tables on each other and on types.
 
-A migration comes after those that last changed what it changes or needs; what these come after is
-not said again. Two that share nothing could change places.
+A migration depends on the migrations that last changed what it changes or needs; indirect
+dependencies are left out. Two migrations that share nothing could change places.
 """
 
 from __future__ import annotations

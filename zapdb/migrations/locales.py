@@ -1,7 +1,7 @@
 """What may stand behind the @ of a collation's locale.
 
-ICU ignores keywords that it does not know, and a tailoring that the locale does not have: with
-`de@collation=x`, words sort as in plain `de`, and nobody is told. So they are refused here.
+ICU ignores unknown keywords, and tailorings that the locale does not have: with `de@collation=x`,
+words sort as in plain `de`, without an error. So both are refused here.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ ATTRIBUTES: Final = {
 }
 """Keywords with their values for people, as ICU reads them (`setAttributes` in its `coll.cpp`)."""
 FIELDS: Final = {"colnumeric": "numeric", "colstrength": "strength"}
-"""Keywords for what a collation says beside its locale, which would override them."""
+"""Keywords for options that a collation has apart from its locale; a keyword would override the
+option."""
 
 
 def check_locale(locale: str) -> Iterator[tuple[str, str]]:
-    """What is wrong with the keywords of a locale that is known otherwise, each with a hint."""
+    """Yield each error in the keywords of a locale that is otherwise known, with a hint."""
     base, at, given = locale.partition("@")
     spelled = {name.lower(): name for name in ("collation", *ATTRIBUTES)}
     seen = set()

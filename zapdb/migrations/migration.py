@@ -1,4 +1,4 @@
-"""One migration, resolved: what changes, and how it is taken back, operation by operation.
+"""One migration, resolved: its changes and their rollback, operation by operation.
 
 It comes from a document (`resolution`) or from what the database stored (`stored`). What it says is
 its canonical structure (`canonical`); its schemas and plans follow from that.
@@ -77,12 +77,13 @@ class Migration:
             return rollback
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
-        """Of a stored migration: what goes wrong inside means that it was tampered with."""
+        """Return a context in which an error means, for a stored migration, that it was tampered
+        with."""
         return reading_stored(self.name) if self.is_stored else contextlib.nullcontext()
 
     def check(self) -> None:
-        """Look at all that follows from the structure; raises `CorruptCatalog` where a stored one
-        was tampered with. What nobody needs is not looked at before."""
+        """Compute everything that follows from the structure; raises `CorruptCatalog` if a stored
+        migration was tampered with. Otherwise each part is computed only when it is needed."""
         self.steps_up()
         self.steps_down()
         before = {table.number for table in self.before.tables}

@@ -1,4 +1,4 @@
-"""A migration as its document says it: parsed, and not looked at against any schema yet.
+"""A migration as its document says it: parsed, and not yet checked against any schema.
 
 Every violation of the document's structure is collected, with its place.
 """

@@ -75,8 +75,8 @@ def resolve(parsed: ParsedMigration, before: Schema, numbers: NumberAllocator) -
 def _require_lasting_changes(
     migration: Migration, parsed: ParsedMigration, collector: ViolationCollector
 ) -> None:
-    """A table that changes there and back has the shape that it had: nothing would tell records
-    that were converted from those that were not."""
+    """Report tables whose changes cancel out in the schema but still change values: their converted
+    records could not be told from the others."""
     for table in migration.before:
         after = migration.after.table_active_or_archived(table.number)
         if after is table or after != table:

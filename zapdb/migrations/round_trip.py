@@ -363,7 +363,8 @@ class RoundTrip:
         message: str,
         hint: str,
     ) -> ProofFinding:
-        """A finding about what came back in a field, with what it is made of."""
+        """Return a finding about the value that a field had after the round trip, with the fields
+        that it is made of."""
         read = inputs_of(self.down.derivations[f.number])
         made = [self.up.derivations[n] for n in read if n in self.up.derivations]
         origins = frozenset({f.number}).union(*(inputs_of(derivation) for derivation in made))
@@ -383,7 +384,7 @@ class RoundTrip:
     def _show_record(
         self, side: Direction, trace: RecordTrace, step: int, numbers: Iterable[int] | None
     ) -> dict[str, str]:
-        """The fields with these numbers, or those that the migration changes."""
+        """Return the fields with these numbers, or else the fields that the migration changes."""
         table = self.tables[side]
         record = self.decode(side, trace.key, trace.values[step])
         if numbers is None:

@@ -1,8 +1,8 @@
 """Squashing: one migration that makes what a whole beginning of the chain makes.
 
-It keeps the number of the last one that it stands for, and lists the digests of all of them. A
-database that stores those goes on as it is; a new one begins with the squash. What only mattered to
-records on their way, such as renames and transforms, is gone.
+It keeps the number of the last migration that it replaces, and lists the digests of all of them. A
+database that stores these stays as it is; a new one begins with the squash. Operations that only
+matter for converting records, such as renames and transforms, are left out.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _require_nothing_restored(chain: Chain, to: int) -> None:
 
 
 def _in_order(schema: Schema) -> list[Enum | Struct]:
-    """Types after those that are parts of them."""
+    """Return the types so that each one comes after its parts."""
     ordered: list[Enum | Struct] = []
     waiting = list(schema.types)
     while waiting:
@@ -111,8 +111,8 @@ def _in_order(schema: Schema) -> list[Enum | Struct]:
 
 
 def _plan_tables(schema: Schema) -> list[tuple[TableSchema, tuple[Field, ...]]]:
-    """Tables after those that they refer to, each with the fields that can only be added later:
-    those by which it refers to a table behind it, where a circle leaves no better order."""
+    """Return the tables so that each one comes after the tables that it refers to, with the fields
+    that can only be added later: in a cycle of references, those that refer to a later table."""
     ordered: list[tuple[TableSchema, tuple[Field, ...]]] = []
     waiting = list(schema.tables)
     while waiting:

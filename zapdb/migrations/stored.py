@@ -1,6 +1,6 @@
 """A migration as the database stored it: read from its canonical structure.
 
-Its rollback is read when it is looked at, which of most migrations it never is.
+Its rollback is read when it is first needed, which for most migrations is never.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def read_stored(
     )
     # As it is stored, not made anew: a later release may fill in more.
     vars(migration).update(structure=structure, is_stored=True)
-    del vars(migration)["rollback"]  # read when it is looked at, which most are not
+    del vars(migration)["rollback"]  # read when it is needed, which is rare
     return migration

@@ -33,11 +33,11 @@ def to_structure(value: Any) -> Any:
 
 
 def from_structure(kind: Any, data: Any) -> Any:
-    """The value whose structure `data` is; raises `ValueError` and the like where it is none.
+    """Return the value whose structure `data` is; raises `ValueError` and the like if it is none.
 
-    What is there is taken as normal: it was checked when its digest was. A database with a long
-    chain reads all of it when it is opened, so nothing that documents need is made here: no nodes,
-    no places, no canonical texts. `to_structure` is the inverse.
+    The structure is taken as normalized, since it was checked together with its digest. A database
+    reads its whole chain when it is opened, which may be long, so nothing that only documents need
+    is made here: no nodes, no locations, no canonical texts. `to_structure` is the inverse.
     """
     return _builder_of(kind)(data)
 

@@ -152,7 +152,8 @@ def parse_at(kind: type, node: Node, collector: ViolationCollector, place: Locat
 
 @functools.cache
 def reader_of(kind: Any) -> Read:
-    """What parses values of this type: annotations are looked at once, not for every node."""
+    """Return the parser of values of this type: annotations are evaluated once, not for every
+    node."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Plain:
         return _parse_plain

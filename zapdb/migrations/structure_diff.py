@@ -22,7 +22,7 @@ class _Shown(str):
 _ABSENT: Final = _Shown("(absent)")
 PARTS: Final = ("changes", "rollback")
 OBJECT_KEYS: Final = ("field", "index", "check", "type", "into")
-"""Keys of an operation that name what it is about, beside its table."""
+"""Keys of an operation that name its object, in addition to its table."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Undoing a migration by a new one: its resolved rollback, as changes that have rollbacks of their
 own.
 
-A rollback takes back the newest migration and leaves no trace in the files. An undo takes back any
-migration that nothing later rests on, is reviewed and deployed like every other change, and can be
-taken back itself: what it drops, it archives.
+A rollback removes the newest migration and leaves no trace in the files. An undo does the opposite
+of any migration that no later one depends on. It is reviewed and deployed like every other
+migration, and can be undone itself, because it archives the values that it drops.
 """
 
 from __future__ import annotations

@@ -97,10 +97,10 @@ class ArchivedField:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """`fields` stand in declared order; `key` holds the numbers of the key's fields in order.
+    """`fields` are in declared order; `key` has the numbers of the key's fields in order.
 
-    `archived` are the fields whose values are kept though they are gone, in order of their going:
-    no part of what the table looks like, but what `restore_field` takes back.
+    `archived` are dropped fields whose values are archived, in the order of their dropping: they
+    are not part of the table, but `restore_field` brings them back.
     """
 
     number: int
@@ -196,7 +196,7 @@ class Schema:
         return None
 
     def table_active_or_archived(self, number: int) -> TableSchema | None:
-        """The table with this number, in force or archived."""
+        """Return the table with this number, active or archived."""
         found = self.table_numbered(number)
         if found is not None:
             return found
@@ -256,9 +256,11 @@ class Schema:
         return map_type(kind, put)
 
     def target_of(self, reference: Reference) -> TableSchema | None:
-        """The table that a reference leads to, or the one that a rollback made in its place.
+        """Return the table that a reference leads to, or the table that a rollback made in its
+        place.
 
-        What a rollback makes has a provisional number below zero; its name says what it is.
+        A table that a rollback makes has a provisional number below zero, so its name identifies
+        it.
         """
         found = self.table_numbered(reference.number)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What differs between two shapes of one table, part by part.
+"""The differences between two schemas of one table, part by part.
 
 Parts are the same if they have the same number, whatever their names: a field that was renamed is
 changed, one that was dropped and added again under its old name is removed and added. What is no
@@ -21,11 +21,11 @@ Attributes = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One part of a table that is there in one shape only, or differs.
+    """One part of a table that only one of two schemas has, or that differs.
 
-    `name` is the newer one. `before` and `after` hold the part's attributes by name: all of them
-    for a part that was removed or added, those that differ for one that changed. A field's `type`
-    is a `ValueType`, a default is written as in documents; everything else is plain data.
+    `name` is the newer name. `before` and `after` have the part's attributes by name: all
+    attributes of a removed or added part, the differing ones of a changed part. A field's `type` is
+    a `ValueType`, a default is written as in documents; everything else is plain data.
     """
 
     part: DifferencePart
@@ -80,7 +80,8 @@ def _is_same(name: str, before: Attributes, after: Attributes) -> bool:
 
 
 def _describe_table(table: TableSchema, other: TableSchema, names: dict[int, str]) -> Described:
-    """Name and key, and where they differ, the order of the fields that both shapes have."""
+    """Return the name, the key, and the order of the fields that both schemas have, if it
+    differs."""
     described: Attributes = {"name": table.name, "key": [names[number] for number in table.key]}
     orders = [
         [f.number for f in one.fields if any(f.number == o.number for o in two.fields)]

@@ -1,8 +1,8 @@
 """Addresses of databases: read strictly, and shown without anything that may be secret.
 
-The law: of an address, only those parts are shown that are known to be harmless, and never a part
-of an address that is refused: nobody knows where in it the password is. A password with an unquoted
-`@` or `/` is found in the host or the database; a DSN has it anywhere.
+The law: only the parts of an address that are known to be harmless are shown, and no part of an
+address that is refused, because the place of its password is unknown. A password with an unquoted
+`@` or `/` ends up in the host or the database; in a DSN it can be anywhere.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def is_secret_option(name: str, value: str | tuple[str, ...]) -> bool:
 
 
 def hide_secrets(text: str, url: URL, options: Mapping[str, Any] | None = None) -> str:
-    """A driver's text without what `show_address` hides; `options` are secrets beside the URL."""
+    """Return a driver's text without the parts that `show_address` hides; `options` are secrets
+    that are not in the URL."""
     for secret in sorted(_secrets_of(url, options or {}), key=len, reverse=True):
         if len(secret) < _SHORT:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)

@@ -1,4 +1,4 @@
-"""The archive: values of dropped fields, kept beside their records (rule 19).
+"""The archive: values of dropped fields, kept by the keys of their records (rule 19).
 
 One row per record and field: the value's encoding, or nothing for a null. A conversion that crosses
 the drop of a field writes its row in the transaction that writes the record. Rows die with their
@@ -38,7 +38,8 @@ class ArchiveStatements:
             f"INSERT INTO zapdb_archives VALUES ({tenant}, {mark}, {mark}, {mark})"
             " ON CONFLICT (tenant, field, key) DO UPDATE SET value = excluded.value"
         )
-        # A statement sees one moment: the record comes with what is kept beside it.
+        # One statement reads as of one moment, so the archived values belong to the record that it
+        # reads.
         self._load_sql = (
             f"SELECT field, value FROM zapdb_archives WHERE {mine} AND key = {mark}"
             f" UNION ALL SELECT NULL, value FROM {records.name}"
@@ -59,20 +60,21 @@ class ArchiveStatements:
             connection.send_many(self._insert_sql, rows)
 
     def consume(self, connection: Connection, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Delete values that were taken back, by field number and record key."""
+        """Delete values that were restored, by field number and record key."""
         rows = list(rows)
         if rows:
             connection.run_many(self._consume_sql, rows)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
-        """Delete what is kept beside records that are deleted."""
+        """Delete the archived values of records that are deleted."""
         storage, rows = connection.storage, [(key,) for key in keys]
         for field in self.fields:
             where = f"tenant = {self._records.tenant} AND field = {int(field)}"
             storage.delete_rows(connection, "zapdb_archives", where, ["key"], rows)
 
     def load(self, connection: Connection, key: bytes) -> tuple[bytes | None, dict[int, bytes]]:
-        """A record, None where there is none, and what is kept beside it, by field number."""
+        """Return a record, or None if it does not exist, and its archived values by field
+        number."""
         rows = connection.fetch_all(self._load_sql, (key, key))
         found = {field: as_bytes(value) for field, value in rows}
         return found.pop(None, None), found
@@ -80,7 +82,7 @@ class ArchiveStatements:
     def load_many(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> dict[bytes, dict[int, bytes]]:
-        """What is kept beside several records, by key and field number."""
+        """Return the archived values of several records, by key and field number."""
         found: dict[bytes, dict[int, bytes]] = {}
         mark = self._records.storage.placeholder
         for start in range(0, len(keys) if self.fields else 0, _KEYS_PER_STATEMENT):
@@ -91,16 +93,17 @@ class ArchiveStatements:
         return found
 
     def open(self, key: bytes, value: bytes) -> StoredArchive:
-        """What is kept beside a record that has been read, to be loaded if it is needed."""
+        """Return the archive of a record that has been read; it is loaded only if it is needed."""
         return StoredArchive(self, self._records, key, value)
 
 
 class StoredArchive:
-    """The archive of one record, loaded from the database when it is first looked at.
+    """The archive of one record, loaded from the database when it is first used.
 
-    Raises `ReadConflict` where the record is no longer what was read: the archive is that of what
-    it is now, or went with it. In a transaction, which sees no changes but its own, a record may be
-    about to be written: there, only an archive that is gone tells.
+    Raises `ReadConflict` if the record has changed since it was read: then the archive belongs to
+    the new value, or was deleted with the record. A transaction sees no changes but its own, and
+    may itself be about to write the record: there, only a missing archived value counts as a
+    conflict.
     """
 
     __slots__ = ("_archives", "_key", "_loaded", "_records", "_value")
@@ -127,7 +130,7 @@ class StoredArchive:
 def delete_archives(
     connection: Connection, tenant: int, fields: Sequence[int], limit: int = PAGE_RECORDS_MAX
 ) -> int:
-    """Delete some of what is kept of these fields, of all records; returns how many rows."""
+    """Delete some archived values of these fields, of all records; returns the number of rows."""
     if not fields:
         return 0
     numbers = ", ".join(map(str, map(int, fields)))
@@ -145,7 +148,7 @@ def delete_archives(
 
 
 def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
-    """How many values are kept, by field number."""
+    """Return the number of archived values, by field number."""
     rows = connection.fetch_all(
         "SELECT field, count(*) FROM zapdb_archives"
         f" WHERE tenant = {int(tenant)} GROUP BY field ORDER BY field"
@@ -154,7 +157,7 @@ def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
 
 
 def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
-    """(tenant, field number) of all that is kept."""
+    """Return (tenant, field number) of every archived field."""
     rows = connection.fetch_all(
         "SELECT tenant, field FROM zapdb_archives GROUP BY tenant, field ORDER BY tenant, field"
     )
@@ -164,7 +167,8 @@ def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
 def iter_archive(
     connection: Connection, tenant: int, field: int, size_bytes_min: int
 ) -> Iterator[list[bytes]]:
-    """The encodings of one field's values that have so many bytes, page by page."""
+    """Yield the encoded values of one field that have at least `size_bytes_min` bytes, page by
+    page."""
     mark, after = connection.storage.placeholder, b""
     sql = (
         f"SELECT key, value FROM zapdb_archives WHERE tenant = {int(tenant)}"
@@ -177,5 +181,5 @@ def iter_archive(
 
 
 def archive_rows(key: bytes, archived: Mapping[int, bytes]) -> Iterator[ArchiveRow]:
-    """What a conversion left beside the record with this key, as rows."""
+    """Yield the rows of the values that a conversion archived for the record with this key."""
     return ((number, key, encoded) for number, encoded in archived.items())

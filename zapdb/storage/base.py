@@ -56,7 +56,7 @@ class Storage(Transactions):
         """Before zapdb's tables are created: whether the server has what is in use (rule 33)."""
 
     def end_dead_holders(self) -> None:
-        """End the sessions of others that hold the gate and are gone (rule 7)."""
+        """End the sessions of dead processes that still hold the gate (rule 7)."""
 
     @abstractmethod
     def table_names(self, connection: Connection) -> list[str]:
@@ -136,8 +136,9 @@ class Storage(Transactions):
         columns: Sequence[str],
         rows: Sequence[Any],
     ) -> None:
-        """Delete the rows that have the bytes of one of `rows` in the `columns`, which with those
-        that `where` is about are the table's key; nobody else changes them meanwhile."""
+        """Delete the rows that have the bytes of one of `rows` in the `columns`. These columns and
+        those of `where` are the table's key together; no other transaction changes the rows
+        meanwhile."""
 
     @abstractmethod
     def fetch_entries(

@@ -53,8 +53,8 @@ class BlobStatements:
         connection.run(self._insert_sql, (made, number, checksum(made, number, data), data))
 
     def load(self, blob: Blob) -> bytes:
-        """All bytes of a blob; raises `BlobMissing`, and `CorruptBlob` if they are not those that
-        were written."""
+        """Return all bytes of a blob; raises `BlobMissing`, and `CorruptBlob` if they are not the
+        bytes that were written."""
         rows = self.storage.connection().fetch_all(self._load_sql, (blob.id,))
         if not rows:
             raise _missing(blob)
@@ -69,8 +69,8 @@ class BlobStatements:
         return b"".join(parts)
 
     def read_chunk(self, blob: Blob, number: int) -> bytes:
-        """The chunk with this number, from 0; raises `BlobMissing`, and `CorruptBlob` if it is not
-        what was written."""
+        """Return the chunk with this number, from 0; raises `BlobMissing`, and `CorruptBlob` if it
+        is not the chunk that was written."""
         connection = self.storage.connection()
         row = connection.fetch_one(self._chunk_sql, (blob.id, number))
         # All chunks of a blob go at once: where others are left, this one was lost.

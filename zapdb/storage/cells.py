@@ -78,7 +78,7 @@ def reading(table: str) -> Iterator[None]:
 def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
     """Raises `CorruptCatalog` unless each cell has the type of its column in the fixed tables.
 
-    What is computed from columns is not looked at.
+    Computed columns are not checked.
     """
     if not rows or not isinstance(statement, sa.Select):
         return

@@ -1,20 +1,23 @@
 """Reading the change log in an order that every follower sees, and that never changes (rule 29).
 
-On PostgreSQL transactions commit in another order than that of their numbers, and a number says
-nothing of what else is visible. So whoever reads stores a snapshot now and then: what became
-visible between two stored snapshots has one logical timestamp. Nobody who writes waits for that.
+On PostgreSQL, transactions do not commit in the order of their numbers, and a number does not say
+which other transactions are visible. So readers store a snapshot now and then: all changes that
+became visible between two stored snapshots have one stamp, a logical timestamp. Writers never wait
+for that.
 
-Within a stamp transactions have their commit order, a number drawn from a sequence when they
-are about to commit. Whoever writes a record that another one has written waits for its end, and
-draws later; so of one key it is the order in which it was written. (Numbers of transactions would
-not do: one that began earlier may insert a record that a younger one deleted and committed.)
+Within a stamp, transactions have their commit order, a number drawn from a sequence directly before
+COMMIT. A transaction that writes a record that another one has written waits for the other one's
+end, and so draws its number later. So the changes of one key are in the order in which they were
+written. (Transaction numbers do not have this order: an older transaction may insert a record that
+a younger one has deleted and committed.)
 
 On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
 stamp and commit order.
 
-Where the log begins once it was pruned (`zapdb.storage.change_log_pruning`) stands in the row of a
-follower without a name. It is written before anything is deleted, and looked at again after each
-page that was read: whoever reads what is being deleted is told, and misses nothing unknowingly.
+The beginning of a pruned log (`zapdb.storage.change_log_pruning`) is stored in the row of a
+follower without a name. Pruning writes it before it deletes anything, and readers check it again
+after each page. So a reader whose page is being deleted gets an error, and misses no change without
+notice.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ CHUNK_FIRST: Final = 64
 _COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
 ORDER: Final = "transaction_number, table_number, key"
 BEGINNING: Final = ""
-"""The name of the row among the followers that says where the log begins; nobody else's."""
+"""The name of the row among the followers that stores the log's beginning; no follower can have
+it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -197,7 +201,8 @@ class ChangeLog:
         else:
             sql = "SELECT max(number) FROM zapdb_stamps"
         (newest,) = connection.fetch_one(f"{sql} WHERE tenant = {self.tenant}")
-        # Looked at second: what is pruned meanwhile was there when it was looked for.
+        # The beginning is read second: a stamp that is pruned in between was still there for the
+        # first query.
         return max(as_number(newest or 0), self.read_beginning(connection.fetch_all).stamp)
 
     def needs_stamp(self, connection: Connection) -> bool:
@@ -215,8 +220,8 @@ class ChangeLog:
     def add_stamp(self, connection: Connection) -> None:
         """Give what became visible since the last one a stamp, inside a JOB transaction.
 
-        Where another process does so at the same moment, that one's holds. What is looked at last
-        is the number of the next one: so its snapshot is younger than that of the one before.
+        If another process adds one at the same moment, that one counts. The next stamp's number is
+        read last, so its snapshot is younger than the previous stamp's.
         """
         row = connection.fetch_one(
             "SELECT pg_current_snapshot()::text, last.number, last.snapshot, last.stamped_at,"

@@ -1,9 +1,9 @@
-"""Deleting the oldest part of the change log, for good, beside those who write and read it.
+"""Deleting the oldest part of the change log for good, while others write and read the log.
 
-What goes are whole transactions, from the beginning of the order to one of them. First the place
-behind the last of them is written down as the log's beginning, in one transaction with a look at
-the named followers. Then the rows go in short transactions. If that is interrupted, what is left
-lies before the beginning, where nobody reads, and goes with the next pruning.
+Whole transactions are deleted, from the first one up to a chosen one. First, the point directly
+after the last of them is stored as the log's beginning, in the same transaction that checks the
+named followers. Then the rows are deleted in short transactions. If that is interrupted, the
+remaining rows are before the beginning, where no reader looks, and the next pruning deletes them.
 
 Only what has a stamp is pruned. A transaction that is still open gets a later one when it ends,
 whatever its number and commit order are: so on PostgreSQL it is the snapshots that tell what goes.
@@ -142,7 +142,7 @@ class ChangeLogPruning:
         return int(count)
 
     def list_behind(self, connection: Connection, place: Bookmark) -> list[str]:
-        """The named followers that have not seen all up to a place."""
+        """Return the named followers that have not seen all changes up to a bookmark."""
         rows = connection.fetch_all(
             f"SELECT name, bookmark FROM zapdb_followers WHERE {self._mine}"
             f" AND name <> '{BEGINNING}' ORDER BY name"
@@ -152,10 +152,11 @@ class ChangeLogPruning:
     # Doing it
 
     def write_beginning(self, connection: Connection, place: Bookmark) -> None:
-        """Write down that the log begins behind a change, unless it begins later already.
+        """Store that the log begins directly after a change, unless it begins later already.
 
-        In a WRITE transaction, in which the followers were looked at: one that moves back in
-        another at the same moment, having looked at the beginning, makes one of them be repeated.
+        Runs in the WRITE transaction that checked the followers. If a follower moves back at the
+        same moment in another transaction, which checked the beginning, the two conflict, and one
+        of them is run again.
         """
         if place > self.log.read_beginning(connection.fetch_all):
             connection.run(
@@ -166,9 +167,9 @@ class ChangeLogPruning:
             )
 
     def delete_some(self, connection: Connection, after: int) -> PrunedBatch:
-        """Delete some of what lies before the beginning, of transactions with higher numbers than
-        `after`; inside a JOB transaction."""
-        if not self.log.is_numbered:  # whoever prunes, too, takes turns, and counts right
+        """Delete some changes before the beginning, of transactions with higher numbers than
+        `after`, inside a JOB transaction."""
+        if not self.log.is_numbered:  # concurrent prunings take turns, so their counts are right
             connection.run(
                 f"SELECT 1 FROM zapdb_followers WHERE {self._mine} AND name = '{BEGINNING}'"
                 " FOR UPDATE"
@@ -206,8 +207,8 @@ class ChangeLogPruning:
         return connection.run(f"DELETE FROM zapdb_changes WHERE {which}", numbers)
 
     def _delete_stamps(self, connection: Connection, beginning: Bookmark) -> int:
-        """Those that no place behind the beginning needs; the stamp of the beginning has more
-        transactions, perhaps, which the snapshot before it tells."""
+        """Delete stamps that no bookmark after the beginning needs. The stamp of the beginning may
+        have more transactions; the snapshot of the stamp before it tells which."""
         if self.log.is_numbered:
             return 0
         return connection.run(

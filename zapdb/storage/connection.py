@@ -54,11 +54,12 @@ class Connection:
         self.refusal: ZapdbError | None = None
         """Why its statement was cancelled."""
         self.is_interrupted = False
-        """Whether statements on it were cancelled, and are refused: it is used by nobody again."""
+        """Whether statements on it were cancelled, and are refused: it is never used again."""
         self.is_abandoned = False
-        """Whether its thread ended inside a transaction, which was undone."""
+        """Whether its thread ended inside a transaction, which was rolled back."""
         self.is_rollback_only = False
-        """Whether a part of its transaction could not be undone, so that all of it must be."""
+        """Whether a part of its transaction could not be rolled back, so that the whole of it must
+        be."""
         self.mode: TransactionMode | None = None
         self.is_refused = False
         """Whether a statement of the last pipeline was refused: nothing behind it was done."""
@@ -76,25 +77,25 @@ class Connection:
         self.token: Any = None
         """What settles the outcome of its COMMIT, where it was asked for."""
         self.checked: set[object] = set()
-        """Those that have looked whether they may write in its transaction."""
+        """The writers that have checked whether they may write in its transaction."""
         self.pinned: dict[object, Any] = {}
-        """What is in force as of its snapshot, for those that have loaded it."""
+        """The tenant catalogs as of its snapshot, by the object that loaded them."""
 
     def use(self, core: sqlalchemy.Connection) -> None:
-        """Run all that follows on a connection that has just left the pool."""
+        """Run all later statements on a connection that has just left the pool."""
         self.core = core
         self.driver: Any = core.connection.dbapi_connection
         self.connected_after = self.storage.invalidation.connected_after(core)
         self._executor = self.storage.executor(self.driver)
 
     def interrupt(self) -> None:
-        """Run no statement any more: its call was interrupted."""
+        """Refuse all statements from now on: the connection's call was interrupted."""
         self.is_interrupted = True
         self._executor = Refusing(raise_interrupted)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Nobody closes it while the block runs statements on the driver's connection."""
+        """Keep the connection from being closed while the block runs statements on it."""
         self.uses += 1
         try:
             if self.is_closing:
@@ -110,7 +111,7 @@ class Connection:
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """The first row of a statement of the hot path, or None."""
-        self.uses += 1  # before the executor is looked at
+        self.uses += 1  # before the executor is read
         try:
             return self._executor.execute(sql, parameters).fetchone()
         except Exception as error:
@@ -146,11 +147,11 @@ class Connection:
     def send(
         self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
     ) -> None:
-        """Execute a statement of which nobody asks more than that it does not fail.
+        """Execute a statement that has no result; it only must not fail.
 
-        Where the engine has pipelines it waits for those that follow it, and what it raises is
-        raised by whatever needs an answer first: a question, `flush`, or COMMIT. `refused` makes
-        what is raised where a key is there already; else it is `DuplicateKey`.
+        If the engine has pipelines, the statement is queued. Its error is raised by the first call
+        that needs an answer: a query, `flush`, or COMMIT. `refused` makes the error for an existing
+        key; without it, `DuplicateKey` is raised.
         """
         try:
             self.run(sql, parameters)
@@ -217,7 +218,7 @@ class Connection:
         """Begin them in the transaction that was begun anew."""
 
     def begin_savepoint(self) -> object:
-        """Begin a savepoint; returns what it is undone by."""
+        """Begin a savepoint; returns the object that rolls it back."""
         self._run_or_abort("SAVEPOINT zapdb")
         return None
 

@@ -1,10 +1,11 @@
 """The file of a SQLite database: its path, the address of connections to it, and whether it is
 still the one that was opened.
 
-SQLite opens files by path, each connection anew. Where the file was deleted meanwhile, it makes an
-empty one; where another was put in its place, some connections write the one and some the other,
-and both use the -wal and -shm files beside it, which belong to one of them. So no connection ever
-makes the file, which is done once, and each file is compared with the first by device and inode.
+SQLite opens the file by its path, again for each connection. If the file was deleted in the
+meantime, SQLite would create an empty one. If it was replaced, some connections would write the old
+file and some the new one, and all would use the same -wal and -shm files, which belong to one of
+the two. So the file is created once, never by a connection, and each connection's file is compared
+with the first one by device and inode.
 
 The file is never opened here but by SQLite: to close it otherwise gives up the process's locks.
 """
@@ -56,8 +57,8 @@ class DatabaseFile:
     def address(self) -> str:
         """The URI of a connection, which does not make the file.
 
-        One that can't write still makes the files beside it by which readers and writers know of
-        each other.
+        A connection that can't write still creates the -wal and -shm files, by which readers and
+        writers coordinate.
         """
         return self._address(self._options)
 

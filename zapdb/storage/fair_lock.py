@@ -39,7 +39,7 @@ class FairSemaphore:
         # before anything is called.
         self.guard = threading.RLock()
         self.free = places
-        """How many places nobody has at the moment."""
+        """Return the number of free places."""
         self._waiting: deque[Granted] = deque()
         self.holder: ref[Any] | None = None
         """Of a single place: what holds it, where that says so."""
@@ -84,7 +84,7 @@ class FairSemaphore:
             self.hand_out()
 
     def hand_out(self) -> None:
-        """Give the places that are free to those that wait."""
+        """Give the free places to waiting callers."""
         with self.guard:
             while self.free and self._waiting:
                 granted = self._waiting[0]
@@ -101,7 +101,7 @@ class FairSemaphore:
             return False
 
     def release(self, of: MayHoldWriterLock | None = None) -> None:
-        """Give a place up; that of a holder only once, by whoever comes first."""
+        """Give a place up; the place of a holder is given up only once, by the first call."""
         with self.guard:
             if of is not None:
                 if not of.holds_writer_lock:

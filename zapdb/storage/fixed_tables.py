@@ -60,7 +60,7 @@ CATALOG_VERSIONS = Table(
     Column("tenant", BigInteger, primary_key=True, autoincrement=False),
     Column("version", BigInteger, nullable=False),
 )
-"""Rises with every change of what is in force for a tenant; read by every statement (rule 8)."""
+"""Rises with every change of what is active for a tenant; read by every statement (rule 8)."""
 
 MIGRATIONS = Table(
     "zapdb_migrations",

@@ -1,9 +1,10 @@
 """Who holds the gate up, and who of them may be ended (rule 7; decisions/0010).
 
-On PostgreSQL the server knows: a table lock has an owner, and each session carries the id of its
-node as its application name. A holder is ended if it waits for its client inside a transaction and
-that client is gone: the lease of its node is over, or it has no node and has been silent for as
-long as a lease lasts. The transaction of a live process is never ended, but named.
+On PostgreSQL the server knows the holders: a table lock has an owner, and each session has the id
+of its node as its application name. A holder's session is ended if it is idle inside a transaction
+and its client is dead: the lease of its node has expired, or it has no node and has been idle for
+the length of a lease. The transaction of a live process is never ended; errors name its process
+instead.
 
 On SQLite nothing can be ended: the holder is another process of this machine. It is named, from the
 system's table of file locks where there is one.
@@ -48,7 +49,7 @@ END_SQL: Final = (
 )
 
 WAL_WRITE_LOCK: Final = 120
-"""The byte of a SQLite database's -shm file that is locked by whoever writes."""
+"""The byte of a SQLite database's -shm file that the writing process locks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class MonotonicTicks:
         self.forget_threads()
 
     def forget_threads(self) -> None:
-        """In a forked process: whoever held the lock is not in it."""
+        """In a forked process, the thread that held the lock does not exist."""
         self._lock = threading.Lock()
 
     def draw(self) -> int:
@@ -58,6 +58,6 @@ def make_uuid7() -> bytes:
 
 
 def first_id_at_ms(milliseconds: int) -> bytes:
-    """No identifier that was made then or later is lower; those that were made before are, unless
-    the clock went back meanwhile."""
+    """No identifier that was made at that time or later is lower; every earlier one is, unless the
+    clock was set back in between."""
     return milliseconds.to_bytes(6, "big") + bytes(10)

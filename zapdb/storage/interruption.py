@@ -1,8 +1,8 @@
 """Calls that another thread may end: what a worker does for an asyncio task that is cancelled.
 
-A call is interrupted for good: the statement that it runs is cancelled, each that would follow is
-refused, and the connection is not used again, so that a cancellation that comes late meets nobody
-else's statement. A COMMIT that was sent is left alone: what became of it must be known.
+A call is interrupted for good: its running statement is cancelled, each later one is refused, and
+its connection is not used again, so that a late cancellation can't hit another call's statement. A
+COMMIT that was sent is never cancelled, because its outcome must be known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class CallInterrupted(BaseException):
-    """Ends a call that was interrupted. No `Exception`, since nobody is to handle it on its way."""
+    """Ends a call that was interrupted. It is no `Exception`, so that no handler on its way catches
+    it."""
 
 
 class InterruptibleCall:

@@ -1,7 +1,8 @@
-"""Calls that can never go on: those that wait on an event loop's thread for what only it can end.
+"""Calls that can never finish: they wait on an event loop's thread for something that only this
+thread can end.
 
-A synchronous call stops the event loop of its thread for as long as it waits. Where it waits for a
-transaction that was begun on that loop and that nobody uses at the moment, it waits for itself.
+A synchronous call stops the event loop of its thread while it waits. If it waits for a transaction
+that was begun on that loop and that no call is using, it waits for itself.
 """
 
 from __future__ import annotations

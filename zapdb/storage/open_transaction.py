@@ -1,8 +1,9 @@
 """A transaction that stays open between calls: what a handle of the API stands for (rule 15).
 
-It has a connection of its own, from the pool, and may be used from any thread or task by one at a
-time. It is begun and ended by blocks: the outermost is the transaction, those inside it are
-savepoints. One that nobody left is undone when the last reference to it goes.
+It has a connection of its own, from the pool, and may be used from any thread or task, by one at a
+time. `with` blocks begin and end it: the outermost block is the transaction, the inner ones are
+savepoints. A transaction whose block was never left is rolled back when its last reference is
+dropped.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class OpenTransaction:
         self.blocks: list[object] = []
         """The blocks that are open, the outermost first."""
         self.handles: list[weakref.ref[Any]] = []
-        """Those that its blocks gave to the application."""
+        """The handles that its blocks gave to the application."""
         self.is_ended = False
         self.is_interrupted = False
         """Whether it is to be undone as soon as the thread that uses it has done."""
@@ -61,7 +62,7 @@ class OpenTransaction:
 
     @property
     def name(self) -> str:
-        """What it is, for errors."""
+        """Return the word for it in errors."""
         return "snapshot" if self.mode.only_reads else "transaction"
 
     def __str__(self) -> str:
@@ -74,8 +75,8 @@ class OpenTransaction:
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether nobody can use or leave it any more: no handle was kept, and the task or thread
-        that began it has ended."""
+        """Whether the transaction can no longer be used or left: no handle was kept, and the task
+        or thread that began it has ended."""
         if not self.handles or any(handle() is not None for handle in self.handles):
             return False
         match self._owner():
@@ -150,7 +151,7 @@ class OpenTransaction:
         return self._in_use.locked()
 
     def take_to_end(self) -> bool:
-        """Whether nobody uses it any more, and the caller may end it."""
+        """Whether no call uses it any more, so that the caller may end it."""
         return self._in_use.acquire(blocking=False)
 
     def require_open(self) -> None:

@@ -1,11 +1,11 @@
 """Who owns a lease: a process, and what makes it known to be dead.
 
-A host name and a process number are not enough: two containers may have both in common, and so may
-two machines that are called `localhost`. Linux says more: the id of the boot, the namespace that
-process numbers are from, and when the process started. Only where all of them are the same can one
-process look for another; and it is dead if there is no such process, or one that started at another
-time. Everywhere else, and where there is no /proc, nobody is known to be dead: the lease alone
-decides (rule 9; decisions/0020).
+A host name and a process id are not enough: two containers may share both, and so may two machines
+that are called `localhost`. Linux adds the id of the boot, the namespace of process ids, and the
+start time of a process. One process can look for another only if boot and namespace are the same.
+The other one is then dead if no process has its id, or if that process started at another time. In
+all other cases, and without /proc, no process is known to be dead: the lease alone decides (rule 9;
+decisions/0020).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a transaction did to its records, gathered until it ends, and the statements of the log.
 
-A transaction appends one change for each key that it wrote, with what the record was before its
-first write and what it is after the last (rule 29):
+A transaction appends one change for each key that it wrote, with the record before its first write
+and after its last one (rule 29):
 
     insert + update = insert        delete + insert = update
     update + update = update        insert + delete = nothing
@@ -55,7 +55,7 @@ _COALESCE: Final = (
     " DO UPDATE SET after = excluded.after"
 )
 _XACT: Final = "pg_current_xact_id()::text::bigint"
-# Nobody's record is empty: an empty one stands for none, so that arrays need no nulls.
+# No record is empty, so an empty value means that there is no record, and arrays need no nulls.
 _CHANGES_POSTGRESQL: Final = (
     f"INSERT INTO zapdb_changes ({_COLUMNS}) SELECT given.tenant, {_XACT}, given.number,"
     " given.key, NULL, nullif(given.old, ''::bytea), nullif(given.new, ''::bytea)"

@@ -50,11 +50,11 @@ class Statement:
     sql: str
     parameters: Sequence[Any] = ()
     refused: Refusal | None = None
-    """What is raised where a key is there already, or what it requires is not so."""
+    """Makes the error for a key that exists already, or for a requirement that is not met."""
     begins: bool = False
     """Whether it begins a transaction."""
     dooms: bool = False
-    """Whether nobody knows what to undo where it fails."""
+    """Whether it is unknown what to roll back if it fails."""
 
 
 class Answer(NamedTuple):
@@ -67,8 +67,8 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the statements of a pipeline: the answers of those that were done, in order,
-    and the error of the one behind them."""
+    """The outcome of a pipeline: the answers of the statements that succeeded, in order, and the
+    error of the next one."""
 
     answers: list[Answer] = field(default_factory=list)
     error: psycopg.Error | None = None
@@ -91,7 +91,8 @@ class Pipeline:
     def run(self, statements: Sequence[Statement]) -> Outcome:
         """Send statements, and wait until the server has answered them all.
 
-        Raises the driver's error where the connection is lost: nobody knows then what was done.
+        Raises the driver's error if the connection is lost: then it is unknown which statements
+        took effect.
         """
         driver, outcome = self._driver, Outcome()
         try:
@@ -99,8 +100,8 @@ class Pipeline:
                 driver.wait(self._exchange(statements, outcome))
         except BaseException:
             if outcome.answers and outcome.answers[-1].status == "COMMIT" and driver.closed:
-                return outcome  # it was said before the connection was lost
-            if driver.pgconn.pipeline_status:  # answers are left that nobody may take for others
+                return outcome  # the answer came before the connection was lost
+            if driver.pgconn.pipeline_status:  # unread answers, not to be taken for later ones
                 driver.close()
             raise
         if outcome.error is not None and outcome.error.sqlstate in _FORGOTTEN:

@@ -1,9 +1,9 @@
 """A connection to PostgreSQL whose statements wait for each other, and travel together.
 
-What is sent in a writing transaction waits until somebody needs an answer: a question, the end of
-a savepoint, COMMIT. It then goes with that, in one pipeline (see `pipeline`). BEGIN and the gate
-wait, too. What a statement's failure means it brings along, so that it does not matter when it
-shows. At no time does more wait than a pipeline holds.
+The statements of a writing transaction are queued until a result is needed: for a query, the end of
+a savepoint, or COMMIT. They are then sent with it, in one pipeline (see `pipeline`). BEGIN and the
+gate are queued, too. Each statement carries the error that its failure means, so it does not matter
+when it fails. The queue is never longer than a pipeline can be.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class PipelinedConnection(Connection):
         """Undo the transaction, if it was begun."""
         self._forget()
         if self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            # Not by psycopg: it would have all prepared statements forgotten, ours, too.
+            # Not by psycopg: that would drop all prepared statements, zapdb's, too.
             self._pipeline.run([Statement("ROLLBACK")])
 
     def _forget(self) -> None:
@@ -249,7 +249,8 @@ class PipelinedConnection(Connection):
             outcome = self._pipeline.run(statements)
         except BaseException as error:
             self._has_failed_to_begin = statements[0].begins
-            # Nobody knows where a savepoint stands, and after Ctrl-C not even that.
+            # After an error in a savepoint's statement its state is unknown; after Ctrl-C, that of
+            # every statement is.
             is_known = isinstance(error, Exception) and not any(s.dooms for s in statements)
             self.is_rollback_only = self.is_rollback_only or not is_known
             raise

@@ -83,9 +83,10 @@ class ConnectionPool(ABC):
         self.places = FairSemaphore(connections_max)
         self._open: dict[Connection, weakref.ref[OpenTransaction]] = {}
         self._idle: deque[Connection] = deque()
-        """Connections for transactions that none has now; the last one that had it is first."""
+        """Connections for open transactions that are free now; the one that was used last is
+        first."""
         self._dropped: deque[tuple[Connection, str]] = deque()
-        """Connections of transactions that nobody left, and where they were begun."""
+        """Connections of transactions whose blocks were never left, and where these were begun."""
         # The garbage collector may end a generator, and with it a transaction, in the midst of a
         # call of this very thread: what it then does here must not wait for itself.
         self._lock = threading.RLock()
@@ -173,7 +174,7 @@ class ConnectionPool(ABC):
             self.reap_connections()
             known = self._connect()
             with self._lock:
-                is_seen = not self._closed  # by whoever closes the database from now on
+                is_seen = not self._closed  # by a call that closes the database later
                 if is_seen:
                     self._connections[threading.current_thread()] = known
             if not is_seen:
@@ -202,8 +203,8 @@ class ConnectionPool(ABC):
         self.require_open()
 
     def _check_out(self) -> sqlalchemy.Connection:
-        """One from the pool, which gives up where those that it has and finds are all lost: others
-        may be lost as it looks. Those that are lost are fewer each time."""
+        """Check a connection out of the pool. The pool gives up if all connections that it tries
+        are lost, since others may be lost meanwhile. Each attempt leaves fewer lost ones."""
         for _ in range(CHECK_OUTS_MAX):
             try:
                 return self.engine.connect()
@@ -233,9 +234,11 @@ class ConnectionPool(ABC):
     # For open transactions
 
     def lend_connection(self) -> Connection:
-        """A connection for a transaction that stays open, of which there are so many at most.
+        """Lend a connection to a transaction that stays open; the number of such connections is
+        limited.
 
-        Raises `ConnectionsBusy` where none is given back in time, naming those that have them.
+        Raises `ConnectionsBusy` if none is given back in time; the error names the callers that
+        have them.
         """
         self.require_open()
         self.reap_connections()
@@ -326,7 +329,7 @@ class ConnectionPool(ABC):
     def _close_idle(self) -> None:
         while self._idle:
             with suppress(IndexError):
-                self._throw_away(self._idle.pop())  # its pool may be gone already
+                self._throw_away(self._idle.pop())  # its pool may be closed already
 
     def find_stuck(self) -> list[OpenTransaction]:
         """The open transactions, of any database of this process, that can't go on before the call

@@ -1,10 +1,10 @@
 """Connections that were lost: those in the pool from before a loss are not handed out again.
 
-When a server is restarted, all its connections are lost, and each thread finds out by itself as it
-uses the one that it holds. What it gets in its place must work: a connection that an ended thread
-gave back has been in the pool for as long, and is lost as surely. So every connection knows the
-number of losses that it was made after, and one that is older than the last loss is replaced as it
-leaves the pool. Nobody asks the server whether a connection is alive.
+When a server is restarted, all its connections are lost, and each thread notices it when it uses
+its own connection. The replacement must work, but a connection in the pool that is just as old is
+lost, too. So every connection stores how many losses came before it, and a connection that is older
+than the last loss is replaced when it leaves the pool. The server is never asked whether a
+connection is alive.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ class PostgreSQL(Storage):
             ) from error
 
     def _take_gate_exclusively(self, connection: Connection) -> None:
-        """One attempt. Raises `GateTimeout` naming who holds it; those that are gone are ended."""
+        """Try once to take the gate. Raises `GateTimeout`, which names the holders; sessions of
+        dead holders are ended."""
         driver = connection.driver
         driver.execute(BEGIN[TransactionMode.DDL])
         try:
@@ -247,7 +248,8 @@ class PostgreSQL(Storage):
     def _refuse_waiting_for_itself(
         self, connection: Connection, holders: Sequence[GateHolder]
     ) -> None:
-        """Raises `UsageError` where a transaction holds the gate that waits for this very call."""
+        """Raises `UsageError` if the gate's holder is a transaction that waits for this very
+        call."""
         backends = {holder.backend for holder in holders}
         blocker = find_blocker(self.find_stuck(), connection, backends)
         if blocker is not None:
@@ -265,7 +267,7 @@ class PostgreSQL(Storage):
             raise self.translate(error) from error
 
     def _end_holders(self, driver: Any, holders: Sequence[GateHolder]) -> list[GateHolder]:
-        """End those whose clients are gone; returns the ones that this role may not end."""
+        """End the sessions of dead clients; returns the sessions that this role may not end."""
         denied = [holder for holder in holders if holder.idle_seconds is None]
         for holder in holders:
             if not holder.may_be_ended:
@@ -309,7 +311,7 @@ class PostgreSQL(Storage):
         return bool(driver.closed)
 
     def cancel_statement(self, driver: Any) -> None:
-        with suppress(psycopg.Error):  # the session is gone, or is going
+        with suppress(psycopg.Error):  # the session has ended, or is about to
             driver.cancel_safe(timeout=CANCEL_SECONDS)
 
     def is_idle(self, driver: Any) -> bool:
@@ -510,8 +512,8 @@ class PostgreSQL(Storage):
             _columns(rows, 2),
         )
 
-    # LATERAL with a LIMIT is one search by a key for each row that is given. Of a join, the planner
-    # may make a walk through all of the table: slow, and every other writer would meet it.
+    # LATERAL with a LIMIT is one search by key for each given row. For a join, the planner may
+    # choose to scan the whole table: that is slow, and conflicts with every other writer.
 
     def delete_rows(
         self,

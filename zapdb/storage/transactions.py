@@ -45,8 +45,8 @@ class Transactions(ConnectionPool):
     ) -> Iterator[Connection]:
         """A transaction of one call: committed at the end, rolled back on an exception.
 
-        A WRITE that is `exclusive` has no other writer beside it; raises `TransactionConflict`
-        where those that there are do not end soon.
+        An `exclusive` WRITE is the only writer; raises `TransactionConflict` if the other writers
+        do not end soon.
         """
         connection = self.connection()
         if connection.mode is not None:
@@ -73,7 +73,7 @@ class Transactions(ConnectionPool):
         finally:
             self.after_transaction(connection)
 
-    # Those that stay open
+    # Transactions that stay open
 
     def begin_open(
         self, mode: TransactionMode, lent: Connection | None = None, caller: Caller | None = None
@@ -118,7 +118,8 @@ class Transactions(ConnectionPool):
         return self.lend_connection()
 
     def commit_open(self, begun: OpenTransaction) -> None:
-        """Commit one that nobody is using; raises what `transaction` raises at its end."""
+        """Commit an open transaction that no call is using; raises what `transaction` raises at its
+        end."""
         connection = begun.connection
         begun.is_ended = True
         try:
@@ -283,7 +284,7 @@ class Transactions(ConnectionPool):
         try:
             with connection.in_use():
                 self.roll_back(connection)
-        except Exception:  # the connection is gone, and with it the transaction
+        except Exception:  # the connection is lost, and the transaction with it
             self.discard_connection(connection)
 
     def _commit(self, connection: Connection, mode: TransactionMode) -> None:

@@ -52,7 +52,7 @@ class ValueType(ABC):
     holds_null: ClassVar[bool] = False
     """None is a value of the type; in an optional field it is absent all the same."""
     may_be_blob: ClassVar[bool] = False
-    """A large value of a field is a blob beside the record (see `blob`)."""
+    """A large value of a field is a blob outside the record (see `blob`)."""
 
     def __str__(self) -> str:
         """The type as an error names it."""

@@ -3,8 +3,8 @@
     blob = 7F | id, 16 bytes | varint of the size in bytes
 
 A field of more than `INLINE_SIZE_BYTES_MAX` bytes is always a blob, a smaller one never. Values
-inside structs and lists are never blobs. This module knows the reference alone; where the bytes are
-kept is told by a `Attachments` (see `records.beside`).
+inside structs and lists are never blobs. This module only knows the reference; an `Attachments`
+object knows where the bytes are (see `records.attachments`).
 """
 
 from __future__ import annotations

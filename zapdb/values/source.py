@@ -1,8 +1,8 @@
 """Helpers for generated Python source.
 
-Codecs, key builders and conversion programs are source text that is compiled once. What the text
-refers to (constants, functions) is bound in a namespace under names that say what it is; user data
-never becomes source text, only bound objects.
+Codecs, key builders and conversion programs are source text that is compiled once. The objects that
+the text refers to (constants, functions) are bound in a namespace under descriptive names; user
+data never becomes source text, only bound objects.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class StructValue(Parts):
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]] = ()
     _open: ClassVar[type[StructValue]]
-    """The class of the same shape whose parts can be set, for objects that are being made."""
+    """The class with the same parts, but with parts that can be set, for objects that are being
+    made."""
 
     # What frameworks ask an object for, so that endpoints can return records: FastAPI takes `vars`
     # of what it does not know, and pydantic the others. None is a name that a part can have.
@@ -142,9 +143,9 @@ def replace(instance: P, /, **changes: Any) -> P:
 def etag(instance: StructValue, /) -> str:
     """A short text that stands for all parts: equal where they are, in any process.
 
-    Printable ASCII without spaces, of 22 characters: 128 bits of a hash, so nothing can be read out
-    of it. A record that is read in one shape has one etag, in whatever shape it is stored. Large
-    values are read for it.
+    It is 22 characters of printable ASCII without spaces: 128 bits of a hash, which reveal nothing
+    of the record. A record that is read at one schema has one etag, whatever revision it is stored
+    at. Large values are read for it.
     """
     mark = hashlib.sha256(repr(_mark(instance)).encode()).digest()[:ETAG_SIZE_BYTES]
     return base64.urlsafe_b64encode(mark).decode().rstrip("=")
@@ -235,11 +236,12 @@ def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> li
 
 
 _classes = WeakValueDictionary[tuple[type[StructValue], str, tuple[str, ...]], type[StructValue]]()
-"""Those that a codec or a value still has: a process may see any number of shapes."""
+"""The classes that a codec or a value still uses: a process may see any number of them."""
 
 
 def struct_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
-    """The class for this shape; one per process, so that values of one shape share it."""
+    """Return the class with these parts; there is one per process, so that all such values share
+    it."""
     wanted = (base, name, fields)
     known = _classes.get(wanted)
     if known is None:

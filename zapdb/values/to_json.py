@@ -1,4 +1,4 @@
-"""Values as JSON has them, for web endpoints and whoever else reads it without knowing the schema.
+"""Values as plain JSON, for web endpoints and other readers that do not know the schema.
 
 Nothing is lost by it, but for types: decimals keep their digits as strings, since JSON's numbers
 are floats to most readers, and a zoned timestamp keeps its zone (RFC 9557).

@@ -1,10 +1,10 @@
 """What every operation provides, and the expressions and fills that several of them share.
 
 An operation is a frozen value parsed from a document. `validate` reports every violation against
-the schema before it and changes nothing; `apply` is pure and takes a valid operation; `invert`
-gives the operations that take it back; `derive` says how the fields of its table come from those
-before, for all that it does not leave as they are, and `archive` what is kept of those that go;
-`lossy_fields` says which of them no rollback is claimed to bring back exactly.
+the schema before it and changes nothing. `apply` is pure and requires a valid operation. `invert`
+returns the operations that roll it back. `derive` returns how the changed fields of its table are
+made of the earlier fields, and `archive` which values of dropped fields are archived.
+`lossy_fields` returns the fields that the rollback may not restore exactly.
 
 A meaning has one spelling (rule 5): `normalize` gives it, and `without_rollback_hints` leaves out
 what a change says for its rollback alone, which the resolved rollback holds.
@@ -70,7 +70,7 @@ class Operation(ABC):
 
     @abstractmethod
     def validate(self, schema: Schema, collector: ViolationCollector) -> None:
-        """Report what is wrong; raises `ParsingStopped` where nothing further can be looked at."""
+        """Report all violations; raises `ParsingStopped` if no further check is possible."""
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         """The one spelling of what this operation means here, for a valid one.
@@ -92,7 +92,7 @@ class Operation(ABC):
     def invert(
         self, before: Schema, number: int, collector: ViolationCollector
     ) -> tuple[Operation, ...]:
-        """The operations that take it back, or a report of what has to be declared.
+        """Return the operations that roll it back, or report which rollbacks have to be declared.
 
         `number` is the number of the migration that this operation is part of.
         """
@@ -102,11 +102,12 @@ class Operation(ABC):
         return {}
 
     def archive(self, before: TableSchema, after: TableSchema) -> dict[Slot, Derivation]:
-        """What is kept beside records of `before`, by the slot of the field that goes."""
+        """Return the values to archive for records of `before`, by the slot of the dropped
+        field."""
         return {}
 
     def lossy_fields(self, before: TableSchema) -> frozenset[int]:
-        """The fields of `before` that a rollback is not said to bring back exactly, by number."""
+        """Return the numbers of the fields of `before` that a rollback may not restore exactly."""
         return frozenset()
 
     @property

@@ -24,9 +24,9 @@ from zapdb.values import Boolean
 class AddCheck(TableOperation):
     """An expression that must be true of every record.
 
-    It binds every write from the moment that the migration takes force. Records that are there
-    already are looked at in the background; those that violate it are listed, and until there is
-    none the check is not validated.
+    It binds every write from the activation of the migration on. Existing records are checked in
+    the background; records that violate it are listed, and the check is not validated until there
+    are none.
 
     `expression` reads the fields of the record, and must be true.
     """

@@ -16,7 +16,7 @@ from zapdb.values import VALUE_TYPES, Enum, Member, Struct
 
 @dataclass(frozen=True)
 class MemberDefinition(TypeDefinition):
-    """A member of a struct: its name beside its type."""
+    """A member of a struct: its name and its type, in one mapping."""
 
     optional: bool = False
     name: Name = dataclasses.field(kw_only=True)

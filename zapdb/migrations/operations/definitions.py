@@ -26,7 +26,7 @@ from zapdb.schema import NO_DEFAULT, Field, Schema
 from zapdb.values import VALUE_TYPES, Decimal, Enum, List, Reference, Struct, ValueType
 
 PARAMETERS: Final = {"decimal": "scale", "list": "of", "reference": "to"}
-"""The key that a type takes besides its name; all others take none."""
+"""The key that a type takes in addition to its name; all other types take none."""
 DECLARED: Final = (Enum.name, Struct.name)
 
 
@@ -175,7 +175,7 @@ class FieldType(TypeDefinition):
 
 @dataclass(frozen=True)
 class FieldDefinition(FieldType):
-    """A field of a new table, or a new field: its name beside its type."""
+    """A field of a new table, or a new field: its name and its type, in one mapping."""
 
     name: Name = dataclasses.field(kw_only=True)
 

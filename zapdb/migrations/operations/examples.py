@@ -1,4 +1,4 @@
-"""What there is to know of each operation beside its keys, and one example of each, which runs.
+"""Notes on each operation, in addition to its keys, and one runnable example of each.
 
 The reference page, the file that `migrate new` writes and the tests take it from here. An example
 is a migration of one operation. It follows `FIRST`, and the examples that it needs, each of them a

@@ -178,8 +178,8 @@ class DropField(FieldOperation):
 
         restore: {value: …}     {expression: …}     {archive: true, otherwise: {value: …}}
 
-    With `archive`, each record's value is kept beside it until the archive is pruned, and comes
-    back exactly; `otherwise` is for records that have none, those that were inserted after the
+    With `archive`, each record's value is archived until the archive is pruned, and comes back
+    exactly; `otherwise` is for records without an archived value, which were inserted after the
     drop.
 
     `restore` fills the field again on the way back; a rollback has nothing to restore.
@@ -268,8 +268,8 @@ class DropField(FieldOperation):
 class RestoreField(TableOperation):
     """A field that was dropped with its values archived comes back as it was.
 
-    It has its old number, so the archived values are its own. `otherwise` is for records that have
-    none: those that were inserted since, or all if the archive was pruned.
+    It has its old number, so the archived values are its own. `otherwise` is for records without an
+    archived value: records that were inserted since, or all if the archive was pruned.
 
     `archived_by` is the number of the migration that dropped the field with its archive.
     """

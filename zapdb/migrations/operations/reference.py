@@ -16,11 +16,11 @@ from zapdb.values import Reference
 class AddReference(FieldOperation):
     """What a field of type reference names must exist, from here on.
 
-    `on_delete` says what becomes of a record when the one that it refers to is deleted: it keeps
-    that one from being deleted (`restrict`), goes with it (`cascade`), or lets go of it
-    (`set_null`). The records that refer to one are found by the table's key or an index, whichever
-    begins with the field; one of them must. It binds every write at once; records that are there
-    already are looked at in the background.
+    `on_delete` says what happens when the record that a reference leads to is deleted: the deletion
+    is refused (`restrict`), the referencing record is deleted, too (`cascade`), or its field is set
+    to null (`set_null`). Referencing records are found by the table's key or an index; one of these
+    must begin with the field. The reference binds every write at once; existing records are checked
+    in the background.
     """
 
     keyword = "add_reference"

@@ -58,7 +58,7 @@ class CreateTable(TableOperation):
         reported = len(collector.violations)
         self._validate_key(schema, collector)
         if len(collector.violations) > reported:
-            return  # what refers to this table itself can't be looked at
+            return  # references to the table itself can't be checked
         within = self._with_key(schema, 0, dict.fromkeys(self._names, 0))
         for definition in self.fields:
             try:

@@ -139,7 +139,7 @@ class Transform(TableOperation):
             check_expression(text, given, wanted[name], self.place, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
-        """`from` says what is there: types, and whether they are optional."""
+        """Write the present types into `from`, and whether they are optional."""
         table = self.table_in(schema)
         source = {
             name: FieldType(**parameters_of(field.type), optional=field.optional)
