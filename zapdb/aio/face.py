@@ -75,7 +75,7 @@ class Face(Generic[S]):
         return self._sync
 
     def _built(self, build: Callable[[S], T]) -> T:
-        """What only builds something, here and now: it must not look whether that is still so."""
+        """Build an object without waiting: this must not read the catalog again."""
         local = self._runtime.storage.local
         local.only_builds = True
         try:
@@ -84,7 +84,7 @@ class Face(Generic[S]):
             local.only_builds = False
 
     async def _done(self, kind: CallKind, act: Callable[[S], T]) -> T:
-        """What waits for the database; the large values of records are loaded."""
+        """Do what waits for the database in a worker; the large values of records are loaded."""
         return await self._runtime.call(kind, lambda: loaded(act(self._target())), self._begun)
 
     async def _read(self, act: Callable[[S], T]) -> T:
@@ -194,12 +194,12 @@ class DatabaseFace(AccessFace[database.Database]):
     ) -> T: ...
 
     async def run(self, function: Callable[..., Awaitable[T]], *, token: bool = False) -> T:
-        """Call a coroutine function inside a transaction, again whenever that meets another one.
+        """Call a coroutine function inside a transaction, again whenever that has a conflict.
 
-        It is given the transaction's handle if it takes a positional argument. Returns what it
-        returned. It must not do anything else that can't be done twice. Inside another transaction
-        it is called once, as a part of that one that is undone if it raises. `token` is as for
-        `transaction`: a COMMIT that turns out not to have taken effect is repeated, too.
+        The function gets the transaction's handle if it takes a positional argument. Returns what
+        it returned. It must do nothing else that can't be done twice. Inside another transaction it
+        is called once, as a part of that transaction that is rolled back if it raises. `token` is
+        as for `transaction`: a COMMIT that turns out not to have taken effect is repeated, too.
         """
         from zapdb.aio import faces
 

@@ -38,7 +38,7 @@ from zapdb.storage.transaction_owners import find_caller, note_begun
 logger = logging.getLogger("zapdb.aio")
 
 CallKind = Literal["read", "write", "sql", "task"]
-"""Of a single operation: those of a kind share workers."""
+"""The kind of a single operation; operations of one kind share workers."""
 
 SHARED: Final[dict[CallKind, int]] = {
     "read": ASYNC_READERS,

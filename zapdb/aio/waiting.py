@@ -49,7 +49,7 @@ class _Waiting:
             self.arrival.set_result(None)
 
     def leave(self, *, wants_place: bool) -> bool:
-        """Wait no longer; whether there is a place that was wanted."""
+        """Stop waiting; return whether the task has the place, if it wants one."""
         if self._places.withdraw(self.grant):
             return False
         if self._has_arrived:

@@ -102,7 +102,8 @@ def _write(kind: ValueType, plain: Any) -> str:
 
 
 def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
-    """What gives the plain form that a text stands for; None where that is the text itself."""
+    """Return the function from a text to its plain form; None if the plain form is the text
+    itself."""
 
     def read_integer(text: str) -> int:
         if not _DIGITS.fullmatch(text) or len(text) > 1_000:

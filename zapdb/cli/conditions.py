@@ -1,7 +1,7 @@
-"""Conditions of `--where`: texts of the expression language, as far as a query can answer them.
+"""Conditions of `--where`: texts in the part of the expression language that queries can answer.
 
-A condition compares a field with a value. What is read is a tree of `zapdb.expressions`, and what
-is made of it are the predicates of queries: no text is ever run.
+A condition compares a field with a value. The text is parsed to a tree of `zapdb.expressions`, and
+this is turned into predicates of queries: no text is ever run.
 """
 
 from __future__ import annotations

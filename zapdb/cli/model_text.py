@@ -29,7 +29,7 @@ from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Enum, Reference, Struct, StructValue
 
 MODELS_MARK: Final = "Written by `zapdb codegen models`"
-"""By this a module is known to be generated."""
+"""This text marks a module as generated."""
 IMPORTS: Final = {
     "collections.abc": ("Callable", "Iterable"),
     "io": ("BufferedReader",),

@@ -134,7 +134,7 @@ def _standard_output(form: Form) -> Any:
 
 
 class _Terminal:
-    """Standard output where people look at it: the data's control characters are escapes."""
+    """Standard output on a terminal: control characters in the data are written as escapes."""
 
     def write(self, text: str) -> int:
         return sys.stdout.write(printable(text))

@@ -62,9 +62,9 @@ class BoundPlan:
         self.bind(bound)
 
     def bind(self, bound: BoundTable) -> None:
-        """Bind the plan to the table as it is now.
+        """Bind the plan to the current bound table.
 
-        Raises `UnknownName`, `InvalidValue`, `UsageError` and `TransactionConflict` where the table
+        Raises `UnknownName`, `InvalidValue`, `UsageError` and `TransactionConflict` if the table
         has changed too much.
         """
         self.bound, where = bound, self.plan.filter
@@ -156,7 +156,7 @@ def _build_order(table: TableSchema, order: TotalOrder) -> Callable[[Record], by
 
 
 def fields_of(plan: QueryPlan) -> frozenset[int]:
-    """The numbers of the fields that reading a plan looks at."""
+    """Return the numbers of the fields that a plan reads."""
     filtered = (comparison.field for comparison in comparisons_in(plan.filter))
     ordered = (order.field for order in plan.order.fields)
     return frozenset(chain(filtered, ordered, (c.field for c in plan.path.components)))

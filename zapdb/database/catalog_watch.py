@@ -172,7 +172,7 @@ class CatalogWatcher:
     def _step(self) -> list[SchemaChange]:
         before = self._cache
         with self._storage.transaction(TransactionMode.READ) as connection:
-            if self._storage.read_only:  # no heartbeat looks at it
+            if self._storage.read_only:  # no heartbeat checks it
                 check_level(connection)
             now = (
                 cache.load_cache(connection)

@@ -6,12 +6,12 @@
            | base64url( 02 | the number of an index, 4 bytes | the same from the fingerprint on )
     dataset = fingerprint, 8 bytes | size of the version, 1 byte | the version in ASCII
 
-The second is of a query that names no order: it goes on in that of the index that its first page
-was read by (0: of keys), whichever would be read otherwise by now.
+The second form belongs to a query that names no order. It continues in the order of the index that
+its first page was read by (0: of keys), even if another index would be read now.
 
-The fingerprint covers the tenant, the table, the condition and the order. The datasets are those
-that the order depends on, as the process that made the cursor had them: where they sort otherwise
-by now, the place means nothing. A cursor holds keys made of the last record's values: it is opaque,
+The fingerprint covers the tenant, the table, the condition and the order. The datasets are the ones
+that the order depends on, as the process that made the cursor had them: if they sort differently
+now, the place means nothing. A cursor holds keys made of the last record's values: it is opaque,
 and no secret.
 """
 

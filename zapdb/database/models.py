@@ -55,8 +55,8 @@ class TableModel:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What a module was made of. `names` are the names of classes that were asked for, by table or
-    type; `types` are the members of declared types, those of enums without a word on each."""
+    """What a module was made of. `names` are the requested names of classes, by table or type;
+    `types` are the members of declared types, with an empty description for members of enums."""
 
     migration: str
     tables: Mapping[str, TableModel]
@@ -76,7 +76,8 @@ class Models:
 
 
 class FieldsOfModel(RecordType):
-    """Of a class of records whose attributes are fields; those of the records are values."""
+    """The metaclass of a class of records: the class's attributes are fields, its records' are
+    values."""
 
 
 def give_fields(real: type[Record]) -> None:

@@ -1,9 +1,9 @@
 """Reading the spans of a plan, page by page: the one loop that all queries read by.
 
 Each page is a snapshot of its own unless all of it runs inside `db.snapshot()` or
-`db.transaction()`. What is active may change between two pages. Reading then goes on behind the
-last record that it gave out, by the entries of the index or by a scan, whichever is right now;
-where the keys themselves are made differently from then on, it can't, and says so.
+`db.transaction()`. The active schema may change between two pages. Reading then continues after the
+last record that it returned, by the entries of the index or by a scan, whichever is possible now.
+If the keys themselves are made differently from then on, it raises an error.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def read_spans(
     behind: QueryPlace | None = None,
     expected: int | None = None,
 ) -> Iterator[Found]:
-    """All records in the spans of a plan in the order of its path, whether the rest of the plan is
-    true of them or not.
+    """Yield all records in the spans of a plan in the order of its path, whether or not they match
+    the rest of the plan.
 
-    `expected` is how many records the caller is expected to take, None if unknown: about so many
-    are read. Some that are not behind the place may come, too.
+    `expected` is how many records the caller is expected to take, None if unknown: about this many
+    are read. Some records that are not after the place may come, too.
     """
     spans, last = _find_start(bound_plan.plan, behind)
     for span in reversed(spans) if bound_plan.plan.order.is_reversed else spans:
@@ -89,7 +89,8 @@ def _is_up_to(last: tuple[bytes, bytes], descending: bool) -> Callable[[Entry], 
 def _list_entries(
     session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
 ) -> Iterator[Entry]:
-    """What lies in a span, in order; some that are not behind `last` may be left out."""
+    """Yield the entries of a span in order; some entries that are not after `last` may be left
+    out."""
     index, descending = bound_plan.index, bound_plan.plan.order.is_reversed
     if index is None:
         return _list_records(session, bound_plan, span, last, expected)
@@ -126,7 +127,7 @@ def _list_stored(
     last: Last,
     expected: int | None,
 ) -> Iterator[Entry]:
-    """What lies in a span as an index has it: keys that tie there are in no order yet."""
+    """Yield the entries of a span as an index stores them: entries with tied keys are unordered."""
     unique, read, build = index.descriptor.index.unique, bound_plan.read, index.keys.build
     lower, upper = span.entry_bounds(unique=unique)
     if last is not None and (unique or is_truncated(last[0])):

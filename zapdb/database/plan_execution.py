@@ -59,16 +59,17 @@ class PlanExecution:
         return self._bound_plans[-1].place(found)
 
     def name_of(self, field: Field) -> str:
-        """The name that a field has in the records that were read last."""
+        """Return the name that a field has in the records that were read last."""
         table = self._bound_plans[-1].bound.adapter.schema
         return find_field(table, field.number, field.name).name
 
     def read(
         self, *, limit: int | None = None, behind: QueryPlace | None = None
     ) -> Iterator[Found]:
-        """The records in order: those behind a place, up to a number. The first page is read here.
+        """Return the records in order, after a place and up to a limit. The first page is read
+        here.
 
-        As many entries are read as records are asked for, where nothing is filtered or sorted.
+        If nothing is filtered or sorted, as many entries are read as records are requested.
         """
         if limit == 0:
             return iter(())

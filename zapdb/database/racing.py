@@ -42,7 +42,7 @@ def race(
 def _take(
     stream: Iterator[Candidate[T]], count: int, into: list[tuple[bytes, T]], limit: int | None
 ) -> bool:
-    """Look at `count` more; whether this is done: there are no more, or no more are wanted."""
+    """Take `count` more; return whether the stream has ended, or `limit` records were found."""
     for _ in range(count):
         if len(into) == limit:
             return True

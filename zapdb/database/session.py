@@ -585,12 +585,11 @@ class Session:
         connection.checked.add(self._shared)
 
     def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:
-        """A single operation: repeated when it conflicts with a concurrent transaction, unless
-        inside one.
+        """Run a single operation; repeat it after a conflict, unless it is inside a transaction.
 
-        Of transactions that meet, the database lets the one go on that ends first: a long one,
-        such as a deletion with all that refers to the record, would be beaten by short ones for
-        ever. One that was beaten often keeps them out by the gate, unless its length is unknown.
+        Of conflicting transactions, the database lets the one continue that ends first. A long one,
+        such as a deletion with all its referencing records, could fail for ever because of short
+        ones. After several conflicts it takes the gate exclusively, unless its length is unknown.
         """
         begun = self.open_here()
         if begun is not None:

@@ -414,8 +414,8 @@ class Table:
                 return _write(connection, bound, plan)
 
         def swap() -> Record | None:
-            """Update if the stored bytes are those of `if_unchanged`; None if values have to be
-            compared."""
+            """Update if the stored bytes are the bytes of `if_unchanged`; return None if values
+            have to be compared."""
             with self._session.writing() as connection:
                 bound = self._current()
                 encoded = self._encode_key(bound, key)

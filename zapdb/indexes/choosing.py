@@ -1,11 +1,11 @@
 """The best way to answer a query, of all paths and of several together.
 
-Of conditions under `|`, each may have ranges of its own. Ranges of one path become its spans, in
-order and disjoint. Those of several paths are a `UnionPlan` of plans: each leaves out what those
-before it have, by comparing, so that no record comes twice and none has to be remembered. The
-values of `in` are alternatives, too, where an order is asked for: entries of one value have one
-that those of several have not. So are values and nulls, where nulls come last: entries have them
-first.
+Each condition under `|` may have its own ranges. Ranges of one path become its spans, in order and
+disjoint. Ranges of several paths become a `UnionPlan`: each of its plans leaves out the records of
+the plans before it, by comparing values. So no record comes twice, and none has to be remembered.
+If an order is requested, the values of `in` are alternatives, too: the entries of one value are in
+an order that the entries of several values do not have. If nulls come last, values and nulls are
+also alternatives: entries have nulls first.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class UnionPlan:
 
 @dataclass(frozen=True, slots=True)
 class GenericPlan:
-    """How a query is answered, but for its values: `bind_values` makes the plan.
+    """How a query is answered, without its values: `bind_values` makes the plan.
 
-    Either by one path, or by alternatives: those of the part at `split`, else those of the first
-    field of the order, whose nulls come last. On one path they are united; several paths are those
-    of the alternatives, one each.
+    It is answered by one path, or by alternatives. These are the alternatives of the part at
+    `split`, else values and nulls of the first field of the order, whose nulls come last.
+    Alternatives on one path are united; several paths have one alternative each.
     """
 
     paths: tuple[Path, ...]
@@ -223,7 +223,8 @@ class Planner:
         return UnionPlan(tuple(apart), ordering is not None, sorting, score)
 
     def _exclude(self, whole: Sequence[Predicate], other: Predicate) -> bool:
-        """Whether no record of a branch meets another condition, as its fixed values tell."""
+        """Return whether the fixed values of a branch show that none of its records match
+        `other`."""
         for part in whole:
             if not isinstance(part, Comparison) or part.op != "==" or part.collation is not None:
                 continue

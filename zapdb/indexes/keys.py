@@ -91,7 +91,8 @@ class KeyBuilder:
         return encode_component(self.fields[at], self.index.components[at], value)
 
     def encode_component_prefix(self, at: int, prefix: str) -> bytes:
-        """What the components of all strings that begin with `prefix` begin with."""
+        """Return the bytes that the components of all strings with the prefix `prefix` begin
+        with."""
         return encode_component_prefix(self.fields[at], self.index.components[at], prefix)
 
     def present(self, at: int) -> Interval:
@@ -134,9 +135,9 @@ def encode_component(field: Field, component: IndexComponent, value: Any) -> byt
 
 
 def encode_component_prefix(field: Field, component: IndexComponent, prefix: str) -> bytes:
-    """What the components of all strings that begin with `prefix` begin with.
+    """Return the bytes that the components of all strings with the prefix `prefix` begin with.
 
-    Under a collation, those of other strings may begin so, too.
+    Under a collation, the components of other strings may begin with them, too.
     """
     if component.collation is None:
         shared = field.type.encode_index_key(prefix).removesuffix(ESCAPED_END)

@@ -19,12 +19,12 @@ from zapdb.storage import ArchiveStatements, RecordStatements, Storage, Transact
 def compile_from_newer(
     storage: Storage, catalog: TenantCatalog, target: TableSchema, position: int, revision: int
 ) -> Conversion:
-    """The program from the layout of a revision that `catalog` has not, to that of its table
-    `target` at `position`.
+    """Compile the program from the layout of a revision that `catalog` lacks to the layout of its
+    table `target` at `position`.
 
-    Raises `KeyError` for a revision that no record can have now either, `UnknownName` where the
-    table was dropped, and `TransactionConflict` where the position was rolled back and what the
-    records are now is not known to its chain.
+    Raises `KeyError` for a revision that no record can have now either, and `UnknownName` if the
+    table was dropped. Raises `TransactionConflict` if the position was rolled back and its chain
+    lacks the present revision of the records.
     """
     newer, number = _load_now(storage, catalog), target.number
     origin = newer.table_numbered(number, target.name).origins[revision]
@@ -45,7 +45,7 @@ def compile_from_newer(
     def convert_from_newer(
         key: bytes, value: bytes, start: int, prefix: bytes, attachments: Attachments
     ) -> bytes:
-        # Fields may be archived that `catalog` knows nothing of.
+        # Archived fields may be missing in `catalog`.
         attachments.archive = archives.open(key, value)
         return convert(key, value, start, prefix, attachments)
 

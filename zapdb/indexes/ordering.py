@@ -71,7 +71,7 @@ def order_of_index(fields: Sequence[Field], components: Sequence[IndexComponent]
 
 @dataclass(frozen=True, slots=True)
 class TotalOrder:
-    """The order of the records, and how it lies on the path that is read.
+    """The order of the records, and its relation to the order of the path that is read.
 
     `fields` are the fields that decide the order. They exclude the fields that the predicate fixes,
     and the key at the end, which decides ties anyhow.

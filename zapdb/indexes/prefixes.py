@@ -1,9 +1,9 @@
 """Prefixes under a collation: what the sort keys of all strings that begin alike have in common.
 
-A sort key is one level after the other, the primary weights first. Those of a string begin with
-those of its beginning, unless what follows changes the beginning: Czech c becomes ch, Swedish a and
-a ring become å, a Thai vowel that is written first sorts after its consonant, a run of digits is
-one number. So a prefix is shortened to its longest part that ends where nothing can do that.
+A sort key is one level after the other, the primary weights first. The weights of a string begin
+with the weights of its beginning, unless the rest changes them: Czech c becomes ch, Swedish a and a
+ring become å, a Thai vowel that is written first sorts after its consonant, a run of digits is one
+number. So a prefix is shortened to its longest part after which no text can do that.
 
 `CollationElementIterator.setOffset` of ICU moves an offset to such a place, but only for the given
 text: in Hungarian it accepts the boundary `d|d`, which is none in `ddz`. Here any text may follow.
@@ -46,7 +46,7 @@ def encode_primaries(collation: Collation, text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Which characters of a collation act on those before or behind them.
+    """Which characters of a collation act on the characters before or after them.
 
     To act is to change weights; a contraction that only adds weights at the end (German ä as ae)
     does not count. Characters may be decomposed or not. If text is normalized, a character acts as

@@ -77,7 +77,7 @@ def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
 def list_incoming_references(
     catalog: TenantCatalog, target: TableSchema
 ) -> tuple[IncomingReference, ...]:
-    """Return the references to a table's records, first those that may prevent a deletion."""
+    """Return the references to a table's records, first the ones that may prevent a deletion."""
     order = ("restrict", "set_null", "cascade")
     found = (
         IncomingReference(descriptor.schema.name, key)

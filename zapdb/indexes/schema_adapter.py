@@ -65,8 +65,8 @@ class SchemaAdapter:
         return Planner(self.schema, list_paths(self.schema, readable))
 
     def planner_by(self, index: IndexMaintainer) -> Planner:
-        """Plans queries that are read by one index; those of an index that can't be read now scan
-        the table."""
+        """Return the planner of queries that are read by one index; if that can't be read, they
+        scan the table."""
         number = index.descriptor.index.number
         if number not in self._planners:
             path = Path.by_index(index.keys) if index.is_readable else Path.by_key(self.schema)
@@ -117,9 +117,10 @@ class OlderSchemaAdapter(SchemaAdapter):
         self._name_fields()
 
     def _open_index(self, index: Index) -> IndexMaintainer:
-        """The active index if its entries are those of the older schema; else one that is none.
+        """Return the active index if its entries are also right in the older schema; else a
+        placeholder.
 
-        A lookup by an index that is not there scans: slower, and right (rule 20).
+        A lookup by the placeholder scans the table: slower, and right (rule 20).
         """
         bound, catalog = self.bound, self.bound.catalog
         kept = keeps_entries(

@@ -29,7 +29,7 @@ def fit_order(
     key_descending: bool,
     builder: SpanBuilder,
 ) -> tuple[Sorting, TotalOrder]:
-    """What is left to sort, and how the order lies on the path."""
+    """Return what is left to sort, and how the order relates to the path."""
     left = list(orders)
     flips: set[bool] = set()
     is_whole = True  # the path has no order of its own between the named fields and the ties

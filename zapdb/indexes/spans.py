@@ -1,12 +1,12 @@
-"""What of a predicate a path answers: the spans of its keys that are read.
+"""The part of a predicate that a path answers: the spans of its keys that are read.
 
 Leading components that the predicate fixes to values, then one component within bounds, make the
 spans. The rest of the predicate is compared record by record.
 
-Spans are of full keys. Entries of an index are in their order but for keys that are truncated. In a
-unique index they are up to 992 bytes only, and those with a null have their record's key behind the
-full one. Full keys don't begin with one another, so bounds of at most 992 bytes hold for entries as
-they do for full keys.
+Spans are of full keys. Entries of an index are in the order of full keys, except truncated keys. In
+a unique index only the first 992 bytes are in this order, and an entry with a null has its record's
+key after the full key. Full keys don't begin with one another, so bounds of at most 992 bytes hold
+for entries as they do for full keys.
 """
 
 from __future__ import annotations

@@ -144,7 +144,8 @@ def _check_names_source(table: TableSchema, names: Namespace) -> str:
     check = f"{names.bind(check_names, 'check_names')}({names.bind(table.name, 'table')}, "
     check += f"{names.bind(known, 'known')}, m)"
     if all(map(_is_required, table.fields)):
-        # Every name is looked up, here or for the key: so many names, and there is no other.
+        # Every field's name is looked up, here or for the key: with the same count there is no
+        # other.
         return f"if len(m) != {len(table.fields)}: {check}"
     return f"if not {names.bind(known.issuperset, 'knows_all_of')}(m): {check}"
 

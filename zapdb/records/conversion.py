@@ -1,10 +1,10 @@
-"""Conversion programs: from the bytes of a record under one layout to those under another.
+"""Conversion programs: from the bytes of a record under one layout to its bytes under another.
 
 A program copies runs of untouched fields as slices and decodes only what its expressions read.
-Since fields lie by number, most changes leave long runs. It is total: it raises nothing but
-`CorruptRecord`, on bytes that no encoder wrote, and what loading a blob raises; what it copies it
-does not look into, and decoding the result does. Blobs that are copied stay what they are. New
-blobs and archived values are left with the record's `Attachments` (rule 19).
+Since fields are stored by number, most changes leave long runs. It is total: it raises only
+`CorruptRecord`, on bytes that no encoder wrote, and the errors of loading a blob. It does not check
+the bytes that it copies; decoding the result does. Copied blobs stay unchanged. New blobs and
+archived values are added to the record's `Attachments` (rule 19).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class _Program:
         return lines
 
     def _walk_source(self, read: frozenset[int], marks: set[int]) -> list[str]:
-        """Step through the source as far as anything is needed, marking positions on the way."""
+        """Step through the source up to the last needed field, marking positions on the way."""
         slots = self.source.slots
         needed = [at for at, slot in enumerate(slots) if slot.number in read]
         # The end of the last run need not be reached if it is the end of the record.

@@ -70,7 +70,7 @@ class Recast:
 Derivation = SourceField | Constant | Restored | Computed | Recast
 
 Derivations = Mapping[int, Derivation]
-"""By number, for every field of the target: those of the key are always inputs."""
+"""By number, for every field of the target; the fields of the key are always inputs."""
 
 Archives = Mapping[Slot, Derivation]
 """What is archived on the way, by the slot of the dropped field."""

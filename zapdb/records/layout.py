@@ -1,4 +1,4 @@
-"""Where a record's fields lie (docs/format/record.md). This is record format 1.
+"""The places of a record's fields in its bytes (docs/format/record.md). This is record format 1.
 
     record = prefix | presence | fields
     prefix      the revision that the record was written under, an orderable varint

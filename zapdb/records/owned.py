@@ -22,7 +22,7 @@ FindBlobs = Callable[[bytes, int], list[tuple[bytes, int]]]
 class OwnedBlobs:
     """Finds the blobs of one table's records, whatever their revision.
 
-    `layouts` gives the layout of each revision; a finder is compiled for each that is met.
+    `layouts` gives the layout of each revision; a finder is compiled for each revision that occurs.
     """
 
     def __init__(self, layouts: Mapping[int, Layout]) -> None:

@@ -83,8 +83,8 @@ class RecordReader:
             raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
         decode, start = self._decode, len(encode_prefix(revision))
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
-        # What `_convert` has, `_read` has already: other threads look there first. Nothing is left
-        # in surroundings that records share: they only load stored blobs.
+        # `_read` gets a revision before `_convert`, since other threads check `_convert` first.
+        # Nothing is added to attachments that records share: they only load stored blobs.
         shared = self._make_attachments(b"", b"")
         if program is None:
             self._read[slot] = lambda key, value: decode(key, value, start, shared)

@@ -37,10 +37,11 @@ Rows = list[tuple[bytes, bytes]]
 def execute(
     connection: Connection, bound: BoundTable, writes: Sequence[Write], hint: str = ""
 ) -> None:
-    """Do what the plans say, inside a transaction; all are of the table that is given.
+    """Execute planned writes of one table, inside a transaction.
 
-    Raises `ConstraintViolation`, and here or where the transaction sends what is left
-    `StatementRefused` with what explains it. `hint` goes with errors about several records.
+    Raises `ConstraintViolation`. Raises `StatementRefused` with a function that explains it, here
+    or when the transaction sends its remaining statements. `hint` belongs to errors about several
+    records.
     """
     for write in writes:
         if write.is_swap:

@@ -1,8 +1,7 @@
 """What a write does, as a value.
 
 A write is about one record: its bytes before and after, and all that follows from them. It is made
-without a connection, and says what is to be true afterwards, not in which order: `execute` alone
-knows that.
+without a connection, and describes the result, not the order of steps: only `execute` has that.
 
     insert    before is None                 upsert    one of the two on the left
     update    neither is None                set null  an update

@@ -1,9 +1,9 @@
 """SQL over the current state: one SELECT at a time, by DuckDB over streams of Arrow batches.
 
-What a statement names is what it reads, and of that the columns that it uses. All of its tables are
-read as of one moment, and by the thread that asks. DuckDB runs in a process of its own for each
-statement (`sandbox`), which can open nothing, is given records alone, and is killed when it takes
-more than it may: inside of this process its limits would not hold.
+A statement reads only the tables that it names, and of these only the columns that it uses. All its
+tables are read as of one moment, by the calling thread. DuckDB runs in a separate process for each
+statement (`sandbox`). That process can open nothing, receives only records, and is killed if it
+exceeds its limits, which could not be enforced inside this process.
 """
 
 import os

@@ -122,7 +122,7 @@ class _Answer:
                 self._channel.send(wire.END)
 
     def _read_ahead(self, scan: int) -> list[Any]:
-        """One batch at first, since it may be all that is wanted; then more at a time."""
+        """Return one batch at first, since no more may be needed; then more at a time."""
         batches: list[Any] = []
         count = self._ahead.get(scan, 1)
         while len(batches) < count and sum(b.nbytes for b in batches) < SQL_AHEAD_SIZE_BYTES:

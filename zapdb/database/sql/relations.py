@@ -1,7 +1,7 @@
 """The catalog as SQL sees it: relations under reserved names, their columns decoded (rule 30).
 
-They say what concerns the tenant whose database is asked, and all tenants where that is their
-purpose. Stored bytes (structures, snapshots, records, blobs) are not among them.
+They show the rows of the tenant whose database is asked, and the rows of all tenants if that is
+their purpose. They never contain stored bytes (structures, snapshots, records, blobs).
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from zapdb.database.sql.decode import ColumnKind, decode_column
 from zapdb.errors import SqlError
 
 WIDTH_CHARS_MAX: Final = 60
-"""Of a cell; what is longer is cut."""
+"""The width of a cell; longer values are cut."""
 
 NUMBERS: Final = ("int", "integer", "double", "float", "decimal", "bignum")
-"""How the ids of types end whose values stand on the right."""
+"""The ends of the ids of types whose values are aligned to the right."""
 
 
 def show_rows(columns: Sequence[str], kinds: Sequence[ColumnKind], held: Any, limit: int) -> str:
-    """The rows, the first and last ones where there are more than `limit`."""
+    """Return the rows as text; if there are more than `limit`, only the first and last ones."""
     count = held.num_rows
     head = count if count <= limit else (limit + 1) // 2
     tail = 0 if count <= limit else limit - head

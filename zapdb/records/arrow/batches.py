@@ -103,7 +103,7 @@ def encode_batch(
     attachments: Attachments,
     zones: Zones | None = None,
 ) -> list[StoredRow]:
-    """Keys and records of a `pyarrow.RecordBatch`; large values are left `attachments`.
+    """Keys and records of a `pyarrow.RecordBatch`; large values are added to `attachments`.
 
     Columns are found by name and may have other types that hold the same values (`large_string`,
     a dictionary, a timestamp in another unit or zone); a column that is missing is a field left

@@ -1,4 +1,4 @@
-"""In which types an answer travels: those of DuckDB whose Arrow form loses something go as text.
+"""The types in which an answer is sent: DuckDB types whose Arrow form loses data go as text.
 
 Arrow has no unsigned integers of 128 bits (they come back negative), none of any size, no times
 with an offset, and its intervals count nanoseconds, of which DuckDB's can have too many.

@@ -1,8 +1,8 @@
-"""The process of one statement: a DuckDB that holds nothing and reaches nothing, and ends with it.
+"""The process of one statement: an empty DuckDB without access to anything, which ends with it.
 
-Before it looks at the statement it gives up, by limits of the operating system, to open a file or a
-connection, to take more memory, and to go on for longer. Its records come through the one
-connection that it has, from the process that asked.
+Before it reads the statement, it sets limits of the operating system: it can't open a file or a
+connection, take more memory, or run for longer. Its records come through its one connection, from
+the process that asked.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def open_duckdb(spill: str | None = None) -> Any:
     duck.execute("SET TimeZone = 'UTC'")
     if spill is None:
         duck.execute("SET disabled_filesystems = 'LocalFileSystem'")
-    # The first answer makes DuckDB look at the machine, in files, and ends it where it can't.
+    # For its first answer DuckDB reads files about the machine, and it ends if it can't.
     duck.sql("SELECT 1 AS a ORDER BY a").to_arrow_reader(1).read_all()
     return duck
 
@@ -252,7 +252,7 @@ class ScannedTable(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no typ
                 if kind != BATCH:
                     return
                 yield from unpack_batches(data)[1]
-        except GeneratorExit:  # no more is wanted
+        except GeneratorExit:  # no more is needed
             self._channel.send_json(CLOSE, {"scan": scan})
             raise
 

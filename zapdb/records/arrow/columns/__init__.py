@@ -5,8 +5,8 @@ that belong to the column, with no Python object that Arrow has no use for. Inst
 floats and UUIDs stay bytes or plain integers; `to_array` turns a whole list into an array and
 checks it at once. Structs and lists are shredded: their parts have lists of their own.
 
-The source checks only whether the bytes are right, and need not say what is wrong: it raises
-`IndexError` or `KeyError`, and the record's own decoder, which is asked then, names it.
+The source checks only whether the bytes are right: it raises `IndexError` or `KeyError` if not. The
+record's own decoder is called then, and its error names the cause.
 
 Types are chosen so that DuckDB and Spark both take them: from Python, Spark 4 takes neither
 fixed-size binaries, nor dictionaries, nor extension types. So a UUID is its 16 bytes (in DuckDB,

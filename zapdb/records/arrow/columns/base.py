@@ -1,4 +1,4 @@
-"""What a column is, and what those with one list have in common."""
+"""The base class of columns, and the one of columns with a single list."""
 
 from __future__ import annotations
 
@@ -149,6 +149,6 @@ def each(values: list[Any], change: Callable[[Any], Any]) -> list[Any]:
 
 
 def take_fixed_source(target: str, size_bytes: int) -> list[str]:
-    """Statements that set `target` to so many bytes of `b` at `p` and advance `p`."""
-    # Bytes that are missing at the end are found there: `p` is beyond it then.
+    """Return statements that set `target` to `size_bytes` bytes of `b` at `p` and advance `p`."""
+    # Missing bytes are detected at the end of the record: `p` is beyond it then.
     return [f"{target} = b[p:p + {size_bytes}]", f"p += {size_bytes}"]

@@ -12,7 +12,7 @@ from zapdb.records.arrow.columns.base import Leaf, take_fixed_source
 from zapdb.values.source import Namespace
 
 MIDDLE: Final = numpy.uint64(1 << 63)
-"""As eight bytes both 0.0 and the first instant of 1970: what stands where a null is."""
+"""The placeholder of a null: as eight bytes both 0.0 and the first instant of 1970."""
 
 
 class FixedWidthColumn(Leaf):
