@@ -53,7 +53,7 @@ class Errand(Generic[T]):
         self._at_end = at_end
         self._is_interruptible = is_interruptible and runtime is not None
         self._loop = running_loop()
-        """None where it was closed, and the task is destroyed."""
+        """None if it was closed, and the task is destroyed."""
         self._waiter: asyncio.Future[None] | None = None
         self._worker: Worker | None = None
         self._has_arrived = False

@@ -698,7 +698,7 @@ class Transaction(TransactionFace):
         )
 
     def savepoint(self) -> Block[Transaction]:
-        """A block of the transaction that is undone by itself where it raises.
+        """A block of the transaction that is rolled back alone if it raises.
 
         async with tx.savepoint():
             tx.table("items").insert(title="Milk")

@@ -84,7 +84,7 @@ class Runtime:
         self._is_closing = False
 
     def require_open(self) -> None:
-        """Raises `UsageError` where the database is closed, or another process opened it."""
+        """Raises `UsageError` if the database is closed, or another process opened it."""
         self.storage.require_open()
         if self._is_closing:
             raise UsageError(
@@ -159,8 +159,8 @@ class Runtime:
     async def within(
         self, begun: OpenTransaction, work: Callable[[], T], *, is_part: bool = True
     ) -> T:
-        """Do it with the worker of an open transaction, which is undone where the task is cancelled
-        meanwhile; in the transaction itself, unless it is no part of it."""
+        """Do it with the worker of an open transaction, which is rolled back if the task is
+        cancelled meanwhile; in the transaction itself, unless it is no part of it."""
         begun.require_open()
         lane = self._lanes.get(begun)
         if lane is None or not lane.take():
@@ -206,7 +206,7 @@ class Runtime:
 
         def begin() -> OpenTransaction:
             held.pop()
-            connection = storage.connect_lent()  # gives the place up where it fails
+            connection = storage.connect_lent()  # gives the place up if it fails
             call.connection = connection
             if turn is not None:
                 held.clear()

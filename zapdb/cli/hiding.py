@@ -1,4 +1,4 @@
-"""What people give at a wrong place of a command is not repeated where it may be an address.
+"""Errors do not repeat a misplaced argument of a command if it may be an address.
 
 `zapdb verify postgresql://ada:secret@host/db` is wrong usage, and the parser of arguments quotes
 what it can't use. The same holds for an address that is given as a directory or as a tenant.

@@ -109,7 +109,7 @@ def to_camel(name: str) -> str:
 
 
 def to_singular(name: str) -> str:
-    """The last word of a table's name as a singular, where it looks like a plural."""
+    """Return a table's name with its last word as a singular, if it looks like a plural."""
     before, separator, word = name.rpartition("_")
     if word in PLURALS:
         return before + separator + PLURALS[word]

@@ -65,7 +65,7 @@ def _describe(db: Database, tenant: str, names: dict[str, Any], *, read_only: bo
 
 
 def _interact(banner: str, names: dict[str, Any]) -> int:
-    try:  # lines can be edited, and names completed, where Python was built with it
+    try:  # lines can be edited, and names completed, if Python was built with it
         import readline
         import rlcompleter
 

@@ -39,7 +39,7 @@ def read_batches(
     fields: Collection[str] | None,
     as_text: Collection[str],
 ) -> Iterator[Any]:
-    """Batches of these fields; raises `TransactionConflict` where they are not `schema` any more.
+    """Batches of these fields; raises `TransactionConflict` if they are not `schema` any more.
 
     What is read in a transaction or snapshot is read there: `UsageError` anywhere else.
     """

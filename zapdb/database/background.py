@@ -1,4 +1,4 @@
-"""Jobs that an open database runs by itself, where the setting `convert` says so (rule 14).
+"""Jobs that an open database runs by itself, if the setting `convert` allows it (rule 14).
 
 Indexes whose collation or time zone data changed are built again whatever it says.
 

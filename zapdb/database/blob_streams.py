@@ -84,7 +84,7 @@ class BlobStream(io.RawIOBase):
 def open_field(
     record: Record, name: str, blobs: BlobStatements, reading_in: Callable[[ReadChunk], ReadChunk]
 ) -> io.BufferedReader | None:
-    """The bytes of a string or binary field as a file; None where the field is null.
+    """The bytes of a string or binary field as a file; None if the field is null.
 
     Chunks are read by what `reading_in` makes of how they are read.
     """
@@ -104,7 +104,7 @@ class StreamedValues:
     """Open binary files among the values of one record; stores what is in them.
 
     An operation that conflicts with a concurrent transaction is repeated: each file is then read
-    again from where it stood at first.
+    again from its first position.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ class StreamedValues:
         connection: Connection,
         values: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """The values with blobs, or bytes where they are few, in the places of files.
+        """Return the values with blobs, or bytes if they are short, in the places of files.
 
         To be called in the transaction that stores the record. Files for fields that are not
         binary are left for the encoder to refuse.

@@ -1,7 +1,7 @@
 """A plan bound to a table as it is now: what reading its records needs, compiled once.
 
 The table may change while a plan is read: fields get other names, records another revision. The
-plan is then bound again; only where it was not read yet, another one is made.
+plan is then bound again; another one is made only if it was not read yet.
 """
 
 from __future__ import annotations

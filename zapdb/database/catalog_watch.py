@@ -43,8 +43,8 @@ class CatalogListener(Protocol):
 class SchemaChange:
     """What changed for a tenant between two states of the catalog.
 
-    `before` and `after` are its positions, None where there is no such tenant; they are equal where
-    only an index or a constraint changed its state. `kinds` are the kinds of rows that changed:
+    `before` and `after` are its positions, None if there is no such tenant; they are equal if only
+    an index or a constraint changed its state. `kinds` are the kinds of rows that changed:
     `tenant`, `index`, `constraint`.
     """
 

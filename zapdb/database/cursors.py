@@ -70,7 +70,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What a cursor says; `index` is None where the query names the order."""
+    """What a cursor says; `index` is None if the query names the order."""
 
     mark: Mark
     place: QueryPlace
@@ -99,7 +99,7 @@ class Cursor:
 
 
 def encode_cursor(cursor: Cursor) -> str:
-    """Raises `UsageError` where the values are too long."""
+    """Raises `UsageError` if the values are too long."""
     place, index = cursor.place, cursor.index
     raw = ORDERED if index is None else BY_INDEX + index.to_bytes(INDEX_SIZE_BYTES, "big")
     raw += cursor.mark.query + bytes((len(cursor.mark.data),))
@@ -134,7 +134,7 @@ def decode_cursor(text: str) -> Cursor:
 
 
 def _read(raw: bytes) -> Cursor | None:
-    """What the bytes say, or None where they are no cursor's."""
+    """What the bytes say, or None if they are no cursor's."""
     stream, index = io.BytesIO(raw), None
     kind = stream.read(1)
     if kind == BY_INDEX:

@@ -230,7 +230,7 @@ class Database(Access):
         threads are rolled back, and raise `UsageError`, too.
         """
         if self._storage.is_closed or self._storage.is_inherited:
-            return  # where it was forked, the registration and the connections are the parent's
+            return  # in a forked process, the registration and the connections are the parent's
         self._require_no_transaction()
         self._refresher.stop()
         if not self._owns_node:

@@ -198,8 +198,8 @@ def page_sizes(expected: int | None) -> Iterator[int]:
 
 
 def _find_start(plan: QueryPlan, behind: QueryPlace | None) -> tuple[tuple[Span, ...], Last]:
-    """The spans that may have records behind a place, and the row at that place where the path
-    has the order of the plan."""
+    """The spans that may have records behind a place, and the row at that place if the path has the
+    order of the plan."""
     if behind is None:
         return plan.spans, None
     order = plan.order

@@ -82,7 +82,8 @@ def plain_series(column: Any, *, nullable: bool) -> Any:
 
 
 def integer_series(column: Any) -> Any:
-    """A column of whole decimals: SQL's longer integers. Python's where they are beyond 64 bits."""
+    """A column of whole decimals: SQL's longer integers. Python's integers if they are beyond 64
+    bits."""
     try:
         return plain_series(column.cast(pyarrow.int64()), nullable=True)
     except pyarrow.ArrowInvalid:

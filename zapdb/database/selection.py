@@ -57,7 +57,7 @@ class Selection:
         return bool(self.orders) or self.index is not None
 
     def reversed(self, bound: BoundTable) -> Selection:
-        """The same from the end of the order; raises `UsageError` where that can't be read so."""
+        """The same from the end of the order; raises `UsageError` if that can't be read so."""
         if not self.is_ordered:
             raise UsageError(
                 "the query has no order yet", hint="call order_by(…) or using(…) first"

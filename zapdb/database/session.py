@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 TableRead = Callable[[Connection, BoundTable], tuple[int | None, T]]
-"""A query: the catalog version that it saw, or None where none matters, and the answer."""
+"""A query: the catalog version that it saw, or None if none matters, and the answer."""
 
 
 class _LoadedCatalog:
@@ -150,7 +150,7 @@ class Session:
 
     def open_here(self) -> OpenTransaction | None:
         """The open transaction that it works in here; raises `UsageError` for one that is over, and
-        where the caller has merely inherited it."""
+        if the caller has only inherited it."""
         return self.storage.open_here() if self.open is None else self.open
 
     @contextmanager

@@ -98,7 +98,7 @@ class Transaction(Handle):
     """An open transaction: `with db.transaction() as tx`."""
 
     def savepoint(self) -> Block[Transaction]:
-        """A block of the transaction that is undone by itself where it raises.
+        """A block of the transaction that is rolled back alone if it raises.
 
         with tx.savepoint():
             tx.table("items").insert(title="Milk")

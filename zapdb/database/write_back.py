@@ -1,8 +1,8 @@
-"""Records that were read stale are written back converted, where a setting says so (rules 14, 16).
+"""Stale records that were read are written back converted, if a setting says so (rules 14, 16).
 
-It is best effort, after the read, in short transactions of its own that give up where they would
-have to wait. What reads inside a transaction or a snapshot writes nothing back, and neither do SQL
-and Arrow.
+It is best effort, after the read, in short transactions of its own that give up if they would have
+to wait. What reads inside a transaction or a snapshot writes nothing back, and neither do SQL and
+Arrow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_back_page(
     session: Session, bound: BoundTable, rows: Iterable[tuple[bytes, bytes]]
 ) -> None:
     """Convert the stale ones of the (key, record) rows that were just read, unless anything is in
-    the way; nothing where no setting says so."""
+    the way; do nothing if no setting says so."""
     if not session.writes_back(bound) or session.storage.is_in_transaction:
         return
     below = bound.stale_below

@@ -108,7 +108,7 @@ class Planner:
 
     def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> QueryPlan | None:
         """The best plan that has nothing to sort, however many records it compares one by one; None
-        where no path has the order."""
+        if no path has the order."""
         parts = parts_of(predicate, And)
         shape = _shape_of(parts, ordering)
         if shape is not None and shape in self._in_order:
@@ -322,7 +322,7 @@ def _alternatives_of(part: Predicate, ordering: Ordering | None) -> tuple[Predic
 
 
 def without_ties(plan: QueryPlan | UnionPlan) -> QueryPlan | UnionPlan:
-    """The same plan where it does not matter how records come that are equal in all fields."""
+    """Return the plan without an order among records that are equal in all its fields."""
     if plan.sorting == "all":
         return plan
     if isinstance(plan, UnionPlan):

@@ -90,7 +90,7 @@ class IndexMaintainer:
         return self._truncated_key(record, record_key)
 
     def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
-        """The key of the entry that a new record gets; None where it gets none."""
+        """The key of the entry that a new record gets; None if it gets none."""
         return self.entry_key(record, record_key)
 
     def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
@@ -210,7 +210,7 @@ class DisabledIndexMaintainer(IndexMaintainer):
     """
 
     def require_matching_datasets(self) -> None:
-        """Raises `DatasetMismatch` where the index is unique."""
+        """Raises `DatasetMismatch` if the index is unique."""
         if self.descriptor.index.unique:
             raise DatasetMismatch(
                 "a unique index is disabled because its collation or time zone data "

@@ -1,7 +1,7 @@
 """The order of a query: the fields that it names, then the record's key.
 
-Ties are in rising order of their keys, or in falling order where the first named field falls. A
-query that names no field takes its records as the path that is read has them.
+Ties are in rising order of their keys, or in falling order if the first named field falls. A query
+that names no field takes its records as the path that is read has them.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Ordering:
 
     @classmethod
     def by(cls, orders: Sequence[Order]) -> Ordering:
-        """Records that are equal in all fields come in falling order where the first field does."""
+        """Records that are equal in all fields come in falling order if the first field does."""
         return cls(tuple(orders), bool(orders) and orders[0].descending)
 
     def reversed(self) -> Ordering:
-        """The same from its end; raises `UsageError` where nulls would come first in falling
+        """The same from its end; raises `UsageError` if nulls would come first in falling
         order, which no order of a field says."""
         if any(order.nulls_last for order in self.fields):
             raise UsageError(

@@ -4,8 +4,8 @@ The law: a predicate is true or false of every record; there is no third value. 
 null alone, and neither less nor greater than anything. Without a collation, `==` means that two
 values have the same bytes, and strings are ordered by code points. Under a collation, strings are
 equal and ordered as their sort keys are. All other types are ordered as their index keys are: as
-Python orders their values, where it does; NaN behind all other floats, members of an enum as they
-are declared, local times by their instants, structs member by member.
+Python orders their values, if it does; NaN behind all other floats, members of an enum as they are
+declared, local times by their instants, structs member by member.
 
 So an index never decides what a comparison means; it may only make it fast.
 """

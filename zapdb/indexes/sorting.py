@@ -1,4 +1,4 @@
-"""What is left to sort where a path is read, for the order that a query asks for.
+"""What is left to sort when a path is read, for the order that a query requests.
 
 An index that has exactly this order is read without sorting; one that has the named fields in
 order, but not the ties, needs runs of ties sorted; any other, everything.

@@ -46,7 +46,7 @@ class Span:
         )
 
     def entry_bounds(self, *, unique: bool) -> tuple[bytes | None, bytes | None]:
-        """The same bounds for the keys of an index's entries, where they let in what ties with
+        """Return the same bounds for the keys of an index's entries; they include entries tied with
         them."""
         if unique:
             ordered = UNIQUE_ORDERED_SIZE_BYTES
@@ -167,7 +167,7 @@ def limit_component(
 
 
 def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
-    """The bytes that a component has where a condition is true; None: the path can't tell."""
+    """Return the bytes that a component has if a condition is true; None if the path can't tell."""
     field, component = path.fields[at], path.components[at]
     if isinstance(part, Not) and isinstance(part.part, Comparison):
         inner = part.part

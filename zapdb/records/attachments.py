@@ -21,7 +21,7 @@ class Archive(Protocol):
     """Value encodings of a record's archived fields, by field number; b"" is a null."""
 
     def get(self, number: int, /) -> bytes | None:
-        """The encoding, or None where there is none; raises `ReadConflict`."""
+        """The encoding, or None if there is none; raises `ReadConflict`."""
 
 
 NO_ARCHIVE: Final[dict[int, bytes]] = {}

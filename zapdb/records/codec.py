@@ -78,7 +78,7 @@ def compiled_with(table: TableSchema, bound: TableSchema, zones: Zones | None) -
 
 
 def bind_zones(table: TableSchema, zones: Zones | None) -> TableSchema:
-    """The table with a database's zone numbers; itself where no type needs them."""
+    """Return the table with a database's zone numbers; the table itself if no type needs them."""
     if zones is None:
         return table
     fields = tuple(replace(f, type=f.type.bind(zones)) for f in table.fields)

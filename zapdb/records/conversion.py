@@ -42,7 +42,7 @@ from zapdb.values.source import Namespace, compile_function, indent
 INLINE_CHARS_MAX: Final = INLINE_SIZE_BYTES_MAX // 4
 """So few characters are never more bytes than a record holds itself."""
 NO_ARCHIVED_VALUE: Final = object()
-"""No archived value, where None could be one."""
+"""Stands for no archived value, since None may be an archived value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ class _Program:
     def _decode_source(self, slot: Slot) -> list[str]:
         """Statements that decode a source slot.
 
-        A blob is loaded where an expression reads it, into a variable of its own: where the field
-        is passed on, too, it stays the blob that it is.
+        A blob is loaded into a variable of its own if an expression reads it: if the field is also
+        copied, the blob stays unchanged.
         """
         held, *loaded = self._variables_of(slot)
         step = slot.type.decode_field_source(held, self.names)

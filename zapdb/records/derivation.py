@@ -46,7 +46,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restored:
-    """The archived value of a dropped field, `otherwise` where the archive has none."""
+    """The archived value of a dropped field, `otherwise` if the archive has none."""
 
     slot: Slot
     otherwise: Derivation

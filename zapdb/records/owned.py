@@ -52,7 +52,7 @@ class OwnedBlobs:
 
 
 def compile_find(layout: Layout) -> FindBlobs | None:
-    """The finder of a layout; None where no field can hold a blob."""
+    """The finder of a layout; None if no field can hold a blob."""
     last = max(_outlined(layout), default=None)
     if last is None:
         return None

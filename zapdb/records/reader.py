@@ -17,7 +17,7 @@ from zapdb.records.layout import decode_prefix, encode_prefix
 from zapdb.records.record import Record
 
 Program = Callable[[int], Conversion | None]
-"""revision → the program to the current layout; None where the layout is the current one.
+"""revision → the program to the current layout; None if the layout is the current one.
 Raises `KeyError` for a revision without a place on the chain."""
 
 

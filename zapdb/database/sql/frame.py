@@ -1,4 +1,5 @@
-"""An answer as a pandas DataFrame: columns of its own where they change nothing, else objects."""
+"""An answer as a pandas DataFrame: columns of pandas' types if they keep all values, else
+objects."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ KEPT: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 class StatementProcess:
     """The process of one statement; leaving it ends the process, whatever it does.
 
-    Raises `StorageError` where none can be started.
+    Raises `StorageError` if none can be started.
     """
 
     def __init__(self, seconds: float, spill_to: str | None) -> None:
@@ -81,7 +81,8 @@ class StatementProcess:
         self.end(is_awaited=kind is not None or self._spills)
 
     def end(self, *, is_awaited: bool = True) -> dict[str, Any]:
-        """Kill it if it runs, and say how it ended: `signal`, or `error` where it never ran.
+        """Kill the process if it runs, and return how it ended: `signal`, or `error` if it never
+        ran.
 
         One that has answered ends by itself, and need not be awaited.
         """

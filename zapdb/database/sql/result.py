@@ -64,7 +64,7 @@ class Result:
         return list(self)
 
     def fetchone(self) -> ResultRow | None:
-        """The first row, each time; None where there is none."""
+        """The first row, each time; None if there is none."""
         return next(iter(self), None)
 
     def to_arrow(self) -> Any:
@@ -82,5 +82,6 @@ class Result:
         return make_result_frame(self.columns, self._kinds, self._held)
 
     def show(self, limit: int = SQL_ROWS_SHOWN) -> None:
-        """Print the rows as a table, the first and last ones where there are more than `limit`."""
+        """Print the rows as a table; only the first and last ones if there are more than
+        `limit`."""
         print(show_rows(self.columns, self._kinds, self._held, limit))

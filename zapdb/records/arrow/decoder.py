@@ -79,7 +79,7 @@ class ArrowDecoder:
     def decode(
         self, rows: Iterable[StoredRow], make_attachments: MakeAttachments, reader: RecordConverter
     ) -> Any:
-        """A batch of the first rows, as many as fit; None where there are none.
+        """A batch of the first rows, as many as fit; None if there are none.
 
         Raises `CorruptRecord`, `BlobMissing`, and `InvalidValue` for numbers that are too large.
         """

@@ -15,7 +15,7 @@ _NESTED: Final = frozenset({"list", "array", "struct", "tuple", "map", "union"})
 
 
 def carried_type(kind: Any) -> str | None:
-    """The type to cast a column to before it travels; None where it travels as it is."""
+    """The type to cast a column to before it travels; None if it travels as it is."""
     return _carried(kind) if _needs_text(kind) else None
 
 

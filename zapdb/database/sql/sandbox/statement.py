@@ -70,8 +70,8 @@ _PLACE: Final = "\n\nLINE "
 
 
 def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
-    """Answer the one statement that is asked on the connection, by the DuckDB that is ready, or
-    where it may spill by one of its own; and end."""
+    """Answer the one statement of the connection with the DuckDB that is ready, or with a new one
+    if it may spill; then end the process."""
     try:
         channel = Channel(connection)
         _, data = channel.receive()
@@ -104,7 +104,7 @@ def open_duckdb(spill: str | None = None) -> Any:
     """One that has no threads, so that a process which holds it can be forked."""
     where = {} if spill is None else {"temp_directory": spill}
     # DuckDB reads its temporary directory whatever is configured, and a file of its database's
-    # name: one of the working directory, which is private where files are not switched off.
+    # name: one of the working directory, which is private if files are not switched off.
     duck = duckdb.connect(":memory:", config={**CONFIGURATION, **where})
     duck.execute("SET TimeZone = 'UTC'")
     if spill is None:
@@ -214,7 +214,7 @@ class ScannedTable(dataset.Dataset):  # type: ignore[misc]  # pyarrow has no typ
     """A table of the process that asks, as DuckDB scans it: by columns and a filter, a stream.
 
     DuckDB takes any `pyarrow.dataset.Dataset`, asks its scanner for a `RecordBatchReader` whenever
-    it begins to read, and leaves filtering to it where it passes a filter.
+    it begins to read, and leaves filtering to it if it passes a filter.
     """
 
     scans = 0

@@ -54,7 +54,7 @@ class Column(ABC):
     def decode_source(self, names: Namespace, present: str | None = None) -> list[str]:
         """Statements that append the value of `b` at `p` and advance `p`.
 
-        Or a null, where there is a condition for the value to be `present` and it does not hold.
+        Or a null, if there is a condition for the value to be `present` and it does not hold.
         """
         if present is None:
             return self.append_source(names)

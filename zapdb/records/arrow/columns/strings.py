@@ -55,7 +55,7 @@ class BytesColumn(Leaf):
         ]
 
     def _load(self, data: bytes, position: int, attachments: Attachments) -> tuple[Any, int, int]:
-        """The value, loaded where it is a blob; the position after it; the blob's size."""
+        """Return the value, loaded if it is a blob, the position after it, and the blob's size."""
         if data[position : position + 1] == BLOB_MARK:
             blob, after = decode_inline_or_blob(self.kind, data, position)
             return attachments.load_value(blob), after, blob.size
