@@ -1,4 +1,4 @@
-"""What is active for a tenant, and how that changes: activating and rolling back migrations."""
+"""The active schema of a tenant, and its changes: activating and rolling back migrations."""
 
 from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load_tenant_catalog

@@ -1,4 +1,4 @@
-"""Bringing a tenant from one position to another: what changes in the catalog, and nothing else.
+"""Move a tenant from one position to another: the changes to the catalog, and nothing else.
 
 No record is touched: the table gets a new revision, and records written under older ones are
 converted when they are read, or by a job. Whatever needs building (an index) starts empty and
@@ -121,8 +121,8 @@ def is_unchanged(
 ) -> bool:
     """Whether a table is the same at two positions, and its records mean the same.
 
-    To be the same is not enough: of several migrations that lie between, a later one may bring back
-    the names and types of before with other values, centimeters as millimeters.
+    Equal schemas are not enough: of several migrations in between, a later one may restore the
+    earlier names and types with other values, such as millimeters instead of centimeters.
     """
     return old == new and is_same_layout(chain, old, new, source, target)
 
@@ -143,7 +143,7 @@ def _exchange_indexes(
     table: TableSchema,
     kept: Sequence[Index],
 ) -> None:
-    # Writers are kept out meanwhile: what is empty now has nothing to be indexed.
+    # The gate excludes writers meanwhile, so a table that is empty now needs no index build.
     is_empty = RecordStatements(connection.storage, table.number, tenant).is_empty(connection)
     before = () if old is None else old.indexes
     for index in table.indexes:
@@ -203,7 +203,7 @@ def create_index(
 def drop_table(
     connection: Connection, tenant: int, table: TableSchema, position: int, digest: str
 ) -> None:
-    """Deactivate a table; what becomes of its records is left to the caller."""
+    """Deactivate a table; its records are left to the caller."""
     for index in table.indexes:
         drop_index(connection, tenant, index)
     for kind, number, _ in constraints_of(table):
@@ -223,7 +223,7 @@ def drop_index(connection: Connection, tenant: int, index: Index) -> None:
 def rebuild_index(
     connection: Connection, tenant: int, descriptor: TableDescriptor, index: Index
 ) -> None:
-    """Throw the entries away and start again, with the datasets of this process."""
+    """Retire the entries and build the index again, with the datasets of this process."""
     before = next(known for known in descriptor.indexes if known.index.number == index.number)
     drop_index(connection, tenant, index)
     former = before.find_former()
@@ -309,7 +309,7 @@ def bump_catalog_version(connection: Connection, tenant: int) -> None:
 
 
 def bump_all_catalog_versions(connection: Connection) -> None:
-    """Have every process load again what is active, whatever its tenant."""
+    """Make every process reload its tenant catalog, for all tenants."""
     connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
 
 

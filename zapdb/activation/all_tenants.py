@@ -1,4 +1,4 @@
-"""All tenants at once: who is behind what is stored, and bringing them up, some at a time."""
+"""All tenants at once: which ones are behind the stored end, and migrating them, some at a time."""
 
 from __future__ import annotations
 

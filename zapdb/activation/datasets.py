@@ -1,16 +1,17 @@
 """Compare this process's datasets with those that indexes were built with (rule 26).
 
 An index whose collation or time zone data are not this process's is not read or written: old
-entries under new bounds miss rows without an error. What becomes of it, the setting `datasets`
-says. `rebuild` starts it anew with the data of this process, `rewrite` brings its entries to them
-one by one; both only where no live process has other data, since the two must not mix. `scan` takes
-it out of use for everybody, so that processes with different data can work side by side, until an
-operator has it built again.
+entries under new bounds miss rows without an error. The setting `on_dataset_change` decides.
+`rebuild` builds it again with the datasets of this process, `rewrite` replaces its entries one by
+one; both only if no live process has other datasets, since keys of both must not mix. `scan`
+disables it for all processes, so that processes with different datasets can work at the same time,
+until an operator rebuilds it.
 
-Under `rebuild` an index goes forward only: it remembers the data that it was built with before, and
-a process that has those leaves it alone. Else two releases of the data that are used in turn would
-throw each other's work away. That process scans, and its writes to the index are refused, until an
-operator has it built again: that may be with the former data, which then are the newest.
+Under `rebuild` an index only moves forward: it stores the datasets that it was built with before,
+and a process that has one of these leaves it alone. Otherwise two releases of a dataset that are
+used in turn would discard each other's work. That process scans, and its writes to the index are
+refused, until an operator rebuilds the index: that may be with the former dataset, which then is
+the newest.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class IndexDescriptor:
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether it is being built again, since its data changed to those of this process."""
+        """Whether it is being rebuilt because a dataset changed to that of this process."""
         return self.state == "building" and bool(self.former) and not self.is_mismatched
 
     def find_former(self) -> dict[str, tuple[str, ...]]:
@@ -96,7 +96,7 @@ class IndexDescriptor:
         return {name: kept for name, kept in found.items() if kept}
 
     def describe_difference(self) -> tuple[str, str]:
-        """The versions of the datasets that differ: those built with, and those here."""
+        """Return the versions of the datasets that differ: the index's, and this process's."""
         differing = self._differing()
         return _list_versions(self._built_with(differing)), _list_versions(differing)
 
@@ -129,7 +129,7 @@ class IndexDescriptor:
         )
 
     def readable(self) -> IndexDescriptor:
-        """The same index when it holds what it must."""
+        """Return the same index in the state readable."""
         return replace(self, state="readable", rewritten_from={})
 
     def to_row(self, tenant: int, table: int) -> IndexRow:

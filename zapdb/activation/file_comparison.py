@@ -29,7 +29,7 @@ class FileComparison:
 def compare_files(
     files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
 ) -> FileComparison:
-    """Raises `MigrationConflict` at the first file that differs from what is stored.
+    """Raise `MigrationConflict` at the first file that differs from its stored migration.
 
     Files may begin with a squash of migrations that are stored one by one, or the other way round:
     they agree if the squash replaces those very digests.

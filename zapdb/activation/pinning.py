@@ -1,4 +1,4 @@
-"""Pinned fingerprints: a program that was built for one schema asks what became of it.
+"""Pinned fingerprints: a program that was built for one schema checks whether it is still active.
 
 A fingerprint is the same in every database (rule 4), so it can be noted when a program is built.
 The log says whether the table ever had it, and what changed since.
@@ -29,9 +29,9 @@ from zapdb.storage import Connection
 class FingerprintMatch:
     """What a table's log says of one fingerprint.
 
-    `revisions` are those at which it was stamped on the table, none if it never was, and
-    `differences` what is otherwise since the last of them. `is_active` is false for a table that
-    was dropped; `revision` and `current` are the newest ones then, too.
+    `revisions` are the table's revisions with this fingerprint, if any, and `differences` the
+    differences since the last of them. `is_active` is false for a dropped table; `revision` and
+    `current` are its newest ones then, too.
     """
 
     table: str

@@ -74,7 +74,7 @@ class StartedRollback:
 def start_rollback(
     storage: Storage, lease: Lease, *, digest: str | None = None, evict: bool = False
 ) -> StartedRollback:
-    """Mark the newest migration as being rolled back; goes on with one that was interrupted.
+    """Mark the newest migration as being rolled back; continues an interrupted rollback.
 
     With a `digest`, refuses to mark a migration that has another one. Raises `SchemaChangesRefused`
     where a setting refuses changes of a tenant that it is active for; one under way goes on all

@@ -86,7 +86,7 @@ def _load(storage: Storage, tenant: int, known: TenantCatalog | None) -> TenantC
 
 
 def recover_schema_histories(storage: Storage, tenant: int) -> list[str]:
-    """`recover_schema_history` on what is stored and where the tenant stands now."""
+    """Call `recover_schema_history` with the stored chain and the tenant's present position."""
     with storage.transaction(TransactionMode.READ) as connection:
         position = read_tenant(connection, tenant).position
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
@@ -94,11 +94,11 @@ def recover_schema_histories(storage: Storage, tenant: int) -> list[str]:
 
 
 def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position: int) -> list[str]:
-    """Begin the logs that the tenant's tables lack; returns the names of those tables.
+    """Begin the missing logs of the tenant's tables; returns the names of these tables.
 
-    One query where none is missing, and else a transaction of its own that has the gate while it
-    looks at their records. Raises `CorruptCatalog` where those can't be told from the active
-    schema, with nothing written.
+    Runs one query if no log is missing, and else a transaction of its own, which holds the gate
+    while it reads records of these tables. Raises `CorruptCatalog`, with nothing written, if the
+    records do not fit the active schema.
     """
     if not list_missing(storage.connection(), tenant, chain, position):
         return []

@@ -67,7 +67,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
                 hint="wait until it has finished, or finish it with `zapdb migrate rollback`",
             )
         rows.put(connection, structs.replace(tenant, removing=True))
-        bump_catalog_version(connection, tenant.number)  # who works with it looks again
+        bump_catalog_version(connection, tenant.number)  # its processes reload the tenant catalog
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(TransactionMode.DDL) as connection:
         if rows.get(connection, Tenant, tenant.number) is None:

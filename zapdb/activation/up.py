@@ -1,4 +1,4 @@
-"""Applying migrations: storing what the files add, and bringing tenants to the stored end.
+"""Applying migrations: storing new files, and migrating tenants to the stored end.
 
 A migration is stored, activated for one tenant and logged in one transaction; other tenants follow
 when they are opened, in one jump (rule 6). One that waits for running processes is stored first and
@@ -81,7 +81,7 @@ class MigrationChoice:
     again: bool = False
 
     def includes(self, number: int) -> bool:
-        """Whether a migration of this number is wanted, as far as its number goes."""
+        """Whether a migration of this number is not above `to`."""
         return self.to is None or number <= self.to
 
 
@@ -94,7 +94,7 @@ def migrate_up(
     on_applied: OnApplied = lambda applied: None,
     wait_seconds: float = 0.0,
 ) -> list[AppliedMigration]:
-    """Store what is pending and wanted, and activate it for a tenant.
+    """Store the chosen pending migrations, and activate them for a tenant.
 
     Raises `NotProven` before anything is stored. Migrations that wait for running processes are
     stored; `ActivationPending` is raised if those do not all know them within `wait_seconds`.
@@ -146,7 +146,7 @@ def migrate_up(
 
 
 class _AllDone(Exception):
-    """What is wanted was done by those whose lease was waited for."""
+    """The owner of the awaited lease has done the requested work."""
 
 
 def _ends_when_done(
@@ -177,7 +177,8 @@ def _ends_when_done(
 
 
 def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None:
-    """Storing is a change for all tenants; what is stored becomes active for one with it."""
+    """Storing changes the chain for all tenants; the stored migrations then become active for one
+    tenant."""
     require_schema_changes_allowed(connection)
     require_schema_changes_allowed(connection, tenant)
 
@@ -266,10 +267,10 @@ def catch_up(
     known: TenantCatalog | None = None,
     on_applied: OnApplied = lambda applied: None,
 ) -> tuple[list[AppliedMigration], BlockedActivation | None]:
-    """Bring a tenant that is behind to a stored migration, or to the stored end, in one jump.
+    """Migrate a tenant that is behind to a stored migration, or to the stored end, in one jump.
 
-    Where a migration waits for running processes, it is brought as far as it may go; the one
-    that waits is returned. Raises `SchemaChangesRefused` where the tenant may not be changed.
+    If a migration waits for running processes, the tenant is migrated up to the one before it, and
+    the waiting one is returned. Raises `SchemaChangesRefused` if the tenant may not be changed.
     """
     owner, name = Owner.here(), tenant_lease(tenant)
 

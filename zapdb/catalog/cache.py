@@ -1,8 +1,8 @@
-"""A process's own picture of the catalog: all rows as of one seq, immutable.
+"""A process's own copy of the catalog: all rows as of one seq, immutable.
 
-It is loaded whole once, and then follows the feed: each step reads what changed, in one
-snapshot, and makes a new view. Two processes whose views have one seq have the same bytes.
-Nothing of it decides what a transaction may do: those read the rows themselves (rules 7 and 8).
+It is loaded whole once, and then follows the feed: each step reads the changed rows, in one
+snapshot, and makes a new cache. Two caches with the same seq have the same bytes. A cache never
+decides what a transaction may do: transactions read the rows themselves (rules 7 and 8).
 """
 
 from __future__ import annotations

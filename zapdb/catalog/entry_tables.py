@@ -1,8 +1,8 @@
 """Which entry table holds the entries of a tenant's index (rules 23 and 27).
 
-Tenants share the physical tables of an index. One that begins an index anew, while its old entries
-are still there, gets another table of the same index, one that holds nothing of its own; a new one
-is created only where there is none.
+Tenants share the entry tables of an index. A tenant that rebuilds an index while its old entries
+still exist gets another entry table of the same index, without entries of this tenant; a new one is
+created only if there is none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The catalog feed: the rows that changed after a seq, compacted by key (rule 30).
 
-A follower that has seen everything up to a seq asks for the rows with later ones: the newest
-value of each key that changed, and a tombstone for each that was deleted. Tombstones are purged
-after so many changes; up to where is remembered as the *horizon*. Behind it a follower can't know
-what was deleted, and loads the whole. So the length of the feed is bounded by the live keys
-and the changes since the last purge, and no statement is ever replayed.
+A reader that has seen everything up to a seq asks for the rows with later ones: the newest value of
+each changed key, and a tombstone for each deleted one. Tombstones are purged after a number of
+changes; the seq up to which they are purged is stored as the *horizon*. A reader behind the horizon
+can't know which keys were deleted, and loads all rows. So the length of the feed is bounded by the
+live keys and the changes since the last purge, and no statement is ever replayed.
 """
 
 from __future__ import annotations

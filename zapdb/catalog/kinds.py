@@ -1,8 +1,8 @@
 """The kinds of the catalog's rows: one class each, which says what a row may hold.
 
 A row is a frozen value whose members are used by name. Its class gives its JSON Schema, and all of
-it is checked when a row is written and when it is read (`row_values`). What the key is made of
-stands in the value, too, so a value that was put under another key is noticed.
+it is checked when a row is written and when it is read (`row_values`). The parts of the key are in
+the value, too, so a value that was stored under another key is detected.
 
 A class whose `FORMAT` is raised, since its members change, needs an entry in `FORMAT_CHANGES` for
 each older format, with the level at which every process reads the newer one (rule 10). All formats

@@ -1,7 +1,7 @@
 """Who changes the catalog: a token's subject, the operating system's user, or zapdb itself.
 
-A server says for each request whom it acts for; a thread that was told nothing acts for the user
-who runs the process. Threads start without what the one that started them was told.
+A server sets the principal of each request; a thread without one acts for the user who runs the
+process. Threads do not inherit the principal of the thread that started them.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ def list_retired(connection: Connection) -> list[Retired]:
 
 
 def sweep_retired(storage: Storage) -> None:
-    """Drop what is retired; what is still being read, or has records, stays for the next sweep."""
+    """Drop retired tables; tables that are still being read, or have records, stay for the next
+    sweep."""
     try:
         for retired in list_retired(storage.connection()):
             try:

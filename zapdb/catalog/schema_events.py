@@ -30,7 +30,7 @@ def append_revision_event(
 
 
 def append_position_event(connection: Connection, tenant: int, before: int, after: int) -> None:
-    """A tenant stands somewhere else: an activation, or the end of a rollback."""
+    """A tenant's position has changed: an activation, or the end of a rollback."""
     settings = read_history_settings(connection, tenant)
     if not _records_any(settings):
         return

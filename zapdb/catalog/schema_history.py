@@ -4,7 +4,8 @@ An entry's revision is the number that prefixes the records written under
 it: it only rises and is never used again. `layout_revision` is the lowest revision whose records
 have the same bytes layout; a record is stale exactly when its revision is lower (rule 1).
 
-Snapshots are stored compressed: a log is kept for ever. What is compared are the canonical bytes.
+Table schemas are stored compressed, because a log is kept for ever. Their canonical bytes are
+compared.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class RevisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """What is said of a table's next revision; without a `layout_revision` its layout is new."""
+    """The content of a table's next revision; without a `layout_revision` its layout is new."""
 
     tenant: int
     schema: TableSchema
@@ -176,8 +177,8 @@ def delete_revisions(
 def find_rollbacks(entries: Sequence[RevisionEntry]) -> list[int | None]:
     """For each entry of a log, the revision that it rolled back, or None.
 
-    An entry is a rollback if its fingerprint is one that an earlier entry had and the entry right
-    before it had not; that entry, the one that was active until then, is what was rolled back.
+    An entry is a rollback if an earlier entry had its fingerprint and the entry directly before it
+    had another one. That last entry, which was active until then, was rolled back.
     """
     seen: set[int] = set()
     found: list[int | None] = []

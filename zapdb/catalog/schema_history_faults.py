@@ -1,9 +1,8 @@
 """Checking a schema history against itself and against the stored migrations.
 
-A log is what old records, and old changes of the change log, are read by, and what programs pin
-themselves to; nothing but this reads its older entries. Each entry is computed again from what it
-was made of: its fingerprint from its snapshot, and the snapshot from the migrations where its own
-is still on the chain.
+Old records and old changes of the change log are read by a log, and programs pin its fingerprints;
+only this check reads its older entries. Each entry is computed again: its fingerprint from its
+table schema, and the table schema from the migrations if its own migration is still on the chain.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from zapdb.schema import canonical_bytes, fingerprint
 
 
 def find_faults(log: Sequence[RevisionEntry], chain: Chain) -> Iterator[tuple[RevisionEntry, str]]:
-    """What is wrong with the entries of one table's log, in their order."""
+    """Yield the faults of the entries of one table's log, in their order."""
     revisions = {entry.revision for entry in log}
     for at, entry in enumerate(log):
         was_rolled_back = any(

@@ -1,4 +1,4 @@
-"""The settings that are stored: reading them, setting them, and what is refused by one.
+"""The stored settings: reading them, setting them, and the changes that they refuse.
 
 Each is a row of the catalog, whose key is that of its scope. What binds writers is set under the
 gate.
@@ -33,7 +33,7 @@ from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENA
 
 
 def read_settings(source: Connection | CatalogCache, tenant: int) -> Settings:
-    """What is set for a tenant, as a connection reads it or as a process has seen it; raises
+    """Return the settings of a tenant, from a connection or from a process's cache; raises
     `CorruptCatalog` for a value that its setting can't have."""
     list_rows = source.list if isinstance(source, CatalogCache) else partial(rows.list_rows, source)
     return _collect(tenant, [*list_rows(SettingRow, ANY), *list_rows(SettingRow, tenant)])
@@ -138,7 +138,7 @@ def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
 def _announce_to_writers(
     connection: Connection, setting: Setting, scope: Scope, before: Mapping[int, str]
 ) -> None:
-    """Have every process load again what is active: its next transaction goes by the setting.
+    """Make every process reload its tenant catalog, so that its next transaction uses the setting.
 
     The change log says where it begins and where it ends, for each tenant.
     """

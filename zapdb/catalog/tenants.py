@@ -1,8 +1,8 @@
 """Tenants: each has its own position on the chain, its own records, archives and logs.
 
-A tenant is a row that says where it stands. It is brought to the stored end when it is opened, or
-with all other tenants by `zapdb migrate up --all-tenants`. Names are unique: each has a row of its
-own, whose key the database's constraint keeps to one tenant.
+A tenant is a row with its position. It is migrated to the stored end when it is opened, or with all
+other tenants by `zapdb migrate up --all-tenants`. Names are unique: each has a row of its own,
+whose key the database's constraint keeps to one tenant.
 """
 
 from __future__ import annotations

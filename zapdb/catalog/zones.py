@@ -2,8 +2,8 @@
 
 A process appends the names that its time zone data know and the table lacks when it opens the
 database, so that a writing transaction never has to draw a number
-(docs/decisions/0006-zone-numbers-are-synchronised-when-opening.md). A process that meets a number
-that was appended later reads the table again.
+(docs/decisions/0006-zone-numbers-are-synchronised-when-opening.md). A process that reads a number
+that was appended later loads the table again.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ class BlockedActivation:
 def find_reachable_position(
     connection: Connection, chain: Chain, position: int, target: int
 ) -> tuple[int, BlockedActivation | None]:
-    """How far up to `target` a tenant may be brought now, and what keeps it from going on.
+    """Return how far up to `target` a tenant may be migrated now, and what blocks it there.
 
-    Inside a DDL transaction, processes whose lease is over are evicted on the way: one that is
-    only suspended must not wake up and go on.
+    Inside a DDL transaction, this evicts processes whose lease has expired: a process that is only
+    suspended must not wake up and continue.
     """
     waiting = [m for m in chain.after(position) if m.number <= target and m.waits_for_nodes]
     if not waiting:

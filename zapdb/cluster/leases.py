@@ -1,4 +1,4 @@
-"""Leases: who may do something that only one may do, until when, under which epoch.
+"""Leases: a time-limited right that one owner has at a time, with an epoch.
 
 A lease is a row with its owner and its expiry by the database's clock. It is renewed during the
 work and expires when its owner dies. Another owner can then take it over, which raises its epoch.
@@ -178,7 +178,7 @@ def _update(connection: Connection, name: str, **columns: Any) -> None:
 class Renewal:
     """Renews a lease from a thread of its own, until it is stopped or the lease is lost.
 
-    What is done under the lease finds out for itself that it was lost: it checks the epoch.
+    Work under the lease notices by itself that it was lost, because it checks the epoch.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Renewal:
             self._storage.release_connection()
 
     def beat(self) -> None:
-        """What is done each time; raises `LeaseLost` where it is for the last time."""
+        """Do the work of one interval; raises `LeaseLost` to stop."""
         with self._storage.transaction(TransactionMode.CATALOG) as connection:
             self.renew(connection)
 

@@ -20,7 +20,7 @@ logger = logging.getLogger("zapdb.nodes")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A registered process: its lease, and what its row says of it."""
+    """A registered process: its lease and its row."""
 
     lease: Lease
     row: NodeRow = field(hash=False)

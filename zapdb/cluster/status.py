@@ -1,4 +1,5 @@
-"""The cluster as operators see it: who is at work, how far everybody is, what waits for whom."""
+"""The cluster as operators see it: its nodes, their positions, and which migration waits for which
+node."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ def read_nodes(connection: Connection) -> tuple[NodeStatus, ...]:
 
 
 def read_leases(connection: Connection) -> tuple[LeaseStatus, ...]:
-    """Every lease but those of nodes, by name; one that was given back is not held."""
+    """Return every lease but those of nodes, by name; a released lease is not held."""
     now = connection.storage.now_us(connection)
     return tuple(
         LeaseStatus(

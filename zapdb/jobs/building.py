@@ -1,4 +1,4 @@
-"""Filling an index: from all records, or by bringing the entries that it has to other data."""
+"""Filling an index: from all records, or by rewriting its entries with other datasets."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ class RewriteWork(IndexWork):
     def replace(
         self, connection: Connection, suspects: list[EntryRow], *, orphans: bool = False
     ) -> int:
-        """Replace those of some entries that are wrong by now, their records locked.
+        """Replace the entries of a batch that are wrong by now; their records are locked.
 
-        With `orphans`, those without a record are deleted, too: under the gate.
+        With `orphans`, entries without a record are deleted, too: under the gate.
         """
         assert self.index is not None
         entries, values = self.index.entries, self._lock({record for _, record in suspects})

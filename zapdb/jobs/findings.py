@@ -1,4 +1,4 @@
-"""What jobs find in the way: how many records violate what, and some of them in words.
+"""The findings of jobs: how many records violate which constraint, and examples in words.
 
 Jobs store their findings by range, in the transaction that stores their progress. So if another
 worker goes through a range again, each record is still counted once.

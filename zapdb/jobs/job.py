@@ -196,7 +196,7 @@ def _choose(connection: Connection, job_id: str, number: int | None, now_us: int
         return connection.core_execute(
             query.where(RANGES.c.range == number).with_for_update()
         ).one_or_none()
-    # One row alone: what is locked here is skipped by others, who would find nothing to do.
+    # Only one row: other workers skip locked rows, and would find nothing to do.
     query = query.order_by(RANGES.c.range).limit(1).with_for_update(skip_locked=True)
     free = connection.core_execute(query.where(RANGES.c.state == FREE)).one_or_none()
     if free is not None:
@@ -266,7 +266,7 @@ def record_progress(
 
 
 def give_back(storage: Storage, claimed: Range) -> None:
-    """Let others go on with a range at once, where it stands."""
+    """Let another worker continue a range at once, after the work that is done."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
         connection.core_execute(
             sa.update(RANGES)

@@ -1,4 +1,4 @@
-"""What there is to do and what a rollback would do, counted: nothing here changes anything."""
+"""Count the work to do, and the effects of a rollback; nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progr
 
 
 def list_blocked_jobs(connection: Connection, tenant: int) -> list[Job]:
-    """The jobs of a tenant that records are in the way of; their findings say which."""
+    """Return the jobs of a tenant that records block; their findings say which records."""
     return [job for job in list_jobs(connection) if job.tenant == tenant and job.state == "blocked"]
 
 

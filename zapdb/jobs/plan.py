@@ -87,7 +87,8 @@ class MigrationPlan:
 def make_migration_plan(
     storage: Storage, catalog: TenantCatalog, chain: Chain, sample: int
 ) -> MigrationPlan:
-    """The plan of bringing a tenant from the tenant catalog's position to the end of the chain."""
+    """Return the plan to migrate a tenant from the tenant catalog's position to the end of the
+    chain."""
     pending = chain.after(catalog.position)
     with storage.transaction(TransactionMode.READ) as connection:
         before, after = chain.schema_at(catalog.position), chain.schema_at(chain.end)

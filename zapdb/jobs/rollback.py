@@ -70,7 +70,7 @@ def roll_back_newest(
 
 
 def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
-    """Convert a tenant's records back, or delete those of tables that go."""
+    """Convert a tenant's records back, or delete the records of tables that are removed."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     reports = []

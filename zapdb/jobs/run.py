@@ -1,4 +1,4 @@
-"""Finding what is to be done, and doing it: jobs are planned, run by a runner, and finished.
+"""Find the needed work and do it: jobs are planned, run by a runner, and finished.
 
 A runner takes a planned job and calls `run_range` until no range is open. The local one uses
 threads of this process; the one in `zapdb.spark` uses executors. Planning and finishing are the
@@ -85,8 +85,8 @@ def plan_jobs(
 ) -> list[Job]:
     """Plan whatever the tenant's tables need now; returns the jobs of `kinds` that are not done.
 
-    First the indexes, since queries wait for them, and of these those first that queries had until
-    their data changed; then the conversions, then the validations.
+    Indexes come first, since queries wait for them, and of these the ones that queries used until
+    their datasets changed; then conversions, then validations.
     """
     return retry(CATALOG, partial(_plan_jobs, storage, tenant, kinds), on=CatalogChanged)
 
@@ -107,7 +107,7 @@ def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> lis
 
 
 def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStatements | None:
-    """What a job goes through that goes through entries: those of an index that it rewrites."""
+    """Return the entries that a job goes through if it rewrites an index, else None."""
     for descriptor in catalog.tables.values():
         for index in descriptor.indexes:
             if job.kind == "index" and index.build == job.target and index.state == "rewriting":
@@ -179,7 +179,7 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
 
 
 def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
-    """The job that converts a table's records back, of the rollback that is under way."""
+    """Return the job that converts a table's records back, for the running rollback."""
     return plan_job(
         storage,
         _new_job(
@@ -399,7 +399,7 @@ def run_locally(
                         storage, work, owner, batch_records_max=batch_records_max, throttle=throttle
                     )
                 except LeaseLost:
-                    continue  # another worker goes on with that range
+                    continue  # another worker continues that range
                 except Stopped:
                     return
                 if result is None:

@@ -17,7 +17,7 @@ STEP_SECONDS: Final = 0.1
 
 
 class Stopped(Exception):
-    """The work was asked to stop; what it did so far stays done."""
+    """The work was asked to stop; its batches so far stay committed."""
 
 
 class Throttle:

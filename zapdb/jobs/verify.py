@@ -31,7 +31,7 @@ from zapdb.storage.cells import as_bytes
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """What was found in one table; `problems` names the first ones, `problem_count` them all.
+    """The problems of one table; `problems` has the first ones, `problem_count` the number of all.
 
     There is one report for each active table, and one for each dropped table whose history has
     problems.

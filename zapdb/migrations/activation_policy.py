@@ -15,5 +15,6 @@ ACTIVATION_POLICIES: Final = (None, *typing.get_args(ActivationPolicy))
 
 
 def implies_waiting(changes: tuple[Operation, ...]) -> bool:
-    """Whether the changes wait unasked: a node without them would go on using what they drop."""
+    """Whether the changes wait by default: a node without them would still use parts that they
+    drop."""
     return any(isinstance(operation, DropTable) for operation in changes)

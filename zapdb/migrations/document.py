@@ -50,7 +50,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Mapping:
-    """`keys` holds where each key stands."""
+    """`keys` has the location of each key."""
 
     entries: dict[str, Node]
     keys: dict[str, Location]

@@ -25,7 +25,7 @@ from zapdb.schema import Field, Schema, TableSchema
 
 @dataclass(frozen=True)
 class RecordExample:
-    """A record before the migration and what becomes of it; `table` is its name before."""
+    """A record before the migration and after it; `table` is the table's name before."""
 
     table: Name
     before: dict[Name, Plain]

@@ -91,7 +91,7 @@ def check_lock(directory: Path, chain: Chain) -> None:
 
 
 def write_lock(directory: Path, chain: Chain) -> int:
-    """Write the lock file anew; return how many lines are new or changed."""
+    """Rewrite the lock file; return how many lines are new or changed."""
     try:
         known = read_lock(directory) or []
     except LockfileMismatch:

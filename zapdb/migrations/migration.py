@@ -58,7 +58,7 @@ class Migration:
 
     @property
     def waits_for_nodes(self) -> bool:
-        """Whether it takes force only once the files of every live node hold it (rule 12)."""
+        """Whether it becomes active only when every live node has its file (rule 12)."""
         return self.activation == "wait_for_nodes" or implies_waiting(self.changes)
 
     is_stored = False

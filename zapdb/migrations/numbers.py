@@ -23,7 +23,7 @@ class RecordingAllocator(NumberAllocator):
 
 
 class ReplayAllocator(NumberAllocator):
-    """Gives out again what was drawn when the migration was stored."""
+    """Returns the numbers again that were allocated when the migration was stored."""
 
     def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
         super().__init__(migration=migration)

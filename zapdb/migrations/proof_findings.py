@@ -19,8 +19,8 @@ FindingKind = Literal["rollback", "conversion", "example", "remark"]
 class ProofFinding:
     """What trying a table showed: a failure, or, where `kind` is "remark", no more than that.
 
-    `record` is what went in, `became` what came of it, `back` what came back, as far as they have
-    to do with `field`, each value shortened.
+    `record` is the record before the migration, `became` after it, and `back` after the rollback:
+    only the fields that concern `field`, each value shortened.
     """
 
     kind: FindingKind

@@ -1,4 +1,4 @@
-"""What a record became on its way through a migration, and the large values that it had."""
+"""A record at each step through a migration, and its large values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zapdb.values.blob import Blob
 
 @dataclass(slots=True)
 class RecordTrace:
-    """A record on its way: its bytes after each step, and whatever stopped it."""
+    """A record's bytes after each step, and the error that stopped it, if any."""
 
     key: bytes
     values: list[bytes]

@@ -1,4 +1,5 @@
-"""What a list of operations claims to bring back, and what it says is lost."""
+"""The fields that a list of operations claims to restore, and the fields that it declares as
+lost."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from zapdb.schema import TableSchema
 
 
 class RollbackClaims:
-    """Which fields at the start of some steps are lost on the way back, and who touches them."""
+    """The fields at the start of some steps that the rollback loses, and the operations that change
+    them."""
 
     def __init__(self, table: TableSchema, steps: list[Step]) -> None:
         plan = ConversionPlan({f.number: SourceField(f.number) for f in table.fields})

@@ -39,7 +39,7 @@ _NAME = "squashed"
 
 
 def squash(chain: Chain, to: int) -> Migration:
-    """The migration that stands for all of the chain up to number `to`.
+    """Return the migration that replaces the whole chain up to number `to`.
 
     Raises `UsageError` where a later migration restores what one of them archived.
     """
@@ -154,7 +154,7 @@ def _add(table: TableSchema, field: Field) -> AddField:
 
 
 def _check_same(wanted: Schema, made: Schema) -> None:
-    """What a squash makes is what those make that it stands for: else it would be a lie."""
+    """A squash must make the same schema as the migrations that it replaces."""
     assert {t.name: bytes_without_numbers(t) for t in wanted} == {
         t.name: bytes_without_numbers(t) for t in made
     }

@@ -27,7 +27,7 @@ def make_steps(states: list[Schema], operations: tuple[Operation, ...]) -> list[
 def compose_conversion(
     states: list[Schema], operations: tuple[Operation, ...], table: int
 ) -> ConversionPlan:
-    """One table's way through a list of operations."""
+    """Return how a list of operations converts the records of one table."""
     start = states[0].table_active_or_archived(table)
     assert start is not None
     plan = ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
@@ -40,7 +40,7 @@ def compose_conversion(
 
 
 def conversion_of(operation: Operation, before: TableSchema, after: TableSchema) -> ConversionPlan:
-    """What one operation does to the records of a table that it changes."""
+    """Return how one operation converts the records of a table that it changes."""
     carried = {f.number: SourceField(f.number) for f in after.fields}
     return ConversionPlan(
         carried | operation.derive(before, after), operation.archive(before, after)

@@ -171,7 +171,7 @@ def _hide_unless(harmless: re.Pattern[str], text: str | None) -> str | None:
 
 
 def _parse(text: str) -> tuple[URL, re.Match[str]] | None:
-    """None for what is no address: what SQLAlchemy says of it would quote it."""
+    """Return None for a text that is no address: SQLAlchemy's error would quote it."""
     parts = _PARTS.fullmatch(text)
     if parts is None:
         return None
@@ -185,7 +185,7 @@ def _parse(text: str) -> tuple[URL, re.Match[str]] | None:
 
 
 def _require_read_as_written(url: URL, parts: re.Match[str]) -> None:
-    """Refuse an address in which something stands at a wrong place."""
+    """Refuse an address with a part at the wrong place."""
     if url.drivername.startswith("sqlite"):
         if any((url.username, url.password, url.host, url.port)):
             raise UsageError(

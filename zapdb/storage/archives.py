@@ -1,10 +1,10 @@
 """The archive: values of dropped fields, kept by the keys of their records (rule 19).
 
 One row per record and field: the value's encoding, or nothing for a null. A conversion that crosses
-the drop of a field writes its row in the transaction that writes the record. Rows die with their
-record. A rollback consumes them record by record. `restore_field` leaves them where they are, since
-who reads the stale record at the same moment needs them, too: they are deleted wholesale once no
-record of the table is stale, and meanwhile another crossing overwrites them.
+the drop of a field writes its row in the transaction that writes the record. Rows are deleted with
+their record. A rollback consumes them record by record. `restore_field` leaves the rows in place,
+because concurrent readers of the stale record need them, too. They are deleted together when no
+record of the table is stale; until then, another conversion across the drop overwrites them.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class Storage(Transactions):
         """Outside of transactions: settings that stay with a database that is zapdb's."""
 
     def check_capabilities(self, connection: Connection) -> None:
-        """Before zapdb's tables are created: whether the server has what is in use (rule 33)."""
+        """Check, before zapdb's tables are created, that the server has the features that zapdb
+        uses (rule 33)."""
 
     def end_dead_holders(self) -> None:
         """End the sessions of dead processes that still hold the gate (rule 7)."""

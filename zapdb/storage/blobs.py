@@ -1,11 +1,11 @@
 """The blob table: large values in chunks, shared by all tables and tenants (rule 28).
 
 A blob is written once, in the transaction that writes the record which refers to it, and never
-changed. Its id is a UUID of version 7, so its age can be told from it.
+changed. Its id is a UUID of version 7, so it shows the blob's age.
 
 Each chunk has a checksum, of the blob's id and of its own number, too, which is compared whenever
-the chunk is read (decisions/0021). The record says how many bytes there are. So a chunk that was
-changed, cut, lost, or put in another's place is never taken for what was written.
+the chunk is read (decisions/0021). The record says how many bytes the blob has. So a chunk that was
+changed, truncated, lost, or exchanged is always detected.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BlobStatements:
             raise _missing(blob)
         return _check(blob.id, blob.size, number, row)
 
-    # For those who look after all blobs
+    # For the maintenance of all blobs
 
     def page_ids(
         self, connection: Connection, after: bytes, before: bytes | None, limit: int
@@ -103,7 +103,7 @@ class BlobStatements:
 
     def check(self, connection: Connection, made: bytes, size: int) -> None:
         """Compare the checksums of all chunks, with one in memory at a time; raises `CorruptBlob`
-        for the first that is not what was written."""
+        for the first corrupt chunk."""
         for number in range(_count_chunks(size)):
             _check(made, size, number, connection.fetch_one(self._chunk_sql, (made, number)))
 

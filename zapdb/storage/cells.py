@@ -60,8 +60,8 @@ def as_time(cell: Any) -> datetime:
 
 @contextmanager
 def reading(table: str) -> Iterator[None]:
-    """What goes wrong inside, while rows of a fixed table are made into what they stand for, means
-    that they were tampered with: raises `CorruptCatalog`."""
+    """Read rows of a fixed table in the block: an error in it means that the rows were tampered
+    with, and raises `CorruptCatalog`."""
     try:
         yield
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:

@@ -46,7 +46,7 @@ class Connection:
         self.keeper: threading.Thread | None = threading.current_thread()
         """The thread that keeps it; None where it was lent to an open transaction."""
         self.dropped: weakref.finalize[..., Any] | None = None
-        """What becomes of it when its open transaction is dropped and not left."""
+        """Releases it when its open transaction is dropped without being left."""
         self.lent_to: weakref.ref[OpenTransaction] | None = None
         """The open transaction that it was lent to."""
         self.has_place = False
@@ -172,13 +172,13 @@ class Connection:
             raise refused() from None
 
     def require(self, condition: str, parameters: Sequence[Any], refused: Refusal) -> None:
-        """Go on only where a condition in SQL is true; else what `refused` makes is raised, here or
-        where it is said for `send`."""
+        """Continue only if a condition in SQL is true; else the error that `refused` makes is
+        raised, here or at the point that `send` describes."""
         if not self.fetch_one(f"SELECT {condition}", parameters)[0]:
             raise refused()
 
     def flush(self) -> None:
-        """Send what waits, and raise what became of it."""
+        """Send the queued statements, and raise their error."""
 
     @property
     def is_unbegun(self) -> bool:
@@ -215,7 +215,7 @@ class Connection:
         return []
 
     def make_savepoints(self, marks: list[Statement]) -> None:
-        """Begin them in the transaction that was begun anew."""
+        """Begin the savepoints again in the transaction that was begun anew."""
 
     def begin_savepoint(self) -> object:
         """Begin a savepoint; returns the object that rolls it back."""
@@ -226,7 +226,7 @@ class Connection:
         self._run_or_abort("RELEASE SAVEPOINT zapdb")
 
     def undo_savepoint(self, mark: object) -> None:
-        """Undo what was done since a savepoint was begun, and end it."""
+        """Roll back to a savepoint, and end it."""
         if not self.is_rollback_only:
             self._run_or_abort("ROLLBACK TO SAVEPOINT zapdb")
             self._run_or_abort("RELEASE SAVEPOINT zapdb")

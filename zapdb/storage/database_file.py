@@ -104,7 +104,7 @@ class DatabaseFile:
             found = os.stat(self.path)  # noqa: PTH116 - each transaction does it; half the time
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError:  # it can't be told: SQLite will say what is wrong
+        except OSError:  # unknown: SQLite will raise the error
             return self._identity
         return found.st_dev, found.st_ino
 

@@ -38,9 +38,9 @@ LEASES = Table(
     Column("since", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
 )
-"""Who may do what only one may do (rule 9); every writing transaction compares its node's epoch.
+"""Leases (rule 9); every writing transaction compares its node's epoch.
 
-No part of the catalog: a process that takes or renews a lease changes nothing for those who follow.
+Leases are no part of the catalog: taking or renewing one changes nothing in the catalog feed.
 """
 
 COUNTERS = Table(

@@ -32,7 +32,8 @@ _NOTHING: Final = nullcontext()
 
 
 def refuse_waiting(blocker: OpenTransaction) -> UsageError:
-    """What a call raises that waits for a transaction which can't go on before the call returns."""
+    """Return the error of a call that waits for a transaction that can't continue before the call
+    returns."""
     return UsageError(
         f"this call would wait forever for a {blocker.name} of the same event loop",
         begun_at=blocker.place,
@@ -84,7 +85,8 @@ def _find_session(connection: Connection) -> tuple[object, int]:
 def watch_loop(
     pool: ConnectionPool, opened: Collection[ConnectionPool], connection: Connection
 ) -> AbstractContextManager[object]:
-    """While the block runs statements on a PostgreSQL connection, look whether they can go on."""
+    """While the block runs statements on a PostgreSQL connection, check whether they can ever
+    finish."""
     loop = running_loop()
     if loop is None:
         return _NOTHING
@@ -94,7 +96,7 @@ def watch_loop(
 
 
 class LoopWatch:
-    """A thread that cancels the statement of a connection which can never go on."""
+    """A thread that cancels the statement of a connection if it can never finish."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A transaction that stays open between calls: what a handle of the API stands for (rule 15).
+"""A transaction that stays open between calls: the API's handles refer to it (rule 15).
 
 It has a connection of its own, from the pool, and may be used from any thread or task, by one at a
 time. `with` blocks begin and end it: the outermost block is the transaction, the inner ones are
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class OpenTransaction:
-    """A transaction or snapshot that was begun, and who began it."""
+    """A transaction or snapshot that was begun, and the caller that began it."""
 
     def __init__(
         self, storage: Transactions, connection: Connection, mode: TransactionMode, caller: Caller

@@ -1,4 +1,4 @@
-"""Who owns a lease: a process, and what makes it known to be dead.
+"""The owner of a lease: a process, and the data by which others can find it dead.
 
 A host name and a process id are not enough: two containers may share both, and so may two machines
 that are called `localhost`. Linux adds the id of the boot, the namespace of process ids, and the

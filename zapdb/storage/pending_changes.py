@@ -81,7 +81,7 @@ _TICK: Final = (
 
 @dataclass(slots=True)
 class _SavepointChanges:
-    """What was done since a savepoint, or since the transaction began.
+    """The changes since a savepoint, or since the transaction began.
 
     `taken` are keys whose changes in lower savepoints were written together with those of this one;
     `ticked` says that this savepoint drew the transaction's number.
@@ -136,7 +136,7 @@ class PendingChanges:
         self._savepoints.append(_SavepointChanges())
 
     def roll_back_savepoint(self) -> None:
-        """What was written early since then, the database itself undoes."""
+        """The database itself rolls back the changes that were written early since then."""
         if self._savepoints.pop().ticked:
             self._tick = None
 
@@ -279,7 +279,7 @@ def append_change(
     before: bytes | None,
     after: bytes | None,
 ) -> None:
-    """Inside a transaction: note what was done to a record; written at its end."""
+    """Add a record's change inside a transaction; it is written at the transaction's end."""
     pending = connection.pending
     if pending is None:
         pending = connection.pending = PendingChanges(principal)
@@ -293,13 +293,14 @@ def append_event(connection: Connection, principal: str, event: LogEvent) -> Non
     connection.pending.add_event(event)
 
 
-# For those who look after what is stored
+# For the maintenance of stored changes
 
 
 def iter_changes(
     connection: Connection, size_bytes_min: int
 ) -> Iterator[list[tuple[int, int, bytes]]]:
-    """Tenant, table and bytes of every record in the log that has so many bytes, page by page."""
+    """Yield tenant, table and bytes of every record in the log of at least this size, page by
+    page."""
     mark = connection.storage.placeholder
     names = "tenant, transaction_number, table_number, key"
     sql = (

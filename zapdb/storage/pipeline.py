@@ -1,7 +1,7 @@
-"""libpq's pipeline mode: several statements and COMMIT in one way to a PostgreSQL server and back.
+"""libpq's pipeline mode: several statements and COMMIT in one round trip to a PostgreSQL server.
 
-The statements of a pipeline run one after the other; where one fails, none behind it is run, up to
-the end of the pipeline. So what is to stop a write has to be a statement that fails.
+The statements of a pipeline run one after the other; if one fails, no later one is run, up to the
+end of the pipeline. So a condition that stops a write has to be a statement that fails.
 
 psycopg's own pipeline asks the operating system before each statement whether it may send; this one
 sends all at once, and is half as fast again (decisions/0032). Statements are prepared at their
@@ -45,7 +45,7 @@ Steps = Generator[Wait, int, None]
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """A statement that waits to be sent, and what its failure means."""
+    """A queued statement, and the meaning of its failure."""
 
     sql: str
     parameters: Sequence[Any] = ()

@@ -65,7 +65,7 @@ class PipelinedConnection(Connection):
 
     def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
         self.waiting: list[Statement] = []
-        """What was not sent yet, in its order."""
+        """The statements that were not sent yet, in their order."""
         self._size_bytes = 0
         self._has_failed_to_begin = False
         """Whether the last pipeline failed before anything was done in its transaction."""

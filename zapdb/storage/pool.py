@@ -87,8 +87,8 @@ class ConnectionPool(ABC):
         first."""
         self._dropped: deque[tuple[Connection, str]] = deque()
         """Connections of transactions whose blocks were never left, and where these were begun."""
-        # The garbage collector may end a generator, and with it a transaction, in the midst of a
-        # call of this very thread: what it then does here must not wait for itself.
+        # The garbage collector may end a generator, and with it a transaction, during a call of
+        # this very thread, which must not wait for itself then.
         self._lock = threading.RLock()
         self._closed = False
         self.is_gone = False
@@ -215,7 +215,7 @@ class ConnectionPool(ABC):
         raise self.translate(refused) from refused
 
     def reconnect(self, connection: Connection) -> bool:
-        """Put a new connection in the place of one that was lost; no transaction is open in it.
+        """Replace a lost connection by a new one; no transaction is open in it.
 
         False where it was not lost, where the database was closed, and where it is another
         thread's. Raises `StorageError` where the database can't be reached: the next one that is
@@ -251,7 +251,7 @@ class ConnectionPool(ABC):
             raise
 
     def connections_busy(self) -> ConnectionsBusy:
-        """What is raised where no place was given up in time."""
+        """Return the error if no place was given up in time."""
         return ConnectionsBusy(
             "all connections for transactions are in use",
             database=self.shown_url,
@@ -344,7 +344,7 @@ class ConnectionPool(ABC):
         return [found for one in known if (found := one()) is not None]
 
     def reap_connections(self) -> None:
-        """Give back the connections of threads that ended, and undo what was dropped."""
+        """Give back the connections of threads that ended, and roll back dropped transactions."""
         with self._lock:
             ended = [thread for thread in list(self._connections) if not thread.is_alive()]
             connections = [self._connections.pop(thread) for thread in ended]
@@ -427,7 +427,7 @@ class ConnectionPool(ABC):
             self._connections.pop(threading.current_thread(), None)
 
     def abandon_after_fork(self) -> None:
-        """In a process that was just forked: let go of all connections, which are the parent's.
+        """In a process that was just forked: drop all connections, because they are the parent's.
 
         They are kept and never touched: to close one here would end the session of the parent.
         """
@@ -438,7 +438,7 @@ class ConnectionPool(ABC):
         self._open, self._idle, self._dropped = {}, deque(), deque()
 
     def close(self) -> None:
-        """Close every thread's connection and the pool; what is in a transaction is undone."""
+        """Close every thread's connection and the pool; open transactions are rolled back."""
         self._closed = True
         if self.is_inherited:
             return

@@ -1,8 +1,8 @@
 """PostgreSQL: SERIALIZABLE for applications, READ COMMITTED for jobs.
 
 The gate is a table lock on `zapdb_gate`, taken before the first query, so that the transaction's
-snapshot is younger than whatever change of state came before (rule 7, with the measurements).
-No triggers, stored procedures or extensions are used.
+snapshot is younger than every earlier schema change (rule 7, with the measurements). No triggers,
+stored procedures or extensions are used.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ CAPABILITIES = {
     "pg_terminate_backend": "SELECT pg_terminate_backend(0) WHERE false",
     "pg_locks": "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid LIMIT 1",
 }
-"""What is used of a server (rule 33): each with a statement that fails where it is not there."""
+"""The features of a server that zapdb uses (rule 33): each with a statement that fails without
+it."""
 # What can be told without trying: the functions. LOCK TABLE and SKIP LOCKED are older than these.
 FUNCTIONS_SQL = (
     "SELECT name FROM unnest(%s::text[]) AS given(name) WHERE NOT EXISTS"
@@ -212,7 +213,7 @@ class PostgreSQL(Storage):
             ]
         elif mode in (TransactionMode.WRITE, TransactionMode.NOWAIT, TransactionMode.JOB):
             statements.append(GATE_SHARED)
-        driver.execute("; ".join(statements))  # one way to the server and back
+        driver.execute("; ".join(statements))  # one round trip to the server
 
     def _begin_serial(self, driver: Any) -> None:
         """The snapshot is taken by the first query, which waits for a moment that is safe."""
@@ -355,8 +356,8 @@ class PostgreSQL(Storage):
             )
 
     def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
-        # An ERROR undoes the transaction, and the session goes on. What fails once the commit is
-        # written takes the session or the server with it: FATAL, PANIC, or silence.
+        # An ERROR rolls the transaction back, and the session stays usable. A failure after the
+        # commit is written ends the session or the server: FATAL, PANIC, or silence.
         is_error = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
         return is_error and (
             connection.driver.info.transaction_status == psycopg.pq.TransactionStatus.IDLE

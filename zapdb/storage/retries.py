@@ -74,7 +74,7 @@ def retry(
 
 
 def note_tries(error: Exception, made: int) -> None:
-    """Say in an error that is raised now how often it was met."""
+    """Add the number of tries to an error that is raised now."""
     if made > 1 and isinstance(error, ZapdbError):
         error.context.setdefault("tries", made)
 

@@ -32,8 +32,8 @@ def rewrite_records(
     """Write (key, record) rows converted, with new blobs and archived values; returns how many.
 
     The rows are locked, so they are what they were when they were read: to compare them again while
-    they are written would take a fifth of a batch's time. With `consumes`, what is taken back from
-    the archive is deleted there: nobody else reads it.
+    they are written would take a fifth of a batch's time. With `consumes`, restored values are
+    deleted from the archive, because no other transaction reads them.
     """
     blobs = BlobStatements(records.storage)
     attachments = Attachments(blobs.load, make_uuid7)

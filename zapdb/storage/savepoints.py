@@ -1,4 +1,4 @@
-"""Part of a transaction that is undone by itself, while the rest of it may go on.
+"""Part of a transaction that can be rolled back alone, while the rest of it continues.
 
 It is no generator: one that nobody left would undo it from whatever thread collects it, on a
 connection that another thread uses, or on which another transaction has begun since.
@@ -60,5 +60,5 @@ class Savepoint(AbstractContextManager[None]):
         else:
             self._connection.pending = None  # all of it was done since
         if not self._storage.is_inherited:
-            with suppress(ZapdbError):  # what the block raised is what is told
+            with suppress(ZapdbError):  # the block's own error is the one to raise
                 self._connection.undo_savepoint(self._mark)

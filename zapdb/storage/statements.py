@@ -85,7 +85,7 @@ def delete_index_entries(connection: Connection, entry_table: int, tenant: int, 
 
 
 def list_record_tables(connection: Connection) -> list[int]:
-    """The numbers of all record tables that are there, those of retired tables too."""
+    """Return the numbers of all existing record tables, also of retired ones."""
     found = (RECORD_TABLE.fullmatch(name) for name in connection.storage.table_names(connection))
     return sorted(int(match[1]) for match in found if match)
 
@@ -205,7 +205,7 @@ class RecordStatements:
         self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
 
     def find_keys(self, connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
-        """Those of the keys that records have."""
+        """Return the keys that records have."""
         found = fetch_in(connection, self._find_keys_sql, keys)
         return {as_bytes(key) for (key,) in found}
 
@@ -292,8 +292,7 @@ class RecordStatements:
         ]
 
     def require_keys(self, connection: Connection, keys: Sequence[bytes], refused: Refusal) -> None:
-        """Go on only where each of some keys, all different, is a record's: see
-        `Connection.require`."""
+        """Continue only if each of some different keys is a record's: see `Connection.require`."""
         if len(keys) == 1:
             connection.require(self._has_key_sql, keys, refused)
             return
@@ -304,7 +303,7 @@ class RecordStatements:
     def require_value(
         self, connection: Connection, key: bytes, value: bytes | None, refused: Refusal
     ) -> None:
-        """Go on only where a record has these bytes: see `Connection.require`."""
+        """Continue only if a record has these bytes: see `Connection.require`."""
         connection.require(self._has_value_sql, (key, value), refused)
 
     def insert_many(

@@ -158,7 +158,7 @@ def list_upgrades() -> list[StorageUpgrade]:
 def upgrade_storage(connection: Connection) -> None:
     """Inside a DDL transaction, once the cluster's level allows it: run what is pending.
 
-    Every process loads again what it knows, as after an activation.
+    Every process then reloads its tenant catalogs, as after an activation.
     """
     connection.storage.lock_storage_version(connection)
     if read_storage_version(connection.storage) != STORAGE_VERSION:

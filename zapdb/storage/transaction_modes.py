@@ -4,7 +4,7 @@ READ      one snapshot, read-only
 SERIAL    the same, of a moment that fits into an order of all transactions
 WRITE     an application's: takes the gate shared before its first query
 NOWAIT    the same for what is not worth waiting for: gives up where it would wait (rule 16)
-TASK      a job's: the gate shared, and each statement sees what is committed (rule 17)
+JOB       a job's: takes the gate shared, and each statement sees what is committed (rule 17)
 DDL       a schema change: takes the gate exclusively, briefly
 CATALOG   small writes to the catalog that concern no record, such as a heartbeat
 """
@@ -37,4 +37,4 @@ GATES: Final = {
     TransactionMode.JOB: "shared",
     TransactionMode.DDL: "exclusive",
 }
-"""How the kinds of transactions take the gate; those that aren't here don't."""
+"""How the kinds of transactions take the gate; all other kinds do not take it."""

@@ -1,9 +1,9 @@
 """Transactions and savepoints.
 
-They are begun and ended by statements of our own, since each kind begins differently (see `modes`).
-Those that begin and end within one call run on the connection that the thread keeps; those that
-stay open between calls have one of their own (see `open_transaction`). Where it is not known what
-became of one, its connection is thrown away.
+They are begun and ended by zapdb's own statements, because each kind begins differently (see
+`transaction_modes`). Transactions that begin and end within one call run on the connection that the
+thread keeps; transactions that stay open between calls have a connection of their own (see
+`open_transaction`). If the outcome of a transaction is unknown, its connection is discarded.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Transactions(ConnectionPool):
             connection.pinned = {}
 
     def savepoint(self, connection: Connection) -> Savepoint:
-        """Part of a transaction: undone on an exception, while the rest of it may go on."""
+        """Part of a transaction: rolled back on an exception, while the rest of it may continue."""
         return Savepoint(self, connection)
 
     def require_writable(self) -> None:
@@ -247,7 +247,7 @@ class Transactions(ConnectionPool):
             )
 
     def begin_again(self, connection: Connection) -> None:
-        """Begin a transaction anew that was begun, and in which nothing was done."""
+        """Begin a transaction again that was begun, and in which nothing was done."""
         assert connection.mode is not None
         savepoints = connection.take_unmade_savepoints()
         self._roll_back(connection)

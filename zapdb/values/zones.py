@@ -26,7 +26,8 @@ class Zones:
         reload: Callable[[], Mapping[int, str]] | None = None,
     ) -> None:
         self.compiled = Memo[Any, Any](COMPILED_MAX)
-        """What was compiled with these numbers bound: it goes when they go."""
+        """Programs that were compiled with these numbers bound; they live as long as the
+        numbers."""
         self._reload = reload
         self._lock = threading.Lock()
         self._learn(names)
