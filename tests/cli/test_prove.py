@@ -45,7 +45,7 @@ def test_prove_tells_what_is_lossy_and_why(files: Project) -> None:
     assert row.startswith("0004_split_name  people.name  lossy ")
     assert "transform: a single-word name gains a blank (" in row
     assert "; name='' comes back as name=' ')" in row
-    assert (blank, summary) == ("", "4 migrations and 0 examples tried: all proven")
+    assert (blank, summary) == ("", "4 migrations and 0 examples tried: every loss is declared")
     assert not files.database.exists()
 
 
@@ -64,7 +64,7 @@ def test_prove_without_anything_to_try(files: Project) -> None:
     assert files.run("migrate", "prove").out == (
         "no migration changes the contents of records\n"
         "\n"
-        "1 migration and 0 examples tried: all proven\n"
+        "1 migration and 0 examples tried: every loss is declared\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_prove_runs_examples(files: Project) -> None:
     files.file("0004_split_name").write_text(SPLIT_NAME + examples.replace("last: B", 'last: ""'))
     result = files.run("migrate", "prove")
     assert result.status == 0
-    assert "4 migrations and 1 example tried: all proven\n" in result.out
+    assert "4 migrations and 1 example tried: every loss is declared\n" in result.out
 
 
 def test_prove_shows_warnings(files: Project) -> None:

@@ -136,7 +136,7 @@ def _write_proofs(proofs: list[Proof], output: Output) -> None:
     output.write()
     output.write(
         f"{format_count(len(proofs), 'migration')} and {format_count(examples, 'example')} tried: ",
-        (f"{broken} not proven", "bold red") if broken else ("all proven", "green"),
+        (f"{broken} not proven", "bold red") if broken else ("every loss is declared", "green"),
     )
 
 

@@ -283,7 +283,7 @@ def bind(table: TableSchema, given: Any) -> Predicate:
         got=given if isinstance(given, bool) else type(given).__name__,
         table=table.name,
         hint=f"compare a field of the table: {table.name}.f.{table.fields[0].name} == …"
-        if isinstance(given, bool)
+        if isinstance(given, bool | str)
         else PARENTHESES,
     )
 

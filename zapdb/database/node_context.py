@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_recovery
 from zapdb.activation.file_comparison import compare_files
@@ -170,6 +170,8 @@ def check_pins(storage: Storage, catalog: TenantCatalog, pins: Pins) -> None:
 
 
 def read_files(migrations: str | Path | None, apply: Apply, serve_as: int | None) -> MigrationFiles:
+    if apply not in get_args(Apply):
+        raise UsageError("apply must be 'auto' or 'never'", apply=apply)
     if migrations is None:
         if apply != "never" or serve_as is not None:
             raise UsageError(

@@ -122,7 +122,7 @@ class ImmutableRecord(UsageError, AttributeError):
             "records are immutable",
             record=table,
             attribute=name,
-            hint=f"make a new one: zapdb.replace(record, {shown})",
+            hint=f"update(key, {shown}) stores a change; zapdb.replace(record, {shown}) makes a copy",
         )
 
 
