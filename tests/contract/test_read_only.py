@@ -165,6 +165,12 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
     assert all_rows(place) == before
 
 
+@pytest.mark.parametrize("apply", [True, "yes", "Auto", None])
+def test_any_other_apply_is_refused(place: Workspace, apply: Any) -> None:
+    with pytest.raises(UsageError, match="apply must be 'auto' or 'never'"):
+        place.open(apply=apply)
+
+
 def test_read_only_and_applying_contradict(place: Workspace) -> None:
     with pytest.raises(UsageError, match="leave out one of them"):
         open_read_only(place, migrations=place.directory, apply="auto")

@@ -122,7 +122,8 @@ class ImmutableRecord(UsageError, AttributeError):
             "records are immutable",
             record=table,
             attribute=name,
-            hint=f"update(key, {shown}) stores a change; zapdb.replace(record, {shown}) makes a copy",
+            hint=f"update(key, {shown}) stores a change; "
+            f"zapdb.replace(record, {shown}) makes a copy",
         )
 
 
