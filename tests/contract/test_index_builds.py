@@ -238,14 +238,14 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     began, go_on, problems = threading.Event(), threading.Event(), list[BaseException]()
     take = postgresql.PostgreSQL.begin
 
-    def begin(storage: Any, connection: Any, mode: Any, *, alone: bool) -> None:
+    def begin(storage: Any, connection: Any, mode: Any, *, exclusive: bool) -> None:
         if mode is postgresql.TransactionMode.WRITE and threading.current_thread() is writer:
             connection.driver.execute(postgresql.BEGIN[mode])
             began.set()
             go_on.wait(GUARD_SECONDS)
             connection.driver.execute(postgresql.GATE_SHARED)
             return
-        take(storage, connection, mode, exclusive=alone)
+        take(storage, connection, mode, exclusive=exclusive)
 
     def write() -> None:
         try:

@@ -179,7 +179,7 @@ def test_each_kind_of_transaction_is_begun_again(workspace: Workspace, db: Datab
     ]:
         before = backend_of(storage)
         lose_connections(workspace, storage)
-        with storage.transaction(mode, exclusive=alone) as begun:
+        with storage.transaction(mode, exclusive=exclusive) as begun:
             assert begun is connection  # whoever holds it goes on with it
             begun.flush()  # where it begins with its first statement
             assert begun.driver.info.transaction_status.name == "INTRANS"
