@@ -89,7 +89,7 @@ class Operator:
         except REFUSED:
             raise
         except ConcurrencyError as error:
-            if "another migration" not in str(error):
+            if "a newer migration" not in str(error):
                 raise
             return "another"
         return "forgotten"

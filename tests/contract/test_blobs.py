@@ -231,7 +231,7 @@ def test_what_can_not_be_read_as_a_file(db: Database) -> None:
     photos.insert(id=1, title="Sea")
     cases: list[tuple[int, str, type[Exception], str]] = [
         (2, "data", RecordNotFound, "no record"),
-        (1, "size", UnknownField, "there is no such field"),
+        (1, "size", UnknownField, "the table has no such field"),
         (1, "id", UsageError, "only strings and binaries"),
         (1, "data", UsageError, "null"),
     ]

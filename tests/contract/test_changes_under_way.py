@@ -208,7 +208,7 @@ def test_rule_20_a_lookup_follows_a_change_of_its_key_bytes(
     )
     assert [record.id for record in find(db.table("items"), "by_size", 3)][:2] == [3, 53]
     assert first.size == 0
-    with pytest.raises(TransactionConflict, match="changed while it was read"):
+    with pytest.raises(TransactionConflict, match="changed during the read"):
         list(started)
     db.admin.run_jobs()
     assert [record.id for record in find(db.table("items"), "by_size", 3)][:2] == [3, 53]

@@ -138,7 +138,7 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
         assert newer.ask("level") == str(NOW)
         before = dump(workspace)
         told = newer.ask(f"require {NEXT}")
-        assert told.startswith("IncompatibleVersion | running processes do not support the level")
+        assert told.startswith("IncompatibleVersion | some running processes do not support")
         assert f"nodes: {db._node}, release {release.__version__}, level {NOW}" in told
         assert newer.ask(f"require {NEXT + 1}").startswith(
             "IncompatibleVersion | this operation needs a newer release"
@@ -354,7 +354,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         assert newer.ask("insert 1") == "written"
         before = dump(workspace)
         told = newer.ask("layout")
-        assert told.startswith("IncompatibleVersion | running processes do not support")
+        assert told.startswith("IncompatibleVersion | some running processes do not support")
         assert str(db._node) in told
         assert dump(workspace) == before
         db.table("items").insert(id=2, title="Milk")

@@ -220,7 +220,7 @@ def test_a_statement_on_a_full_disk(small: Database) -> None:
     error = error_of(write)
     assert error is not None
     assert error.message == "the disk of the database is full"
-    assert "make room" in error.hint
+    assert "free some space" in error.hint
     limit(small, 1_000_000)
     assert keys(small) == [0]
     small.table("items").insert(id=2, title="after")

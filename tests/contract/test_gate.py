@@ -46,7 +46,7 @@ def test_rule_07_a_transaction_held_open_is_named_as_the_reason(
     assert "could not get the gate" in error.message
     assert isinstance(error, TimeoutError)
     assert error.context["waited_seconds"] == 0.4
-    assert "a transaction" in error.hint or "transaction open" in error.hint
+    assert "a transaction" in error.hint or "open transaction" in error.hint
     if workspace.engine == "postgresql":
         assert "pg_stat_activity" in error.hint
     assert db._node.id in (error.context["held_by"] + error.context.get("nodes", ""))

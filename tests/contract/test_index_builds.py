@@ -368,7 +368,7 @@ def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
         f"INSERT INTO {table} SELECT tenant, record, key FROM {table}"
         f" WHERE record = (SELECT min(record) FROM {table})"
     )
-    with pytest.raises(JobError, match="do not match"):
+    with pytest.raises(JobError, match="does not match its records"):
         run_job(storage, job, run_locally)
     assert "by_size" not in db.table("items").readable_indexes()
     assert ids(db, 3) == [3]

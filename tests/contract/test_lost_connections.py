@@ -173,7 +173,7 @@ def test_a_transaction_is_begun_again(workspace: Workspace, db: Database) -> Non
 def test_each_kind_of_transaction_is_begun_again(workspace: Workspace, db: Database) -> None:
     storage = db._storage
     connection = storage.connection()
-    for mode, alone in [
+    for mode, exclusive in [
         *((mode, False) for mode in TransactionMode),
         (TransactionMode.WRITE, True),
     ]:
@@ -183,7 +183,7 @@ def test_each_kind_of_transaction_is_begun_again(workspace: Workspace, db: Datab
             assert begun is connection  # whoever holds it goes on with it
             begun.flush()  # where it begins with its first statement
             assert begun.driver.info.transaction_status.name == "INTRANS"
-        assert backend_of(storage) != before, (mode, alone)
+        assert backend_of(storage) != before, (mode, exclusive)
 
 
 def test_one_that_waits_for_the_gate_is_begun_again(workspace: Workspace, db: Database) -> None:

@@ -195,7 +195,7 @@ def test_what_happens_is_logged_with_its_fields(
     monkeypatch.setattr(transactions, "GATE_WAIT_LOGGED_SECONDS", -1.0)
     with db._storage.transaction(TransactionMode.DDL):
         pass
-    assert events(log)["gate.waited"]["mode"] == "change"
+    assert events(log)["gate.waited"]["mode"] == "ddl"
     assert events(log).keys() <= EVENTS.keys()
 
 

@@ -158,7 +158,7 @@ def test_a_mismatch_is_an_error_at_open(workspace: Workspace) -> None:
         assert error.hint == f"run `zapdb codegen models --output {models.__file__}`"
     # The models are those of the shapes that the process works with, and not of what is in force.
     open_with(workspace, models, apply="never", serve_as=1).close()
-    with pytest.raises(ModelsMismatch, match="not those of the schema"):
+    with pytest.raises(ModelsMismatch, match="do not match the schema"):
         open_with(workspace, load_models(workspace, "newer"), apply="never", serve_as=1)
     open_with(workspace, load_models(workspace, "newer"), apply="never").close()
 

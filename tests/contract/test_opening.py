@@ -159,7 +159,7 @@ def test_a_directory_that_is_not_there_is_named(workspace: Workspace, tmp_path: 
 def test_a_server_that_is_not_there_is_named_without_the_password(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     address = "postgresql://ada:secret@127.0.0.1:1/test"
-    with pytest.raises(StorageError, match="can't be reached") as caught:
+    with pytest.raises(StorageError, match="cannot be reached") as caught:
         zapdb.open(address, migrations=workspace.directory)
     assert "ada:***@" in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -191,8 +191,8 @@ def test_a_newer_storage_version_is_refused_naming_it(workspace: Workspace) -> N
     workspace.open().close()
     workspace.execute("UPDATE zapdb_storage_version SET version_num = '0917'")
     text = refusal(workspace, NewerStorageVersion)
-    assert "layout: 0917" in text
-    assert "use a zapdb release that knows layout 0917" in text
+    assert "storage_version: 0917" in text
+    assert "use a zapdb release that knows storage version 0917" in text
 
 
 @pytest.mark.parametrize("layout", ["0001", "0002", "0003", "0004", "0005"])
@@ -210,7 +210,7 @@ def test_rule_34_a_database_from_before_the_first_release_is_refused(
     ]
     for text in refused:
         assert text.startswith("the database was made by an unreleased version of zapdb")
-        assert f"layout: {layout}" in text
+        assert f"storage_version: {layout}" in text
         assert "make a new database" in text
     assert dump(workspace) == before
 

@@ -114,7 +114,7 @@ def test_every_setting_takes_its_values_for_its_scopes(storage: Storage, setting
     assert seqs == sorted(set(seqs))
     before = storage.connection().fetch_all("SELECT * FROM zapdb_catalog WHERE kind = 'setting'")
     for value in bad:
-        with pytest.raises(UsageError, match="no such value"):
+        with pytest.raises(UsageError, match="does not allow this value"):
             write(storage, setting.name, value, Scope())
     for scope in SCOPES:
         if scope.level not in setting.scopes:

@@ -33,8 +33,8 @@ from zapdb.records import (
     Codec,
     Computed,
     Conversion,
-    Input,
     Layout,
+    SourceField,
     codec_for,
     compile_conversion,
     held,
@@ -95,11 +95,11 @@ def _programs() -> tuple[tuple[Codec, Conversion], ...]:
     added = WIDE.with_fields((*WIDE.fields, Field(20, "label", String())))
     label = Computed(
         parse_expression("join(' ', name, text(id))"),
-        {"name": Input(2), "id": Input(1)},
+        {"name": SourceField(2), "id": SourceField(1)},
         {"name": text, "id": integer},
         text,
     )
-    keep = {f.number: Input(f.number) for f in WIDE.fields}
+    keep = {f.number: SourceField(f.number) for f in WIDE.fields}
     source = Layout.of(WIDE)
     return (
         (codec_for(dropped), compile_conversion(source, Layout.of(dropped), keep)),

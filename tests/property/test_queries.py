@@ -192,4 +192,4 @@ def test_a_way_that_was_kept_is_the_one_that_would_be_found(
     planner = Planner(TABLE, list_paths(TABLE, keys))
     for condition in alike:
         assert planner.plan(condition, ordering) == make_plan(TABLE, keys, condition, ordering)
-    assert len(planner._choices) == 1
+    assert len(planner._generic_plans) == 1
