@@ -146,6 +146,16 @@ def test_what_others_call_it_is_named(items: Table) -> None:
     assert caught.value.hint == "the field is items.f.title, or items['title']"
 
 
+def test_a_record_is_no_key(items: Table) -> None:
+    record = items.get(3)
+    for call in (items.get, items.find, items.delete, items.exists):
+        with pytest.raises(UsageError, match="a key is expected, not a record") as caught:
+            call(record)
+        assert caught.value.hint == "give its key: record.id"
+    with pytest.raises(UsageError, match="a key is expected, not a record"):
+        items.update(record, title="x")
+
+
 def test_what_others_call_it_on_a_database_is_named(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     with workspace.open() as db, db.transaction() as tx:

@@ -21,6 +21,7 @@ from zapdb.database.query import Query
 from zapdb.database.session import Session, TableRead
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import (
+    InvalidValue,
     RecordExists,
     RecordNotFound,
     TransactionConflict,
@@ -544,7 +545,15 @@ class Table:
                 given=len(key),
                 hint="give a value for each of them, in this order",
             )
-        return bound.adapter.codec.encode_key(dict(zip(names, key, strict=True)))
+        try:
+            return bound.adapter.codec.encode_key(dict(zip(names, key, strict=True)))
+        except InvalidValue:
+            if not isinstance(key[0], Record):
+                raise
+            shown = ", ".join(f"record.{name}" for name in names)
+            raise UsageError(
+                "a key is expected, not a record", table=self.name, hint=f"give its key: {shown}"
+            ) from None
 
     def _fetch(
         self, connection: Connection, bound: BoundTable, key: tuple[Any, ...]
