@@ -132,7 +132,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     ),
     (lambda d, t: t.where(t.f.size.matches("1")), UsageError, "only strings have a collation"),
     (lambda d, t: t.where(t.f.size == t.f.id), UsageError, "not with a field"),
-    (lambda d, t: t.where("size = 1"), UsageError, "put parentheses around each comparison"),
+    (lambda d, t: t.where("size = 1"), UsageError, "compare a field of the table: items.f.id =="),
     (lambda d, t: t.where(1 < t.f.size < 3), UsageError, "between(low, high)"),
     (lambda d, t: t.where(not t.f.size), UsageError, "compare it"),
     (
