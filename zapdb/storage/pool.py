@@ -228,6 +228,8 @@ class ConnectionPool(ABC):
             return False
         self._throw_away(connection)
         self._connect(connection)
+        if self._closed:  # in the meantime
+            self._refuse_late(connection)
         logger.info("a connection was lost between two transactions; there is a new one")
         return True
 
