@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -33,17 +32,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # PYTEST_DEBUG_TEMPROOT, pytest's own, names another place.
     if memory := find_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected is there to the end: each full collection of garbage would
-    look through half a million objects, and hold up whatever a test does at that moment."""
-    gc.collect()
-    gc.freeze()
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    gc.unfreeze()  # what is left when Python ends would be reported as a leak
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
