@@ -59,8 +59,10 @@ def _compare_file(
         return "pending", None
     try:
         row = rows.get(file.number)
-        is_squash = row is None or file.is_squash() != bool(row.replaces)
-        compare_files([file], list(catalog.stored) if is_squash else [row], catalog.chain)  # type: ignore[list-item]  # None is a squash
+        if row is None or file.is_squash() != bool(row.replaces):
+            compare_files([file], list(catalog.stored), catalog.chain)
+        else:
+            compare_files([file], [row], catalog.chain)
     except MigrationError as conflict:
         return "conflict", conflict
     return ("applied" if file.number <= catalog.position else "pending"), None

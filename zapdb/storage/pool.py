@@ -168,6 +168,10 @@ class ConnectionPool(ABC):
     def own_connection(self) -> Connection:
         """The connection that this thread keeps."""
         known = self.local.connection
+        if known is None:
+            # A thread that Python did not begin, such as one of DuckDB's, loses what is local to it
+            # with each call; what it left is the connection of the same thread.
+            known = self.local.connection = self._connections.get(threading.current_thread())
         if known is None or known.core.closed or self.is_gone:
             self.require_open()
         if known is None or known.core.closed:
