@@ -829,8 +829,12 @@ def delete_all(world: World, place: Place, keys: Iterable[Key]) -> tuple[int, Wr
 
 def reordered(meant: list[Row], found: list[Row]) -> list[Row]:
     """The same records in the order in which they were found, where none is promised."""
-    places = {repr(row): at for at, row in enumerate(found)}
-    return sorted(meant, key=lambda row: places.get(repr(row), -1))
+
+    def values(row: Row) -> str:  # a model's row may have its fields in another order
+        return repr(sorted(row.items()))
+
+    places = {values(row): at for at, row in enumerate(found)}
+    return sorted(meant, key=lambda row: places.get(values(row), -1))
 
 
 def none_first(value: Any) -> tuple[bool, Any]:
