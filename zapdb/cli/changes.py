@@ -13,7 +13,6 @@ import typer
 
 import zapdb
 from zapdb.activation.inspection import read_log
-from zapdb.cli.cell_format import record_to_plain, to_cell, to_plain
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -29,6 +28,7 @@ from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
 from zapdb.records import Record, raw_value
+from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
 from zapdb.schema import TableSchema
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from zapdb.cli.cell_format import from_plain
 from zapdb.database import Table
 from zapdb.database.fields import FieldExpression
 from zapdb.errors import UsageError
 from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression
 from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name
 from zapdb.indexes.predicates import Predicate
+from zapdb.records.cell_format import from_plain
 from zapdb.schema import Field
 from zapdb.schema import TableSchema as Schema
 from zapdb.values import Boolean

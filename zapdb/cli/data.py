@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 import zapdb
-from zapdb.cli.cell_format import record_to_plain
 from zapdb.cli.conditions import read_condition
 from zapdb.cli.configuration import (
     DatabaseOption,
@@ -52,6 +51,7 @@ from zapdb.errors import (
 )
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record
+from zapdb.records.cell_format import record_to_plain
 from zapdb.schema import TableSchema as Schema
 
 LIST_RECORDS = 20

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TextIO
 
-from zapdb.cli.cell_format import from_plain, from_text, make_cell_reader, parse_json_cell
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
+from zapdb.records.cell_format import from_plain, from_text, make_cell_reader, parse_json_cell
 from zapdb.schema import Field, TableSchema
 
 Lines = Literal["ndjson", "csv"]

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TextIO
 
-from zapdb.cli.cell_format import record_to_plain, to_cell
 from zapdb.cli.output import Part
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.errors import UsageError
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, raw_value
+from zapdb.records.cell_format import record_to_plain, to_cell
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Blob, Decimal, Float, Integer
 

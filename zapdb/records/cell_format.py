@@ -1,6 +1,6 @@
-"""Values as text: how commands write and read fields of any type, in cells, keys and `name=value`.
+"""Values as text: how commands and exports write and read fields of any type.
 
-The law: what is written is read back as the same value, and a null as a null. A null is `\\N`; a
+They are cells, keys, `name=value`, and JSON. The law: what is written is read back as the same value, and a null as a null. A null is `\\N`; a
 text that would begin with a backslash has another one before it. Lists, structs, JSON and
 references of several fields are JSON, in the form that documents have (`to_document`).
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
-from zapdb.records import Record
+from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Boolean, Integer, Reference, ValueType
 
