@@ -1,8 +1,9 @@
 """Values as text: how commands and exports write and read fields of any type.
 
-They are cells, keys, `name=value`, and JSON. The law: what is written is read back as the same value, and a null as a null. A null is `\\N`; a
-text that would begin with a backslash has another one before it. Lists, structs, JSON and
-references of several fields are JSON, in the form that documents have (`to_document`).
+They are cells, keys, `name=value`, and JSON. The law: what is written is read back as the same
+value, and a null as a null. A null is `\\N`; a text that would begin with a backslash has another
+one before it. Lists, structs, JSON and references of several fields are JSON, in the form that
+documents have (`to_document`).
 """
 
 from __future__ import annotations
