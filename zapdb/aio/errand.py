@@ -72,8 +72,11 @@ class Errand(Generic[T]):
             self._has_arrived = False
             worker.submit(self._undo_late)
             await self._arrival()
-        self._say_outcome(cancelled)
-        raise cancelled
+        try:
+            self._say_outcome(cancelled)
+            raise cancelled
+        finally:
+            del cancelled  # its traceback refers to this frame
 
     async def _arrival(self) -> asyncio.CancelledError | None:
         """Wait for the worker; what has cancelled the task meanwhile."""

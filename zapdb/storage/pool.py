@@ -209,14 +209,17 @@ class ConnectionPool(ABC):
     def _check_out(self) -> sqlalchemy.Connection:
         """Check a connection out of the pool. The pool gives up if all connections that it tries
         are lost, since others may be lost meanwhile. Each attempt leaves fewer lost ones."""
-        for _ in range(CHECK_OUTS_MAX):
+        for left in reversed(range(CHECK_OUTS_MAX)):
             try:
                 return self.engine.connect()
             except sqlalchemy.exc.DBAPIError as error:
                 raise self.translate(error.orig or error) from error
             except sqlalchemy.exc.InvalidRequestError as error:
-                refused = error
-        raise self.translate(refused) from refused
+                # Not kept for later: its traceback has this frame and all callers, which would live
+                # until the next collection, and transactions that they dropped with them.
+                if not left:
+                    raise self.translate(error) from error
+        raise AssertionError("unreachable")
 
     def reconnect(self, connection: Connection) -> bool:
         """Replace a lost connection by a new one; no transaction is open in it.

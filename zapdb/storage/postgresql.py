@@ -339,8 +339,11 @@ class PostgreSQL(Storage):
                     failure = error
         except psycopg.Error as error:
             failure = failure or error  # the first says what went wrong, and the other follows
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback refers to this frame
 
     def commit(self, connection: Connection) -> None:
         self._require_alive(connection.driver)
