@@ -14,7 +14,7 @@ from tests.bench.measure import Reach, Row, time_turns
 from tests.bench.people import CREATE, make_people
 from zapdb.jobs import Runner, run_locally
 from zapdb.storage import Storage, connect
-from zapdb.storage.statements import record_table_name
+from zapdb.storage.data_tables import record_table_name
 
 SAME_BYTES = {
     "sqlite": "CAST(x'86' || substr(value, 2) AS BLOB)",

@@ -566,7 +566,7 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
 def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.pool.CONNECTION_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("zapdb.storage.lending.CONNECTION_WAIT_SECONDS", 0.3)
     insert(db, 1)
     db = workspace.open(max_connections=2)
     with ExitStack() as stack:

@@ -129,7 +129,7 @@ def test_a_read_is_asked_again(workspace: Workspace, db: Database, read_only: bo
 def test_what_is_read_in_parts_goes_on(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.statements.PAGE_RECORDS_MAX", 2)
+    monkeypatch.setattr("zapdb.storage.record_statements.PAGE_RECORDS_MAX", 2)
     seen = []
     for record in db.table("items").scan():
         seen.append(record.id)

@@ -27,7 +27,8 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.storage import Connection
-from zapdb.storage.statements import EntryStatements, RecordStatements
+from zapdb.storage.entry_statements import EntryStatements
+from zapdb.storage.record_statements import RecordStatements
 
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [

@@ -36,7 +36,7 @@ from zapdb.errors import (
 from zapdb.jobs import roll_back_newest, run_locally
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
-from zapdb.storage.statements import list_tenant_tables
+from zapdb.storage.data_tables import list_tenant_tables
 
 pytestmark = pytest.mark.long_on("postgresql")
 

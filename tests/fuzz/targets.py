@@ -40,7 +40,7 @@ from zapdb.records import (
     held,
 )
 from zapdb.schema import Field, Schema, TableSchema, canonical_bytes, read_canonical_bytes
-from zapdb.storage.statements import pack_entry, unpack_entry
+from zapdb.storage.entry_statements import pack_entry, unpack_entry
 from zapdb.values import (
     Binary,
     Boolean,

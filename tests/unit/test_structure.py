@@ -29,10 +29,6 @@ FACE = "in zapdb.aio it is the same for tasks"
 LARGE_MODULES: dict[str, str] = {
     "zapdb/database/session.py": BEING_REWRITTEN,
     "zapdb/database/table.py": BEING_REWRITTEN,
-    "zapdb/storage/statements.py": BEING_REWRITTEN,
-    "zapdb/storage/pool.py": BEING_REWRITTEN,
-    "zapdb/storage/postgresql.py": BEING_REWRITTEN,
-    "zapdb/storage/sqlite.py": BEING_REWRITTEN,
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {

@@ -28,7 +28,8 @@ from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
-from zapdb.storage.statements import RecordStatements, create_record_table
+from zapdb.storage.data_tables import create_record_table
+from zapdb.storage.record_statements import RecordStatements
 
 
 def activate(

@@ -48,7 +48,8 @@ from zapdb.migrations import Migration
 from zapdb.records import encode_prefix
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.statements import RecordStatements, create_record_table
+from zapdb.storage.data_tables import create_record_table
+from zapdb.storage.record_statements import RecordStatements
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ from zapdb.records import Attachments, codec_for, decode_prefix
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.statements import RecordStatements, catalog_version_sql, list_record_tables
+from zapdb.storage.data_tables import list_record_tables
+from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.statements import catalog_version_sql
 
 logger = logging.getLogger("zapdb.history")
 

@@ -32,8 +32,8 @@ from zapdb.cluster.leases import delete_lease
 from zapdb.errors import RollbackInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.data_tables import delete_of_tenant, list_tenant_tables
 from zapdb.storage.fixed_tables import CATALOG_VERSIONS, SCHEMA_HISTORY
-from zapdb.storage.statements import delete_of_tenant, list_tenant_tables
 
 PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, SettingRow)
 """Kinds of rows whose keys begin with the tenant's number."""

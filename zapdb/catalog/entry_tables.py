@@ -15,8 +15,8 @@ from zapdb.catalog.row_values import load_row
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.data_tables import create_index_table, delete_index_entries, drop_index_table
 from zapdb.storage.fixed_tables import CATALOG
-from zapdb.storage.statements import create_index_table, delete_index_entries, drop_index_table
 
 
 def assign_entry_table(connection: Connection, tenant: int, index: Index) -> int:

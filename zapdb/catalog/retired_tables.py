@@ -21,12 +21,9 @@ from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import ArchiveStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
+from zapdb.storage.data_tables import drop_record_table_if_empty, list_record_tables
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
-from zapdb.storage.statements import (
-    RecordStatements,
-    drop_record_table_if_empty,
-    list_record_tables,
-)
+from zapdb.storage.record_statements import RecordStatements
 
 logger = logging.getLogger("zapdb.retirement")
 

@@ -18,8 +18,9 @@ from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.archives import count_archives
+from zapdb.storage.data_tables import list_record_tables
 from zapdb.storage.pending_changes import count_changes
-from zapdb.storage.statements import RecordStatements, list_record_tables
+from zapdb.storage.record_statements import RecordStatements
 
 
 @dataclass(frozen=True, slots=True)

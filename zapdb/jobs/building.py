@@ -12,7 +12,8 @@ from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.statements import VALUES_PER_STATEMENT, unpack_entry
+from zapdb.storage.entry_statements import unpack_entry
+from zapdb.storage.statements import VALUES_PER_STATEMENT
 
 
 class IndexWork(Work):

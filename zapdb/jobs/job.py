@@ -44,7 +44,7 @@ RANGES_PER_STATEMENT: Final = 500
 class Range:
     """Keys above `lower` up to `upper`, both open-ended where None; `resume_after` is done so far.
 
-    If the job goes through entries, the keys are packed entries (`storage.statements.pack_entry`).
+    If the job goes through entries, the keys are packed (`pack_entry`).
     """
 
     job: str

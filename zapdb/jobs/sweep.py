@@ -37,10 +37,11 @@ from zapdb.records import OwnedBlobs
 from zapdb.storage import BlobStatements, Connection, MissingTable, Storage, TransactionMode
 from zapdb.storage.archives import iter_archive, list_archived_fields
 from zapdb.storage.cells import as_bytes
+from zapdb.storage.data_tables import list_record_tables, list_tenants_with_records
 from zapdb.storage.identifiers import first_id_at_ms
 from zapdb.storage.pending_changes import iter_changes
+from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.retries import retry
-from zapdb.storage.statements import RecordStatements, list_record_tables, list_tenants_with_records
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zapdb.errors import UsageError
+from zapdb.errors import MissingExtra, UsageError
 from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage.addresses import SCHEMES, read_address
 from zapdb.storage.archives import ArchiveStatements
@@ -16,9 +16,10 @@ from zapdb.storage.driver_errors import (
     Refusal,
     StatementRefused,
 )
+from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.private_file import PrivateFile, is_in_memory
+from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.sqlite import SQLite
-from zapdb.storage.statements import EntryStatements, RecordStatements
 from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
 from zapdb.storage.transaction_modes import TransactionMode
 
@@ -65,8 +66,10 @@ def connect(
                 )
             return SQLite(private.url, connections_max=connections_max, private=private)
         case "postgresql" | "postgres" | "postgresql+psycopg":
-            from zapdb.storage.postgresql import PostgreSQL
-
+            try:
+                from zapdb.storage.postgresql import PostgreSQL
+            except ImportError as missing:
+                raise MissingExtra.named("postgres", "psycopg") from missing
             url = url.set(drivername="postgresql+psycopg")
             return PostgreSQL(url, read_only=read_only, connections_max=connections_max)
     raise UsageError(

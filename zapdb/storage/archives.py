@@ -16,7 +16,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import ReadConflict
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
-from zapdb.storage.statements import RecordStatements
+from zapdb.storage.record_statements import RecordStatements
 
 _KEYS_PER_STATEMENT: Final = 500
 

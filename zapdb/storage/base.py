@@ -1,7 +1,7 @@
 """What a storage engine provides, beneath transactions and connections: its statements.
 
 Most of what differs between SQLite and PostgreSQL is said here by abstract methods. The hot path's
-own statements are made where tables are (`statements`), for either `placeholder`.
+own statements are in `record_statements` and `entry_statements`, for either `placeholder`.
 """
 
 from __future__ import annotations

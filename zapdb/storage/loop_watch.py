@@ -20,7 +20,7 @@ from zapdb.storage.transaction_owners import in_no_transaction, running_loop
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
-    from zapdb.storage.pool import ConnectionPool
+    from zapdb.storage.lending import LendingPool
 
 BLOCKING_SQL: Final = (
     "WITH RECURSIVE blocking(pid) AS (SELECT unnest({of}) UNION"
@@ -42,20 +42,20 @@ def refuse_waiting(blocker: OpenTransaction) -> UsageError:
     )
 
 
-def find_stuck(opened: Collection[ConnectionPool]) -> list[OpenTransaction]:
+def find_stuck(opened: Collection[LendingPool]) -> list[OpenTransaction]:
     """The open transactions that only the event loop of this thread could end."""
     loop = running_loop()
     return [] if loop is None else _list_stuck(opened, loop)
 
 
 def _list_stuck(
-    opened: Collection[ConnectionPool], loop: asyncio.AbstractEventLoop
+    opened: Collection[LendingPool], loop: asyncio.AbstractEventLoop
 ) -> list[OpenTransaction]:
     return [one for one in _list_of_loop(opened, loop) if not one.is_in_use]
 
 
 def _list_of_loop(
-    opened: Collection[ConnectionPool], loop: asyncio.AbstractEventLoop
+    opened: Collection[LendingPool], loop: asyncio.AbstractEventLoop
 ) -> list[OpenTransaction]:
     found = (one for pool in list(opened) for one in pool.list_open())
     return [one for one in found if one.is_of_loop(loop)]
@@ -83,7 +83,7 @@ def _find_session(connection: Connection) -> tuple[object, int]:
 
 
 def watch_loop(
-    pool: ConnectionPool, opened: Collection[ConnectionPool], connection: Connection
+    pool: LendingPool, opened: Collection[LendingPool], connection: Connection
 ) -> AbstractContextManager[object]:
     """While the block runs statements on a PostgreSQL connection, check whether they can ever
     finish."""
@@ -100,8 +100,8 @@ class LoopWatch:
 
     def __init__(
         self,
-        pool: ConnectionPool,
-        opened: Collection[ConnectionPool],
+        pool: LendingPool,
+        opened: Collection[LendingPool],
         connection: Connection,
         loop: asyncio.AbstractEventLoop,
     ) -> None:

@@ -1,9 +1,9 @@
-"""The connections of a database: one for each thread and one for each open transaction.
+"""The connections of a database that threads keep, one each.
 
 A thread keeps its own for as long as it lives: single operations run on it, and so does what zapdb
-does by itself (heartbeats, write-back, tokens), which never waits for those of transactions. These
-are so many at most. All come from SQLAlchemy's pool, in the driver's autocommit mode. A process
-that was forked drops all of them without a word, since they are the parent's.
+does by itself (heartbeats, write-back, tokens), which never waits for those of open transactions
+(`lending`). All come from SQLAlchemy's pool, in the driver's autocommit mode. A process that was
+forked drops all of them without a word (`forks`), since they are the parent's.
 """
 
 from __future__ import annotations
@@ -12,23 +12,17 @@ import logging
 import os
 import threading
 import uuid
-import weakref
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy.engine import URL
 
-from zapdb.errors import ConnectionsBusy, UsageError
-from zapdb.limits import CLOSE, CONNECTION_WAIT_SECONDS, CONNECTIONS_MAX
-from zapdb.logs import log_event
+from zapdb.errors import UsageError
+from zapdb.limits import CLOSE
 from zapdb.storage.addresses import show_address
 from zapdb.storage.connection import Connection
-from zapdb.storage.fair_lock import FairSemaphore
-from zapdb.storage.loop_watch import find_stuck
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool_invalidation import PoolInvalidation
 from zapdb.storage.retries import attempts
@@ -64,7 +58,6 @@ class ConnectionPool(ABC):
         engine: sqlalchemy.Engine,
         *,
         read_only: bool,
-        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self.url = url
         self.engine = engine
@@ -78,15 +71,6 @@ class ConnectionPool(ABC):
         """Names what this storage does to others: it is the id of the node that is registered."""
         self.local = _Local()
         self._connections: dict[threading.Thread, Connection] = {}
-        self.connections_max = connections_max
-        """How many transactions and snapshots may be open at once."""
-        self.places = FairSemaphore(connections_max)
-        self._open: dict[Connection, weakref.ref[OpenTransaction]] = {}
-        self._idle: deque[Connection] = deque()
-        """Connections for open transactions that are free now; the one that was used last is
-        first."""
-        self._dropped: deque[tuple[Connection, str]] = deque()
-        """Connections of transactions whose blocks were never left, and where these were begun."""
         # The garbage collector may end a generator, and with it a transaction, during a call of
         # this very thread, which must not wait for itself then.
         self._lock = threading.RLock()
@@ -95,7 +79,6 @@ class ConnectionPool(ABC):
         """Whether the database that was opened is known to be there no more."""
         self._process = os.getpid()
         self._abandoned: Any = None
-        OPENED.add(self)
 
     @property
     def shown_url(self) -> str:
@@ -240,118 +223,6 @@ class ConnectionPool(ABC):
         logger.info("a connection was lost between two transactions; there is a new one")
         return True
 
-    # For open transactions
-
-    def lend_connection(self) -> Connection:
-        """Lend a connection to a transaction that stays open; the number of such connections is
-        limited.
-
-        Raises `ConnectionsBusy` if none is given back in time; the error names the callers that
-        have them.
-        """
-        self.require_open()
-        self.reap_connections()
-        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.reap_connections):
-            raise self.connections_busy()
-        try:
-            return self._connect_lent()
-        except BaseException:
-            self.places.release()
-            raise
-
-    def connections_busy(self) -> ConnectionsBusy:
-        """Return the error if no place was given up in time."""
-        return ConnectionsBusy(
-            "all connections for transactions are in use",
-            database=self.shown_url,
-            max_connections=self.connections_max,
-            waited_seconds=CONNECTION_WAIT_SECONDS,
-            held_by="; ".join(sorted(one.place for one in self.list_open())[:_HOLDERS_SHOWN]),
-            hint="leave blocks earlier, or open the database with a larger max_connections",
-        )
-
-    def connect_lent(self) -> Connection:
-        """A connection for a place that was acquired; the place is given up where it fails."""
-        try:
-            return self._connect_lent()
-        except BaseException:
-            self.places.release()
-            raise
-
-    def _connect_lent(self) -> Connection:
-        self.require_open()
-        connection = self._find_idle() or self._connect()
-        if self._closed:
-            self._refuse_late(connection)
-        connection.keeper = None
-        connection.has_place = True
-        return connection
-
-    def _find_idle(self) -> Connection | None:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                return None
-            if not (
-                self.invalidation.is_older(connection.connected_after) or connection.core.closed
-            ):
-                return connection
-            self._throw_away(connection)
-        return None
-
-    def note_open(self, begun: OpenTransaction) -> None:
-        """Remember a transaction that was begun on a connection that was lent."""
-        with self._lock:
-            self._open[begun.connection] = begun.connection.lent_to = weakref.ref(begun)
-        dropped = weakref.finalize(begun, self._dropped.append, (begun.connection, begun.place))
-        dropped.atexit = False
-        begun.connection.dropped = dropped
-
-    def give_back(self, connection: Connection) -> None:
-        """Give back a connection that was lent, whose transaction has ended.
-
-        One that is in a transaction all the same, since Ctrl-C came as that was ending, is thrown
-        away: the next one on it would commit what was done in that one. May be called again.
-        """
-        had_place, connection.has_place = connection.has_place, False
-        try:
-            with self._lock:
-                self._open.pop(connection, None)
-            if connection.dropped is not None:
-                connection.dropped.detach()
-            if self.is_inherited or not had_place:
-                return
-            connection.lent_to = connection.dropped = None
-            if connection.is_interrupted or not self.is_idle(connection.driver):
-                self._throw_away(connection)
-            elif not connection.core.closed:
-                self._idle.append(connection)
-            if self._closed:  # in the meantime
-                self._close_idle()
-        finally:
-            if had_place and self._abandoned is None:
-                with self.places.guard:  # in no function: Ctrl-C may come as one begins
-                    self.places.free += 1
-                self.places.hand_out()
-
-    def _close_idle(self) -> None:
-        while self._idle:
-            with suppress(IndexError):
-                self._throw_away(self._idle.pop())  # its pool may be closed already
-
-    def find_stuck(self) -> list[OpenTransaction]:
-        """The open transactions, of any database of this process, that can't go on before the call
-        returns that this thread is in."""
-        held_up = self.local.held_up
-        return find_stuck(OPENED) if held_up is None else [held_up]
-
-    def list_open(self) -> list[OpenTransaction]:
-        """The transactions and snapshots that are open."""
-        with self._lock:
-            known = [*self._open.values()]
-        return [found for one in known if (found := one()) is not None]
-
     def reap_connections(self) -> None:
         """Give back the connections of threads that ended, and roll back dropped transactions."""
         with self._lock:
@@ -364,35 +235,6 @@ class ConnectionPool(ABC):
             connection.mode, connection.is_abandoned = None, True
             self._throw_away(connection)
             self.after_transaction(connection)
-        for begun in self.list_open():
-            if begun.is_orphaned:
-                self._log_dropped(begun.place)
-                self.undo_open(begun)
-        while self._dropped:
-            try:
-                connection, place = self._dropped.popleft()
-            except IndexError:  # another thread was faster
-                return
-            self._undo_dropped(connection, place)
-
-    def _log_dropped(self, place: str) -> None:
-        log_event(
-            logger,
-            "transaction.dropped",
-            "a transaction was left by nobody: it was undone",
-            level=logging.WARNING,
-            database=self.shown_url,
-            begun_at=place,
-        )
-
-    def _undo_dropped(self, connection: Connection, place: str) -> None:
-        if self.is_inherited:
-            return
-        self._log_dropped(place)
-        connection.mode = connection.pending = None
-        self._throw_away(connection)
-        self.after_transaction(connection)
-        self.give_back(connection)
 
     def discard_connection(self, connection: Connection) -> None:
         """Throw a connection away, transaction and all."""
@@ -441,10 +283,8 @@ class ConnectionPool(ABC):
         They are kept and never touched: to close one here would end the session of the parent.
         """
         if self._abandoned is None:
-            mine = (self.local, self._connections, self._open, self._idle, self._dropped)
-            self._abandoned = (*mine, self.engine)
+            self._abandoned = (self.local, self._connections, self.engine)
         self.local, self._connections, self._lock = _Local(), {}, threading.RLock()
-        self._open, self._idle, self._dropped = {}, deque(), deque()
 
     def close(self) -> None:
         """Close every thread's connection and the pool; open transactions are rolled back."""
@@ -452,7 +292,7 @@ class ConnectionPool(ABC):
         if self.is_inherited:
             return
         with self._lock:
-            connections = [*self._connections.values(), *self._open]
+            connections = self.list_connections()
             self._connections = {}
         for connection in connections:
             connection.close_for_statements()
@@ -460,8 +300,11 @@ class ConnectionPool(ABC):
             if self._wait_until_unused(connection):
                 connection.core.close()
             self.after_transaction(connection)
-        self._close_idle()
         self.engine.dispose()
+
+    def list_connections(self) -> list[Connection]:
+        """The connections that are in use, or kept by a thread."""
+        return [*self._connections.values()]
 
     def _wait_until_unused(self, connection: Connection) -> bool:
         """Whether no thread runs a statement on it; the one that does is ended, but for a COMMIT.
@@ -482,10 +325,6 @@ class ConnectionPool(ABC):
 
     must_be_unused = False
     """Whether a connection must not be closed while another thread uses it."""
-
-    @abstractmethod
-    def undo_open(self, begun: OpenTransaction) -> None:
-        """Roll an open transaction back; where a thread is using it, as soon as that has done."""
 
     @abstractmethod
     def make_connection(self, core: sqlalchemy.Connection) -> Connection:
@@ -520,21 +359,6 @@ class ConnectionPool(ABC):
     @abstractmethod
     def translate(self, error: BaseException) -> Exception:
         """The error that a driver's error means to zapdb."""
-
-
-_HOLDERS_SHOWN: Final = 10
-
-OPENED: Final[weakref.WeakSet[ConnectionPool]] = weakref.WeakSet()
-"""The databases that this process has open, for a fork of it."""
-
-
-def _abandon_after_fork() -> None:
-    for pool in list(OPENED):
-        pool.abandon_after_fork()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which can't fork
-    os.register_at_fork(after_in_child=_abandon_after_fork)
 
 
 def _do_nothing(_driver: object) -> None:

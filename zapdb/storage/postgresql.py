@@ -14,12 +14,13 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
 
+import psycopg
 import sqlalchemy
+from psycopg import errors as driver_errors
 from sqlalchemy.engine import URL
 
 from zapdb.errors import (
     GateTimeout,
-    MissingExtra,
     StorageError,
     TransactionConflict,
     UnsupportedServer,
@@ -36,28 +37,18 @@ from zapdb.limits import (
     WRITE_BACK_LOCK_TIMEOUT_MS,
 )
 from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
-from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import (
-    DuplicateKey,
-    MissingTable,
-    Refusal,
     connection_lost,
-    disk_full,
-    unknown_driver_error,
 )
+from zapdb.storage.forks import OPENED
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.pipelined import PipelinedConnection
-from zapdb.storage.pool import OPENED
+from zapdb.storage.postgresql_errors import translate_postgresql_error
+from zapdb.storage.postgresql_statements import PostgreSQLStatements
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_modes import TransactionMode
-
-try:
-    import psycopg
-    from psycopg import errors as driver_errors
-except ImportError as missing:
-    raise MissingExtra.named("postgres", "psycopg") from missing
 
 logger = logging.getLogger("zapdb.gate")
 
@@ -94,14 +85,9 @@ FUNCTIONS_SQL = (
 _FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
 PREPARED = "prepared_statements"
 """The option of an address, `on` or `off`, that is not libpq's."""
-STORAGE_VERSION_LOCK = 0x7A617064  # an advisory lock's number: "zapd"
 
 
-class PostgreSQL(Storage):
-    dialect = "postgresql"
-    placeholder = "%s"
-    clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-
+class PostgreSQL(PostgreSQLStatements):
     def __init__(
         self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
     ) -> None:
@@ -382,205 +368,7 @@ class PostgreSQL(Storage):
         connection.begin(BEGIN[TransactionMode.WRITE], GATE_SHARED)
 
     def translate(self, error: BaseException) -> Exception:
-        match error:
-            case TransactionConflict():
-                return error
-            case driver_errors.UndefinedTable():
-                return MissingTable(
-                    "a table does not exist",
-                    database=self.shown_url,
-                    detail=str(error).splitlines()[0],
-                    hint="a migration dropped it in the meantime; try again",
-                )
-            case driver_errors.UniqueViolation():
-                return DuplicateKey(str(error))
-            case driver_errors.InsufficientPrivilege():
-                return StorageError(
-                    "the database role lacks a privilege",
-                    database=self.shown_url,
-                    detail=str(error).splitlines()[0],
-                    hint="grant it; read_only=True needs SELECT on all tables of the "
-                    "schema, including those of later migrations (ALTER DEFAULT "
-                    "PRIVILEGES)",
-                )
-            case (
-                driver_errors.SerializationFailure()
-                | driver_errors.DeadlockDetected()
-                | driver_errors.LockNotAvailable()
-            ):
-                return TransactionConflict(
-                    "the transaction conflicted with a concurrent one",
-                    database=self.shown_url,
-                    cause=type(error).__name__,
-                    hint="run it again, or use db.run(function), which repeats it",
-                )
-            case driver_errors.DiskFull():
-                return disk_full(error, self.shown_url)
-            case psycopg.OperationalError():
-                detail = str(error).strip().splitlines()
-                return StorageError(
-                    "the database server cannot be reached, or closed the connection",
-                    database=self.shown_url,
-                    detail=detail[0] if detail else "",
-                    hint="check the address, the user, and that the server runs; then try again",
-                )
-        return unknown_driver_error(error)
-
-    def table_names(self, connection: Connection) -> list[str]:
-        rows = connection.fetch_all(
-            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace"
-            " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1"
-        )
-        return [name for (name,) in rows]
-
-    def lock_storage_version(self, connection: Connection) -> None:
-        connection.fetch_one("SELECT pg_advisory_xact_lock(%s)", (STORAGE_VERSION_LOCK,))
-
-    def create_record_table_sql(self, table: str) -> str:
-        return (
-            f"CREATE TABLE IF NOT EXISTS {table} (tenant bigint NOT NULL, key bytea NOT NULL,"
-            " value bytea NOT NULL, PRIMARY KEY (tenant, key))"
-        )
-
-    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
-        return (
-            f"CREATE TABLE {table} (tenant bigint NOT NULL, key bytea NOT NULL,"
-            f" record bytea NOT NULL, PRIMARY KEY ({index_columns(unique=unique)}))"
-        )
-
-    def insert_rows(
-        self,
-        connection: Connection,
-        table: str,
-        columns: str,
-        tenant: int,
-        rows: Sequence[Any],
-        refused: Refusal | None = None,
-    ) -> None:
-        connection.send(
-            f"INSERT INTO {table} (tenant, {columns}) SELECT {int(tenant)}, a, b"
-            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b)",
-            _columns(rows, 2),
-            refused,
-        )
-
-    def require_keys(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        refused: Refusal,
-    ) -> None:
-        mine = f"stored.tenant = {int(tenant)} AND stored.key = given.key"
-        connection.require(
-            "(SELECT count(*) FROM unnest(%b::bytea[]) AS given(key), LATERAL"
-            f" (SELECT 1 FROM {table} AS stored WHERE {mine} LIMIT 1) AS found) = %s::bigint",
-            (keys, len(keys)),
-            refused,
-        )
-
-    def insert_entries_if_absent(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> int:
-        return connection.run(
-            f"INSERT INTO {table} (tenant, key, record) SELECT {int(tenant)}, a, b"
-            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b) ON CONFLICT DO NOTHING",
-            _columns(rows, 2),
-        )
-
-    def lock_records(
-        self,
-        connection: Connection,
-        table: str,
-        condition: str,
-        parameters: Sequence[Any],
-        limit: int,
-        *,
-        skip_locked: bool,
-    ) -> list[Any]:
-        skip = " SKIP LOCKED" if skip_locked else ""
-        return connection.fetch_all(
-            f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key"
-            f" LIMIT {int(limit)} FOR NO KEY UPDATE{skip}",
-            parameters,
-        )
-
-    def set_values(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> None:
-        connection.send(
-            f"UPDATE {table} AS stored SET value = given.value"
-            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
-            f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
-            _columns(rows, 2),
-        )
-
-    # LATERAL with a LIMIT is one search by key for each given row. For a join, the planner may
-    # choose to scan the whole table: that is slow, and conflicts with every other writer.
-
-    def delete_rows(
-        self,
-        connection: Connection,
-        table: str,
-        where: str,
-        columns: Sequence[str],
-        rows: Sequence[Any],
-    ) -> None:
-        if len(rows) == 1:  # takes half the time so
-            same = " AND ".join(f"{column} = %b" for column in columns)
-            connection.send(f"DELETE FROM {table} WHERE {where} AND {same}", rows[0])
-            return
-        arrays = ", ".join(["%b::bytea[]"] * len(columns))
-        same = " AND ".join(f"stored.{column} = given.{column}" for column in columns)
-        connection.send(
-            f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid"
-            f" FROM unnest({arrays}) AS given({', '.join(columns)}), LATERAL"
-            f" (SELECT ctid FROM {table} AS stored WHERE {where} AND {same}"
-            " LIMIT 1) AS found))",
-            _columns(rows, len(columns)),
-        )
-
-    def fetch_entries(
-        self,
-        connection: Connection,
-        table: str,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
-    ) -> list[Any]:
-        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
-        return connection.fetch_all(
-            f"SELECT found.record, stored.value FROM {given}, LATERAL"
-            f" (SELECT record FROM {table} WHERE {mine} AND key >= low AND key < high"
-            f" ORDER BY key LIMIT {int(limit)}) AS found, LATERAL"
-            f" (SELECT value FROM {records} WHERE {mine} AND key = found.record LIMIT 1) AS stored"
-            f" LIMIT {int(limit)}",
-            parameters,
-        )
-
-    def fetch_records(
-        self,
-        connection: Connection,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
-    ) -> list[Any]:
-        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
-        return connection.fetch_all(
-            f"SELECT found.key, found.value FROM {given}, LATERAL"
-            f" (SELECT key, value FROM {records} WHERE {mine} AND key >= low AND key < high"
-            f" ORDER BY key LIMIT {int(limit)}) AS found LIMIT {int(limit)}",
-            parameters,
-        )
-
-    def key_slice_sql(self, table: str) -> str:
-        return (
-            f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
-            " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
-        )
+        return translate_postgresql_error(error, self.shown_url)
 
 
 def _split_prepared(url: URL) -> tuple[URL, bool]:
@@ -623,15 +411,3 @@ def _read_farewell(driver: Any) -> str | None:
     finally:
         driver.remove_notice_handler(note)
     return farewell[0] if farewell else None
-
-
-def _given_ranges(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[str, Sequence[Any]]:
-    """Ranges as a table expression with the columns low and high, and its parameters."""
-    if len(ranges) == 1:  # planned once: arrays of one are planned anew each time
-        return "(VALUES (%b::bytea, %b::bytea)) AS given(low, high)", ranges[0]
-    return "unnest(%b::bytea[], %b::bytea[]) AS given(low, high)", _columns(ranges, 2)
-
-
-def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
-    """Rows as columns, which travel as arrays."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

@@ -11,7 +11,7 @@ from zapdb.storage.archives import ArchiveRow, ArchiveStatements, archive_rows
 from zapdb.storage.blobs import BlobStatements
 from zapdb.storage.connection import Connection
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.statements import RecordStatements
+from zapdb.storage.record_statements import RecordStatements
 
 ConvertRecord = Callable[[bytes, bytes, Attachments], bytes]
 """(key, record, its surroundings) → the record as it is to be written."""

@@ -15,10 +15,8 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 import sqlalchemy
@@ -26,11 +24,8 @@ from sqlalchemy.engine import URL
 
 from zapdb.errors import (
     ConcurrencyError,
-    CorruptCatalog,
     DatabaseReplaced,
     GateTimeout,
-    NotZapdb,
-    StorageError,
     TransactionConflict,
     ZapdbError,
 )
@@ -44,35 +39,20 @@ from zapdb.limits import (
     WRITER,
 )
 from zapdb.storage.addresses import attempt, check_options
-from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
-from zapdb.storage.driver_errors import (
-    DuplicateKey,
-    MissingTable,
-    Refusal,
-    disk_full,
-    unknown_driver_error,
-)
 from zapdb.storage.fair_lock import FairLocks, FairSemaphore
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
+from zapdb.storage.sqlite_errors import is_busy, name_of, translate_sqlite_error
+from zapdb.storage.sqlite_statements import SQLiteStatements
 from zapdb.storage.transaction_modes import TransactionMode
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
 EXTEND_LEASES_SQL = "UPDATE zapdb_leases SET expires_at = expires_at + ? WHERE expires_at > ?"
-
-ROWS_PER_STATEMENT: Final = 100
-"""Rows that one statement inserts: beginning and ending it costs as much as one of them."""
-
-READ_ONLY_HINT = (
-    "the file must be there, and its -wal and -shm files, too, where its directory can't be "
-    "written; if nothing at all writes the file as long as it is open, give "
-    "sqlite:///file:PATH?immutable=1&uri=true"
-)
 
 OPTIONS: Final = frozenset({"uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"})
 """What may stand behind a path that is a URI: SQLite's own options."""
@@ -88,20 +68,12 @@ BEGIN = {
 }
 
 
-FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
-"""There is no room: for the database or its log, or for the index of the log in the -shm file."""
-
 WRITERS: Final = FairLocks()
 """The queues of this process, one for each file: databases that are opened twice share theirs."""
 
 
-class SQLite(Storage):
+class SQLite(SQLiteStatements):
     must_be_unused = True
-    dialect = "sqlite"
-    placeholder = "?"
-    # SQLite's own clock is the host's, to the millisecond; in days, which are fractions, it has to
-    # be rounded.
-    clock_sql = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
 
     def __init__(
         self,
@@ -221,7 +193,7 @@ class SQLite(Storage):
         try:
             driver.execute(BEGIN[mode])
         except sqlite3.OperationalError as error:
-            if _is_busy(error):
+            if is_busy(error):
                 raise self._kept_out(driver, mode) from error
             raise
 
@@ -360,7 +332,7 @@ class SQLite(Storage):
         # the latest: what was written has no commit and never will. Copying the log into the
         # database comes after COMMIT, which does not report what fails then. All else may come
         # after the log holds the commit, when it takes effect if this process dies: docs/decisions.
-        return _name_of(error) == "SQLITE_FULL"
+        return name_of(error) == "SQLITE_FULL"
 
     def roll_back(self, connection: Connection) -> None:
         if connection.driver.in_transaction:
@@ -389,229 +361,4 @@ class SQLite(Storage):
         return driver
 
     def translate(self, error: BaseException) -> Exception:
-        match error:
-            case sqlite3.OperationalError() if "no such table" in str(error):
-                return MissingTable(
-                    "a table does not exist",
-                    database=self.shown_url,
-                    detail=str(error),
-                    hint="a migration dropped it in the meantime; try again",
-                )
-            case sqlite3.IntegrityError():
-                return DuplicateKey(str(error))
-            case sqlite3.DatabaseError() if "not a database" in str(error):
-                return NotZapdb(
-                    "the file is not a SQLite database",
-                    database=self.shown_url,
-                    hint="give the path of a zapdb database, or of a file that does not exist yet",
-                )
-            case sqlite3.OperationalError() if _name_of(error) in FULL:
-                return disk_full(error, self.shown_url)
-            case sqlite3.OperationalError() if "Could not decode to UTF-8" in str(error):
-                return CorruptCatalog(
-                    "a stored text is not UTF-8",
-                    database=self.shown_url,
-                    hint="another program wrote to the database; restore it from a backup",
-                )
-            case sqlite3.OperationalError() if _is_busy(error):
-                return TransactionConflict(
-                    "another process held the database too long",
-                    database=self.shown_url,
-                    waited_ms=BUSY_TIMEOUT_MS,
-                    hint="try again; a long transaction of one process keeps all other "
-                    "writers waiting",
-                )
-            case sqlite3.OperationalError() if _is_closed_to_readers(error) and self.read_only:
-                return StorageError(
-                    "the database file cannot be opened",
-                    database=self.shown_url,
-                    detail=str(error),
-                    hint=READ_ONLY_HINT,
-                )
-            case sqlite3.OperationalError() if "unable to open" in str(error):
-                return StorageError(
-                    "the database file cannot be opened",
-                    database=self.shown_url,
-                    hint="its directory must exist and be writable",
-                )
-            case sqlite3.OperationalError() if "readonly" in str(error):
-                return StorageError(
-                    "the database is read-only",
-                    database=self.shown_url,
-                    hint="give this process write access to the file and its directory, "
-                    "or open it with read_only=True",
-                )
-        return unknown_driver_error(error)
-
-    def table_names(self, connection: Connection) -> list[str]:
-        rows = connection.fetch_all(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
-            " AND name NOT LIKE 'sqlite_%' ORDER BY name"
-        )
-        return [name for (name,) in rows]
-
-    def lock_storage_version(self, connection: Connection) -> None:
-        """`BEGIN IMMEDIATE` keeps all others out."""
-
-    # WITHOUT ROWID keeps a record beside its key: one search instead of two.
-    def create_record_table_sql(self, table: str) -> str:
-        return (
-            f"CREATE TABLE IF NOT EXISTS {table} (tenant INTEGER NOT NULL, key BLOB NOT NULL,"
-            " value BLOB NOT NULL, PRIMARY KEY (tenant, key)) WITHOUT ROWID"
-        )
-
-    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
-        return (
-            f"CREATE TABLE {table} (tenant INTEGER NOT NULL, key BLOB NOT NULL,"
-            f" record BLOB NOT NULL, PRIMARY KEY ({index_columns(unique=unique)})) WITHOUT ROWID"
-        )
-
-    def insert_rows(
-        self,
-        connection: Connection,
-        table: str,
-        columns: str,
-        tenant: int,
-        rows: Sequence[Any],
-        refused: Refusal | None = None,
-    ) -> None:
-        row, insert = f"({int(tenant)}, ?, ?)", f"INSERT INTO {table} (tenant, {columns}) VALUES"
-        several = f"{insert} {', '.join([row] * ROWS_PER_STATEMENT)}"
-        whole = len(rows) - len(rows) % ROWS_PER_STATEMENT
-        for start in range(0, whole, ROWS_PER_STATEMENT):
-            some = rows[start : start + ROWS_PER_STATEMENT]
-            connection.send(several, list(chain.from_iterable(some)), refused)
-        connection.send_many(f"{insert} {row}", rows[whole:], refused)
-
-    def require_keys(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        refused: Refusal,
-    ) -> None:
-        marks = ", ".join("?" * len(keys))
-        there = f"SELECT count(*) FROM {table} WHERE tenant = {int(tenant)} AND key IN ({marks})"
-        connection.require(f"({there}) = {len(keys)}", keys, refused)
-
-    def insert_entries_if_absent(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> int:
-        before = connection.driver.total_changes
-        connection.run_many(
-            f"INSERT INTO {table} (tenant, key, record) VALUES ({int(tenant)}, ?, ?)"
-            " ON CONFLICT DO NOTHING",
-            rows,
-        )
-        added: int = connection.driver.total_changes - before
-        return added
-
-    def lock_records(
-        self,
-        connection: Connection,
-        table: str,
-        condition: str,
-        parameters: Sequence[Any],
-        limit: int,
-        *,
-        skip_locked: bool,
-    ) -> list[Any]:
-        sql = f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key LIMIT {int(limit)}"
-        return connection.fetch_all(sql, parameters)
-
-    def set_values(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> None:
-        connection.send_many(
-            f"UPDATE {table} SET value = ?2 WHERE tenant = {int(tenant)} AND key = ?1", rows
-        )
-
-    def delete_rows(
-        self,
-        connection: Connection,
-        table: str,
-        where: str,
-        columns: Sequence[str],
-        rows: Sequence[Any],
-    ) -> None:
-        same = " AND ".join(f"{column} = ?" for column in columns)
-        connection.run_many(f"DELETE FROM {table} WHERE {where} AND {same}", rows)
-
-    def fetch_entries(
-        self,
-        connection: Connection,
-        table: str,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
-    ) -> list[Any]:
-        # CROSS JOIN: in this order, one search by a key after the other.
-        return _fetch_in_ranges(
-            connection,
-            f"SELECT x.record, r.value FROM given CROSS JOIN {table} AS x CROSS JOIN"
-            f" {records} AS r WHERE x.tenant = {int(tenant)} AND x.key >= low AND x.key < high"
-            f" AND r.tenant = {int(tenant)} AND r.key = x.record",
-            ranges,
-            limit,
-        )
-
-    def fetch_records(
-        self,
-        connection: Connection,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
-    ) -> list[Any]:
-        return _fetch_in_ranges(
-            connection,
-            f"SELECT r.key, r.value FROM given CROSS JOIN {records} AS r"
-            f" WHERE r.tenant = {int(tenant)} AND r.key >= low AND r.key < high",
-            ranges,
-            limit,
-        )
-
-    def key_slice_sql(self, table: str) -> str:
-        return (
-            f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
-            " WHERE tenant = ?) WHERE at % ? = 0 ORDER BY key"
-        )
-
-
-def _fetch_in_ranges(
-    connection: Connection, select: str, ranges: Sequence[tuple[bytes, bytes]], limit: int
-) -> list[Any]:
-    """Up to `limit` rows of a SELECT from `given(low, high)`, which holds the ranges."""
-    found = list[Any]()
-    for start in range(0, len(ranges), ROWS_PER_STATEMENT):
-        some = ranges[start : start + ROWS_PER_STATEMENT]
-        found += connection.fetch_all(
-            f"WITH given(low, high) AS (VALUES {', '.join(['(?, ?)'] * len(some))})"
-            f" {select} LIMIT {int(limit)}",
-            list(chain.from_iterable(some)),
-        )
-        if len(found) >= limit:
-            break
-    return found
-
-
-def _is_busy(error: sqlite3.OperationalError) -> bool:
-    return "locked" in str(error) or "busy" in str(error)
-
-
-def _name_of(error: BaseException) -> str:
-    """SQLite's name of an error; Python's own have none."""
-    return getattr(error, "sqlite_errorname", "")
-
-
-def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
-    """Whether the file, or those beside it that readers need, can't be opened or made."""
-    return _name_of(error) in (
-        "SQLITE_CANTOPEN",
-        "SQLITE_READONLY_CANTINIT",
-        "SQLITE_READONLY_CANTLOCK",
-        "SQLITE_READONLY_DIRECTORY",
-        "SQLITE_READONLY_RECOVERY",
-    )
+        return translate_sqlite_error(error, self.shown_url, read_only=self.read_only)

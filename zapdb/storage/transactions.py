@@ -24,8 +24,8 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import unknown_driver_error
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import current_call
+from zapdb.storage.lending import LendingPool
 from zapdb.storage.open_transaction import OpenTransaction
-from zapdb.storage.pool import ConnectionPool
 from zapdb.storage.savepoints import Savepoint
 from zapdb.storage.transaction_modes import GATES, TransactionMode
 from zapdb.storage.transaction_owners import Caller, find_caller
@@ -36,7 +36,7 @@ _NUMBERS: Final = itertools.count(1)
 NO_WATCH: Final = nullcontext()
 
 
-class Transactions(ConnectionPool):
+class Transactions(LendingPool):
     """The transactions of a database."""
 
     @contextmanager

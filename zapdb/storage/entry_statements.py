@@ -1,0 +1,195 @@
+"""The statements on the entries of an index, written once per index and tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zapdb.storage.base import Storage
+from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.connection import Connection
+from zapdb.storage.data_tables import index_table_name
+from zapdb.storage.driver_errors import Refusal
+from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.statements import between, catalog_version_sql, count_rows, fetch_in
+
+
+def pack_entry(key: bytes, record: bytes) -> bytes:
+    """The place of an entry among those of its index, as the bounds of ranges hold it."""
+    return len(key).to_bytes(2) + key + record
+
+
+def unpack_entry(place: bytes) -> tuple[bytes, bytes]:
+    """The key of the entry at a place, and that of its record."""
+    end = 2 + int.from_bytes(place[:2])
+    return place[2:end], place[end:]
+
+
+class EntryStatements:
+    """The statements on one index's entries of one tenant."""
+
+    def __init__(
+        self, storage: Storage, entry_table: int, records: RecordStatements, *, unique: bool = False
+    ) -> None:
+        self.storage = storage
+        self.unique = unique
+        self.tenant = records.tenant
+        self.entry_table = entry_table
+        self.name = index_table_name(entry_table)
+        self.records = records
+        mark, mine = storage.placeholder, f"tenant = {self.tenant}"
+        self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
+        self.delete_sql = (
+            f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
+        )
+        self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+
+    def insert_many(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[bytes, bytes]],
+        refused: Refusal | None = None,
+    ) -> None:
+        """Raises `DuplicateKey`, or what `refused` makes, if any of them is there."""
+        if len(rows) == 1:
+            connection.send(self.insert_sql, rows[0], refused)
+            return
+        self.storage.insert_rows(connection, self.name, "key, record", self.tenant, rows, refused)
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]:
+        """The catalog version, and how many entries have lower ≤ key < upper: up to `limit`."""
+        where, parameters = between(self.storage.placeholder, self.tenant, lower, upper)
+        return count_rows(connection, self.tenant, self.name, where, parameters, limit)
+
+    def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
+        return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
+
+    def delete_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Delete entries by their keys and those of their records."""
+        mine = f"tenant = {self.tenant}"
+        self.storage.delete_rows(connection, self.name, mine, ["key", "record"], rows)
+
+    def find_in(
+        self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """(record key, record) of up to `limit` entries in any of the ranges, low ≤ key < high."""
+        rows = self.storage.fetch_entries(
+            connection, self.name, self.records.name, self.tenant, ranges, limit
+        )
+        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
+
+    def find_owners(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Of a unique index: whose record the entries with these keys are."""
+        sql = f"SELECT key, record FROM {self.name} WHERE tenant = {self.tenant} AND key IN"
+        found = fetch_in(connection, sql, keys)
+        return {as_bytes(key): as_bytes(record) for key, record in found}
+
+    def list_missing(self, connection: Connection, limit: int) -> list[bytes]:
+        """The keys of some records that have no entry, in order."""
+        mine = f"WHERE tenant = {self.tenant}"
+        rows = connection.fetch_all(
+            f"SELECT key FROM (SELECT key FROM {self.records.name} {mine}"
+            f" EXCEPT SELECT record FROM {self.name} {mine}) AS missing"
+            f" ORDER BY key LIMIT {int(limit)}"
+        )
+        return [as_bytes(key) for (key,) in rows]
+
+    def slice_entries(self, connection: Connection, every: int) -> list[bytes]:
+        """The place of every n-th entry, in order."""
+        mark = self.storage.placeholder
+        rows = connection.fetch_all(
+            "SELECT key, record FROM (SELECT key, record,"
+            f" row_number() OVER (ORDER BY key, record) AS at FROM {self.name}"
+            f" WHERE tenant = {self.tenant}) AS numbered"
+            f" WHERE at = at / {mark} * {mark} ORDER BY key, record",
+            (every, every),
+        )
+        return [pack_entry(as_bytes(key), as_bytes(record)) for key, record in rows]
+
+    def walk(
+        self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Entries by their places, behind `after` up to `last`, each with its record, which is
+        empty where there is none."""
+        conditions, parameters = [f"x.tenant = {self.tenant}"], list[bytes]()
+        for operator, place in ((">", after), ("<=", last)):
+            if place is not None:
+                conditions.append(
+                    f"(x.key, x.record) {operator} ({self.storage.placeholder},"
+                    f" {self.storage.placeholder})"
+                )
+                parameters += unpack_entry(place)
+        rows = connection.fetch_all(
+            f"SELECT x.key, x.record, r.value FROM {self.name} AS x"
+            f" LEFT JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
+            f" WHERE {' AND '.join(conditions)} ORDER BY x.key, x.record LIMIT {int(limit)}",
+            parameters,
+        )
+        return [
+            (pack_entry(as_bytes(key), as_bytes(record)), b"" if value is None else as_bytes(value))
+            for key, record, value in rows
+        ]
+
+    def list_orphans(self, connection: Connection, limit: int) -> list[tuple[bytes, bytes]]:
+        """Entries whose record is not there, or has several, by record: (key, record key)."""
+        mine = f"tenant = {self.tenant}"
+        rows = connection.fetch_all(
+            f"SELECT x.key, x.record FROM {self.name} AS x WHERE x.{mine}"
+            f" AND (NOT EXISTS (SELECT 1 FROM {self.records.name} AS r"
+            " WHERE r.tenant = x.tenant AND r.key = x.record)"
+            f" OR x.record IN (SELECT record FROM {self.name} WHERE {mine}"
+            f" GROUP BY record HAVING count(*) > 1)) ORDER BY x.record LIMIT {int(limit)}"
+        )
+        return [(as_bytes(key), as_bytes(record)) for key, record in rows]
+
+    def page(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int | None, list[tuple[bytes, bytes, bytes]]]:
+        """The catalog version, and (entry key, record key, record) of one page.
+
+        `lower` is inclusive, `upper` exclusive; `after` is the last (entry key, record key) of the
+        page before, exclusive in the direction of the scan. The catalog version comes even with
+        no entry, since an index that moved elsewhere would look empty here.
+        """
+        mark = self.storage.placeholder
+        conditions, parameters = [f"x.tenant = {self.tenant}"], []
+        if lower is not None:
+            conditions.append(f"x.key >= {mark}")
+            parameters.append(lower)
+        if upper is not None:
+            conditions.append(f"x.key < {mark}")
+            parameters.append(upper)
+        behind, way = ("<", "DESC") if descending else (">", "ASC")
+        order = f"x.key {way}"
+        if not self.unique:
+            order += f", x.record {way}"
+        if after is not None and self.unique:
+            conditions.append(f"x.key {behind} {mark}")
+            parameters.append(after[0])
+        elif after is not None:
+            conditions.append(f"(x.key, x.record) {behind} ({mark}, {mark})")
+            parameters += after
+        sql = (
+            "SELECT active.version, page.key, page.record, page.value FROM"
+            f" ({catalog_version_sql(self.tenant)}) AS active LEFT JOIN"
+            f" (SELECT x.key, x.record, r.value FROM {self.name} AS x"
+            f" JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
+            f" WHERE {' AND '.join(conditions)}"
+            f" ORDER BY {order} LIMIT {int(limit)}) AS page ON 1 = 1"
+            f" ORDER BY page.key {way}, page.record {way}"
+        )
+        rows = connection.fetch_all(sql, parameters)
+        entries = [
+            (as_bytes(key), as_bytes(record), as_bytes(value))
+            for _, key, record, value in rows
+            if key is not None
+        ]
+        return as_number(rows[0][0]) if rows else 0, entries

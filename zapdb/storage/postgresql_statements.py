@@ -1,0 +1,188 @@
+"""The statements that PostgreSQL has in words of its own. Rows travel as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from zapdb.storage.base import Storage, index_columns
+from zapdb.storage.connection import Connection
+from zapdb.storage.driver_errors import Refusal
+
+STORAGE_VERSION_LOCK: Final = 0x7A617064  # an advisory lock's number: "zapd"
+
+
+class PostgreSQLStatements(Storage):
+    """What a storage says to PostgreSQL, apart from connections and transactions."""
+
+    dialect = "postgresql"
+    placeholder = "%s"
+    clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+    def table_names(self, connection: Connection) -> list[str]:
+        rows = connection.fetch_all(
+            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace"
+            " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1"
+        )
+        return [name for (name,) in rows]
+
+    def lock_storage_version(self, connection: Connection) -> None:
+        connection.fetch_one("SELECT pg_advisory_xact_lock(%s)", (STORAGE_VERSION_LOCK,))
+
+    def create_record_table_sql(self, table: str) -> str:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {table} (tenant bigint NOT NULL, key bytea NOT NULL,"
+            " value bytea NOT NULL, PRIMARY KEY (tenant, key))"
+        )
+
+    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
+        return (
+            f"CREATE TABLE {table} (tenant bigint NOT NULL, key bytea NOT NULL,"
+            f" record bytea NOT NULL, PRIMARY KEY ({index_columns(unique=unique)}))"
+        )
+
+    def insert_rows(
+        self,
+        connection: Connection,
+        table: str,
+        columns: str,
+        tenant: int,
+        rows: Sequence[Any],
+        refused: Refusal | None = None,
+    ) -> None:
+        connection.send(
+            f"INSERT INTO {table} (tenant, {columns}) SELECT {int(tenant)}, a, b"
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b)",
+            _columns(rows, 2),
+            refused,
+        )
+
+    def require_keys(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        refused: Refusal,
+    ) -> None:
+        mine = f"stored.tenant = {int(tenant)} AND stored.key = given.key"
+        connection.require(
+            "(SELECT count(*) FROM unnest(%b::bytea[]) AS given(key), LATERAL"
+            f" (SELECT 1 FROM {table} AS stored WHERE {mine} LIMIT 1) AS found) = %s::bigint",
+            (keys, len(keys)),
+            refused,
+        )
+
+    def insert_entries_if_absent(
+        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+    ) -> int:
+        return connection.run(
+            f"INSERT INTO {table} (tenant, key, record) SELECT {int(tenant)}, a, b"
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b) ON CONFLICT DO NOTHING",
+            _columns(rows, 2),
+        )
+
+    def lock_records(
+        self,
+        connection: Connection,
+        table: str,
+        condition: str,
+        parameters: Sequence[Any],
+        limit: int,
+        *,
+        skip_locked: bool,
+    ) -> list[Any]:
+        skip = " SKIP LOCKED" if skip_locked else ""
+        return connection.fetch_all(
+            f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key"
+            f" LIMIT {int(limit)} FOR NO KEY UPDATE{skip}",
+            parameters,
+        )
+
+    def set_values(
+        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+    ) -> None:
+        connection.send(
+            f"UPDATE {table} AS stored SET value = given.value"
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
+            f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
+            _columns(rows, 2),
+        )
+
+    # LATERAL with a LIMIT is one search by key for each given row. For a join, the planner may
+    # choose to scan the whole table: that is slow, and conflicts with every other writer.
+
+    def delete_rows(
+        self,
+        connection: Connection,
+        table: str,
+        where: str,
+        columns: Sequence[str],
+        rows: Sequence[Any],
+    ) -> None:
+        if len(rows) == 1:  # takes half the time so
+            same = " AND ".join(f"{column} = %b" for column in columns)
+            connection.send(f"DELETE FROM {table} WHERE {where} AND {same}", rows[0])
+            return
+        arrays = ", ".join(["%b::bytea[]"] * len(columns))
+        same = " AND ".join(f"stored.{column} = given.{column}" for column in columns)
+        connection.send(
+            f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT found.ctid"
+            f" FROM unnest({arrays}) AS given({', '.join(columns)}), LATERAL"
+            f" (SELECT ctid FROM {table} AS stored WHERE {where} AND {same}"
+            " LIMIT 1) AS found))",
+            _columns(rows, len(columns)),
+        )
+
+    def fetch_entries(
+        self,
+        connection: Connection,
+        table: str,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
+        return connection.fetch_all(
+            f"SELECT found.record, stored.value FROM {given}, LATERAL"
+            f" (SELECT record FROM {table} WHERE {mine} AND key >= low AND key < high"
+            f" ORDER BY key LIMIT {int(limit)}) AS found, LATERAL"
+            f" (SELECT value FROM {records} WHERE {mine} AND key = found.record LIMIT 1) AS stored"
+            f" LIMIT {int(limit)}",
+            parameters,
+        )
+
+    def fetch_records(
+        self,
+        connection: Connection,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
+        return connection.fetch_all(
+            f"SELECT found.key, found.value FROM {given}, LATERAL"
+            f" (SELECT key, value FROM {records} WHERE {mine} AND key >= low AND key < high"
+            f" ORDER BY key LIMIT {int(limit)}) AS found LIMIT {int(limit)}",
+            parameters,
+        )
+
+    def key_slice_sql(self, table: str) -> str:
+        return (
+            f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
+            " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
+        )
+
+
+def _given_ranges(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[str, Sequence[Any]]:
+    """Ranges as a table expression with the columns low and high, and its parameters."""
+    if len(ranges) == 1:  # planned once: arrays of one are planned anew each time
+        return "(VALUES (%b::bytea, %b::bytea)) AS given(low, high)", ranges[0]
+    return "unnest(%b::bytea[], %b::bytea[]) AS given(low, high)", _columns(ranges, 2)
+
+
+def _columns(rows: Sequence[Any], width: int) -> list[list[Any]]:
+    """Rows as columns, which travel as arrays."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

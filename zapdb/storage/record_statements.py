@@ -1,0 +1,184 @@
+"""The statements on the records of a table, written once per table and tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.storage.base import Storage
+from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.connection import Connection
+from zapdb.storage.data_tables import record_table_name
+from zapdb.storage.driver_errors import Refusal
+from zapdb.storage.statements import (
+    PREFIX_PARAMETERS,
+    VALUES_PER_STATEMENT,
+    between,
+    catalog_version_sql,
+    count_rows,
+    fetch_in,
+    prefix_sql,
+)
+
+
+class RecordStatements:
+    """The statements on one table's records of one tenant."""
+
+    def __init__(self, storage: Storage, number: int, tenant: int) -> None:
+        self.storage = storage
+        self.tenant = int(tenant)
+        self.name = record_table_name(number)
+        mark, mine = storage.placeholder, f"tenant = {self.tenant}"
+        self.get_sql = (
+            f"SELECT value, ({catalog_version_sql(tenant)}) FROM {self.name}"
+            f" WHERE {mine} AND key = {mark}"
+        )
+        # The catalog version comes even where there is no record; no row: no such tenant.
+        self.find_sql = (
+            f"SELECT r.value, a.version FROM ({catalog_version_sql(tenant)}) AS a LEFT JOIN"
+            f" {self.name} AS r ON r.{mine} AND r.key = {mark}"
+        )
+        self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
+        self.update_sql = f"UPDATE {self.name} SET value = {mark} WHERE {mine} AND key = {mark}"
+        self.swap_sql = self.update_sql + f" AND value = {mark}"
+        self.delete_sql = f"DELETE FROM {self.name} WHERE {mine} AND key = {mark}"
+        self.page_sql = (
+            f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
+            f" ORDER BY key LIMIT {mark}"
+        )
+        self.large_page_sql = (
+            f"SELECT key, value FROM {self.name} WHERE {mine} AND length(value) >= {mark}"
+            f" AND key > {mark} ORDER BY key LIMIT {mark}"
+        )
+        self.scan_sql = (
+            f"SELECT key, value, ({catalog_version_sql(tenant)}) FROM {self.name}"
+            f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
+        )
+        self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+        self._has_key_sql = f"EXISTS (SELECT 1 FROM {self.name} WHERE {mine} AND key = {mark})"
+        self._has_value_sql = f"{self._has_key_sql[:-1]} AND value = {mark})"
+        self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
+
+    def find_keys(self, connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
+        """Return the keys that records have."""
+        found = fetch_in(connection, self._find_keys_sql, keys)
+        return {as_bytes(key) for (key,) in found}
+
+    def find_key(self, connection: Connection, after: bytes, skipped: int) -> bytes | None:
+        """The key behind another one when so many are skipped."""
+        row = connection.fetch_one(
+            f"SELECT key FROM {self.name} WHERE tenant = {self.tenant}"
+            f" AND key > {self.storage.placeholder} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
+            (after,),
+        )
+        return None if row is None else as_bytes(row[0])
+
+    def is_empty(self, connection: Connection) -> bool:
+        sql = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} LIMIT 1"
+        return connection.fetch_one(sql) is None
+
+    def scan_page(
+        self, connection: Connection, after: bytes
+    ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
+        """The catalog version and the (key, record) pairs behind a key; none ends the table."""
+        rows = connection.fetch_all(self.scan_sql, (after, PAGE_RECORDS_MAX))
+        if not rows:
+            active = connection.fetch_one(catalog_version_sql(self.tenant))
+            return 0 if active is None else active[0], []
+        return rows[0][2], [(key, value) for key, value, _ in rows]
+
+    def page(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        """The catalog version, and (key, key, record) of one page with lower ≤ key < upper: rows
+        as `EntryStatements.page` has them. `after` is the last (key, key) of the page before."""
+        if after is not None and descending:
+            upper = after[0] if upper is None else min(upper, after[0])
+        elif after is not None:
+            behind = after[0] + b"\x00"
+            lower = behind if lower is None else max(lower, behind)
+        where, parameters = self._between(lower, upper)
+        rows = connection.fetch_all(
+            f"SELECT key, value, ({catalog_version_sql(self.tenant)}) FROM {self.name}"
+            f" WHERE {where}"
+            f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
+            parameters,
+        )
+        if not rows:
+            active = connection.fetch_one(catalog_version_sql(self.tenant))
+            return 0 if active is None else as_number(active[0]), []
+        found = [(as_bytes(key), as_bytes(value)) for key, value, _ in rows]
+        return as_number(rows[0][2]), [(key, key, value) for key, value in found]
+
+    def find_in(
+        self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
+        rows = self.storage.fetch_records(connection, self.name, self.tenant, ranges, limit)
+        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]:
+        """The catalog version, and how many records have lower ≤ key < upper: up to `limit`."""
+        return count_rows(connection, self.tenant, self.name, *self._between(lower, upper), limit)
+
+    def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
+        return between(self.storage.placeholder, self.tenant, lower, upper)
+
+    def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
+        """How many records have each revision, by its encoded prefix."""
+        prefix = prefix_sql(self.storage.placeholder, "value")
+        return [
+            (as_bytes(prefix), count)
+            for prefix, count in connection.fetch_all(
+                f"SELECT prefix, count(*) FROM (SELECT {prefix} AS prefix"
+                f" FROM {self.name} WHERE tenant = {self.tenant}) AS prefixes"
+                " GROUP BY prefix ORDER BY prefix",
+                PREFIX_PARAMETERS,
+            )
+        ]
+
+    def require_keys(self, connection: Connection, keys: Sequence[bytes], refused: Refusal) -> None:
+        """Continue only if each of some different keys is a record's: see `Connection.require`."""
+        if len(keys) == 1:
+            connection.require(self._has_key_sql, keys, refused)
+            return
+        for start in range(0, len(keys), VALUES_PER_STATEMENT):
+            some = keys[start : start + VALUES_PER_STATEMENT]
+            self.storage.require_keys(connection, self.name, self.tenant, some, refused)
+
+    def require_value(
+        self, connection: Connection, key: bytes, value: bytes | None, refused: Refusal
+    ) -> None:
+        """Continue only if a record has these bytes: see `Connection.require`."""
+        connection.require(self._has_value_sql, (key, value), refused)
+
+    def insert_many(
+        self,
+        connection: Connection,
+        rows: Sequence[tuple[bytes, bytes]],
+        refused: Refusal | None = None,
+    ) -> None:
+        """Raises `DuplicateKey`, or what `refused` makes, if any key is there."""
+        self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows, refused)
+
+    def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Set the values of records that are there, by (key, value) rows."""
+        connection.send_many(self.update_sql, [(value, key) for key, value in rows])
+
+    def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
+        rows = [(key,) for key in keys]
+        self.storage.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
+
+    def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
+        """Every n-th key, in order."""
+        sql = self.storage.key_slice_sql(self.name)
+        return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]

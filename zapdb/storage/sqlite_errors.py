@@ -1,0 +1,100 @@
+"""What the errors of SQLite's driver mean."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from zapdb.errors import CorruptCatalog, NotZapdb, StorageError, TransactionConflict
+from zapdb.limits import BUSY_TIMEOUT_MS
+from zapdb.storage.driver_errors import (
+    DuplicateKey,
+    MissingTable,
+    disk_full,
+    unknown_driver_error,
+)
+
+READ_ONLY_HINT = (
+    "the file must be there, and its -wal and -shm files, too, where its directory can't be "
+    "written; if nothing at all writes the file as long as it is open, give "
+    "sqlite:///file:PATH?immutable=1&uri=true"
+)
+
+FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+"""There is no room: for the database or its log, or for the index of the log in the -shm file."""
+
+
+def translate_sqlite_error(error: BaseException, shown_url: str, *, read_only: bool) -> Exception:
+    """The error that an error of the driver means to zapdb; `shown_url` is without secrets."""
+    match error:
+        case sqlite3.OperationalError() if "no such table" in str(error):
+            return MissingTable(
+                "a table does not exist",
+                database=shown_url,
+                detail=str(error),
+                hint="a migration dropped it in the meantime; try again",
+            )
+        case sqlite3.IntegrityError():
+            return DuplicateKey(str(error))
+        case sqlite3.DatabaseError() if "not a database" in str(error):
+            return NotZapdb(
+                "the file is not a SQLite database",
+                database=shown_url,
+                hint="give the path of a zapdb database, or of a file that does not exist yet",
+            )
+        case sqlite3.OperationalError() if name_of(error) in FULL:
+            return disk_full(error, shown_url)
+        case sqlite3.OperationalError() if "Could not decode to UTF-8" in str(error):
+            return CorruptCatalog(
+                "a stored text is not UTF-8",
+                database=shown_url,
+                hint="another program wrote to the database; restore it from a backup",
+            )
+        case sqlite3.OperationalError() if is_busy(error):
+            return TransactionConflict(
+                "another process held the database too long",
+                database=shown_url,
+                waited_ms=BUSY_TIMEOUT_MS,
+                hint="try again; a long transaction of one process keeps all other writers waiting",
+            )
+        case sqlite3.OperationalError() if _is_closed_to_readers(error) and read_only:
+            return StorageError(
+                "the database file cannot be opened",
+                database=shown_url,
+                detail=str(error),
+                hint=READ_ONLY_HINT,
+            )
+        case sqlite3.OperationalError() if "unable to open" in str(error):
+            return StorageError(
+                "the database file cannot be opened",
+                database=shown_url,
+                hint="its directory must exist and be writable",
+            )
+        case sqlite3.OperationalError() if "readonly" in str(error):
+            return StorageError(
+                "the database is read-only",
+                database=shown_url,
+                hint="give this process write access to the file and its directory, "
+                "or open it with read_only=True",
+            )
+    return unknown_driver_error(error)
+
+
+def is_busy(error: sqlite3.OperationalError) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
+
+
+def name_of(error: BaseException) -> str:
+    """SQLite's name of an error; Python's own have none."""
+    return getattr(error, "sqlite_errorname", "")
+
+
+def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
+    """Whether the file, or those beside it that readers need, can't be opened or made."""
+    return name_of(error) in (
+        "SQLITE_CANTOPEN",
+        "SQLITE_READONLY_CANTINIT",
+        "SQLITE_READONLY_CANTLOCK",
+        "SQLITE_READONLY_DIRECTORY",
+        "SQLITE_READONLY_RECOVERY",
+    )

@@ -1,0 +1,177 @@
+"""The statements that SQLite has in words of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+from zapdb.storage.base import Storage, index_columns
+from zapdb.storage.connection import Connection
+from zapdb.storage.driver_errors import Refusal
+
+ROWS_PER_STATEMENT: Final = 100
+"""Rows that one statement inserts: beginning and ending it costs as much as one of them."""
+
+
+class SQLiteStatements(Storage):
+    """What a storage says to SQLite, apart from connections and transactions."""
+
+    dialect = "sqlite"
+    placeholder = "?"
+    # SQLite's own clock is the host's, to the millisecond; in days, which are fractions, it has to
+    # be rounded.
+    clock_sql = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
+
+    def table_names(self, connection: Connection) -> list[str]:
+        rows = connection.fetch_all(
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+            " AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        )
+        return [name for (name,) in rows]
+
+    def lock_storage_version(self, connection: Connection) -> None:
+        """`BEGIN IMMEDIATE` keeps all others out."""
+
+    # WITHOUT ROWID keeps a record beside its key: one search instead of two.
+    def create_record_table_sql(self, table: str) -> str:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {table} (tenant INTEGER NOT NULL, key BLOB NOT NULL,"
+            " value BLOB NOT NULL, PRIMARY KEY (tenant, key)) WITHOUT ROWID"
+        )
+
+    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
+        return (
+            f"CREATE TABLE {table} (tenant INTEGER NOT NULL, key BLOB NOT NULL,"
+            f" record BLOB NOT NULL, PRIMARY KEY ({index_columns(unique=unique)})) WITHOUT ROWID"
+        )
+
+    def insert_rows(
+        self,
+        connection: Connection,
+        table: str,
+        columns: str,
+        tenant: int,
+        rows: Sequence[Any],
+        refused: Refusal | None = None,
+    ) -> None:
+        row, insert = f"({int(tenant)}, ?, ?)", f"INSERT INTO {table} (tenant, {columns}) VALUES"
+        several = f"{insert} {', '.join([row] * ROWS_PER_STATEMENT)}"
+        whole = len(rows) - len(rows) % ROWS_PER_STATEMENT
+        for start in range(0, whole, ROWS_PER_STATEMENT):
+            some = rows[start : start + ROWS_PER_STATEMENT]
+            connection.send(several, list(chain.from_iterable(some)), refused)
+        connection.send_many(f"{insert} {row}", rows[whole:], refused)
+
+    def require_keys(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        refused: Refusal,
+    ) -> None:
+        marks = ", ".join("?" * len(keys))
+        there = f"SELECT count(*) FROM {table} WHERE tenant = {int(tenant)} AND key IN ({marks})"
+        connection.require(f"({there}) = {len(keys)}", keys, refused)
+
+    def insert_entries_if_absent(
+        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+    ) -> int:
+        before = connection.driver.total_changes
+        connection.run_many(
+            f"INSERT INTO {table} (tenant, key, record) VALUES ({int(tenant)}, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            rows,
+        )
+        added: int = connection.driver.total_changes - before
+        return added
+
+    def lock_records(
+        self,
+        connection: Connection,
+        table: str,
+        condition: str,
+        parameters: Sequence[Any],
+        limit: int,
+        *,
+        skip_locked: bool,
+    ) -> list[Any]:
+        sql = f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key LIMIT {int(limit)}"
+        return connection.fetch_all(sql, parameters)
+
+    def set_values(
+        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+    ) -> None:
+        connection.send_many(
+            f"UPDATE {table} SET value = ?2 WHERE tenant = {int(tenant)} AND key = ?1", rows
+        )
+
+    def delete_rows(
+        self,
+        connection: Connection,
+        table: str,
+        where: str,
+        columns: Sequence[str],
+        rows: Sequence[Any],
+    ) -> None:
+        same = " AND ".join(f"{column} = ?" for column in columns)
+        connection.run_many(f"DELETE FROM {table} WHERE {where} AND {same}", rows)
+
+    def fetch_entries(
+        self,
+        connection: Connection,
+        table: str,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        # CROSS JOIN: in this order, one search by a key after the other.
+        return _fetch_in_ranges(
+            connection,
+            f"SELECT x.record, r.value FROM given CROSS JOIN {table} AS x CROSS JOIN"
+            f" {records} AS r WHERE x.tenant = {int(tenant)} AND x.key >= low AND x.key < high"
+            f" AND r.tenant = {int(tenant)} AND r.key = x.record",
+            ranges,
+            limit,
+        )
+
+    def fetch_records(
+        self,
+        connection: Connection,
+        records: str,
+        tenant: int,
+        ranges: Sequence[tuple[bytes, bytes]],
+        limit: int,
+    ) -> list[Any]:
+        return _fetch_in_ranges(
+            connection,
+            f"SELECT r.key, r.value FROM given CROSS JOIN {records} AS r"
+            f" WHERE r.tenant = {int(tenant)} AND r.key >= low AND r.key < high",
+            ranges,
+            limit,
+        )
+
+    def key_slice_sql(self, table: str) -> str:
+        return (
+            f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
+            " WHERE tenant = ?) WHERE at % ? = 0 ORDER BY key"
+        )
+
+
+def _fetch_in_ranges(
+    connection: Connection, select: str, ranges: Sequence[tuple[bytes, bytes]], limit: int
+) -> list[Any]:
+    """Up to `limit` rows of a SELECT from `given(low, high)`, which holds the ranges."""
+    found = list[Any]()
+    for start in range(0, len(ranges), ROWS_PER_STATEMENT):
+        some = ranges[start : start + ROWS_PER_STATEMENT]
+        found += connection.fetch_all(
+            f"WITH given(low, high) AS (VALUES {', '.join(['(?, ?)'] * len(some))})"
+            f" {select} LIMIT {int(limit)}",
+            list(chain.from_iterable(some)),
+        )
+        if len(found) >= limit:
+            break
+    return found
