@@ -28,6 +28,7 @@ from zapdb.database import (
     opening,
     query,
     table,
+    table_reading,
     transactions,
 )
 
@@ -79,6 +80,8 @@ class Source:
     base: str
     methods: Mapping[str, Method]
     words: Mapping[str, str] = field(default_factory=dict)
+    faces: Mapping[str, str] = field(default_factory=dict)
+    """The classes that what is written by hand makes, by its names for them."""
 
 
 HANDLE = {
@@ -88,9 +91,10 @@ HANDLE = {
     "for_tenant": OWN,
     "__repr__": OWN,
 }
+HANDLE_FACES = {"_table_face": "Table"}
 FACES = {
     "Table": Source(
-        ((table, "Table"),),
+        ((table_reading, "ReadableTable"), (table, "Table")),
         "TableFace",
         {
             "name": OWN,
@@ -219,12 +223,14 @@ FACES = {
             "savepoint": Method("block", words={"        with tx.": "        async with tx."}),
         },
         words={"`with db.": "`async with db."},
+        faces=HANDLE_FACES,
     ),
     "Snapshot": Source(
         ((access, "Access"), (transactions, "Handle"), (transactions, "Snapshot")),
         "SnapshotFace",
         HANDLE,
         words={"`with db.": "`async with db."},
+        faces=HANDLE_FACES,
     ),
     "Database": Source(
         ((access, "Access"), (database, "Database")),
@@ -251,6 +257,7 @@ FACES = {
             "a context manager; safe to share between threads": "an asynchronous context manager",
             "`zapdb.open` makes": "`zapdb.aio.open` makes",
         },
+        faces={**HANDLE_FACES, "_transaction_face": "Transaction"},
     ),
 }
 """The order is that of the file."""
@@ -369,6 +376,8 @@ def write_face(
     )
     base = f"{source.base}[R]" if name in OF_RECORDS else source.base
     lines = [f"class {name}({base}):", docstring(node, source.words)]
+    if source.faces:
+        lines.append("\n".join(f"    {own} = {face}" for own, face in source.faces.items()))
     left = dict(source.methods)
     for part, member, written in members(source):
         method = left.pop(member, None)

@@ -26,10 +26,7 @@ INTERFACE = "its parameters are the options of a public call"
 BEING_REWRITTEN = "is being rewritten"
 FACE = "in zapdb.aio it is the same for tasks"
 
-LARGE_MODULES: dict[str, str] = {
-    "zapdb/database/session.py": BEING_REWRITTEN,
-    "zapdb/database/table.py": BEING_REWRITTEN,
-}
+LARGE_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:Access.sql": INTERFACE,
@@ -60,13 +57,7 @@ HEAVY_MODULES = {
 }
 """Modules that a function may import, by the package that they bring."""
 
-OTHER_LOCAL_IMPORTS: dict[str, str] = {
-    "zapdb/aio/face.py:AccessFace.table imports zapdb.aio.faces": BEING_REWRITTEN,
-    "zapdb/aio/face.py:DatabaseFace.run imports zapdb.aio.faces": BEING_REWRITTEN,
-    "zapdb/aio/face.py:TableFace.index imports zapdb.aio.faces": BEING_REWRITTEN,
-    "zapdb/database/fields.py:hint_at_hidden imports zapdb.database.table": BEING_REWRITTEN,
-    "zapdb/database/eager_loading.py:add_include imports zapdb.database.fields": BEING_REWRITTEN,
-}
+OTHER_LOCAL_IMPORTS: dict[str, str] = {}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -279,19 +270,8 @@ def find_circle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-CIRCLES = {
-    frozenset({"zapdb.aio.face", "zapdb.aio.faces"}): BEING_REWRITTEN,
-    frozenset(
-        f"zapdb.database.{name}" for name in ("eager_loading", "fields", "query", "table")
-    ): BEING_REWRITTEN,
-}
-
-
 def test_no_import_leads_back_to_where_it_is() -> None:
     graph = {module.name: imports_of(module) for module in modules()}
-    for circle in CIRCLES:
-        for name in circle:
-            graph[name] -= circle
     assert find_circle(graph) == []
 
 

@@ -18,7 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
 
 from zapdb.activation.up import AppliedMigration
 from zapdb.aio.block import Block
@@ -113,6 +113,8 @@ class AccessFace(Face[S]):
     """What a database and the handles of its transactions have in common: tables."""
 
     _sync: Any
+    _table_face: ClassVar[type[faces.Table[Any]]]
+    """What is made of a table; generated classes have it."""
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
 
@@ -134,9 +136,7 @@ class AccessFace(Face[S]):
         Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class
         that is not that of the table's records.
         """
-        from zapdb.aio import faces
-
-        return faces.Table(self._runtime, self._built(lambda _: self._sync.table(name)))
+        return self._table_face(self._runtime, self._built(lambda _: self._sync.table(name)))
 
 
 class HandleFace(AccessFace[S]):
@@ -173,6 +173,8 @@ class DatabaseFace(AccessFace[database.Database]):
     """The parts of `Database` that differ for tasks."""
 
     _sync: database.Database
+    _transaction_face: ClassVar[type[faces.Transaction]]
+    """What is made of a transaction; the generated class has it."""
 
     @property
     def applied(self) -> tuple[AppliedMigration, ...]:
@@ -201,9 +203,7 @@ class DatabaseFace(AccessFace[database.Database]):
         is called once, as a part of that transaction that is rolled back if it raises. `token` is
         as for `transaction`: a COMMIT that turns out not to have taken effect is repeated, too.
         """
-        from zapdb.aio import faces
-
-        takes_handle = takes_argument(function)
+        takes_handle, face = takes_argument(function), self._transaction_face
 
         async def attempt() -> T:
             block = transactions.Block(
@@ -214,7 +214,7 @@ class DatabaseFace(AccessFace[database.Database]):
                 token=token,
                 is_repeated=True,
             )
-            async with Block(self._runtime, block, faces.Transaction) as handle:
+            async with Block(self._runtime, block, face) as handle:
                 return await (function(handle) if takes_handle else function())
 
         is_part = self._runtime.storage.open_here() is not None

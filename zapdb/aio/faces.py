@@ -651,6 +651,8 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
 class Transaction(TransactionFace):
     """An open transaction: `async with db.transaction() as tx`."""
 
+    _table_face = Table
+
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables in the served schema."""
@@ -710,6 +712,8 @@ class Snapshot(SnapshotFace):
     """An open snapshot: `async with db.snapshot() as snap`. What is read in it is as of one
     moment."""
 
+    _table_face = Table
+
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables in the served schema."""
@@ -763,6 +767,9 @@ class Database(DatabaseFace):
     `zapdb.open` returns it. Closing it removes the process's registration as a node.
     `for_tenant` returns the same database for another tenant.
     """
+
+    _table_face = Table
+    _transaction_face = Transaction
 
     @property
     def tables(self) -> tuple[str, ...]:

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from zapdb.database.blob_streams import StreamedValues, open_field
-from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many, find_record, remove_many
-from zapdb.database.fields import FieldExpression, Fields, make_field
-from zapdb.database.habits import no_attribute
+from zapdb.database.blob_streams import StreamedValues
+from zapdb.database.bulk import KEYS_PER_STATEMENT, remove_many
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
-from zapdb.database.page import Page
-from zapdb.database.query import Query
-from zapdb.database.session import Session, TableRead
-from zapdb.database.write_back import write_back, write_back_page
+from zapdb.database.table_reading import ReadableTable, show_parts, split_key
 from zapdb.errors import (
-    InvalidValue,
     RecordExists,
     RecordNotFound,
     TransactionConflict,
-    UnknownField,
     UsageError,
 )
 from zapdb.indexes import BoundTable
 from zapdb.indexes.predicates import Predicate
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records import ReadConflict, Record
-from zapdb.storage import Connection, MissingTable
+from zapdb.records import Record
+from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.transaction_owners import has_begun
 from zapdb.writes import (
     NONE_INSERTED,
     NotAsPlanned,
@@ -50,259 +41,12 @@ from zapdb.writes import (
 T = TypeVar("T")
 
 
-class Table:
+class Table(ReadableTable):
     """The records of one table.
 
     Every operation outside `db.transaction()` is a transaction of its own, which is retried after
     conflicts.
     """
-
-    def __init__(self, session: Session, name: str) -> None:
-        self._session = session
-        self._bound = session.bind_served(name)
-
-    @property
-    def name(self) -> str:
-        return self._bound.adapter.schema.name
-
-    @property
-    def field_names(self) -> tuple[str, ...]:
-        return tuple(f.name for f in self._current().adapter.schema.fields)
-
-    def __repr__(self) -> str:
-        return f"<table {self.name!r} ({', '.join(self.field_names)})>"
-
-    # Reading
-
-    def get(self, /, *key: Any, **named: Any) -> Record:
-        """Return the record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
-        record = self.find(*key, **named)
-        if record is None:
-            raise RecordNotFound(
-                "no record has this key",
-                table=self.name,
-                key=_show((*key, *named.values())),
-                hint="use find(), which returns None for a missing record",
-            )
-        return record
-
-    def find(self, /, *key: Any, **named: Any) -> Record | None:
-        """Return the record with this key, or None."""
-        if named:
-            key = self._join_key(key, named)
-        session = self._session
-        if session.is_read_only or session.open is not None or has_begun():
-            return self._find_in_full(key)
-        bound = self._bound
-        encoded = self._encode_key(bound, key)
-        connection = session.storage.own_connection()
-        try:
-            row = connection.fetch_one(bound.records.get_sql, (encoded,))
-        except MissingTable:
-            row = None
-        # Nearly always, the catalog version is the one that this process has loaded.
-        is_current = row is not None and row[1] == bound.catalog.version
-        if is_current and not self._session.writes_back(bound):
-            return bound.adapter.reader.read(encoded, row[0])
-        return self._find_in_full(key)
-
-    def _find_in_full(self, key: tuple[Any, ...]) -> Record | None:
-        """Find a record in all other cases: another catalog version, no record, a write-back."""
-
-        def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
-            encoded = self._encode_key(bound, key)
-            row = connection.fetch_one(bound.records.find_sql, (encoded,))
-            if row is None:
-                return 0, None  # the tenant was removed
-            return row[1], None if row[0] is None else (encoded, row[0])
-
-        bound, found = self._read_active(fetch)
-        if found is None:
-            return None
-        read = bound.adapter.reader.read
-        if self._session.open is not None:
-            with self._session.open.use():
-                return self._session.belong(read(*found))
-        if not self._session.writes_back(bound):
-            return read(*found)
-        encoded, stored = found
-        attachments = bound.make_attachments(encoded, stored)
-        try:
-            record, converted = bound.reader.open(encoded, stored, attachments)
-        except ReadConflict as conflict:
-            return read(encoded, conflict.value_or_conflict())
-        if converted is not stored and self._session.storage.connection().mode is None:
-            write_back(self._session, bound, encoded, stored, converted, attachments)
-        return record if bound.adapter.is_current else read(encoded, stored)
-
-    def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
-        """Return the records with these keys in the order of the keys, None for a key without a
-        record.
-
-        A key of one field is given as its value, a key of several fields as a tuple:
-        `items.get_many([1, 2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some
-        hundred records; inside `db.snapshot()` or `db.transaction()` all are read as of one moment.
-        """
-        stream, found = iter(keys), list[Record | None]()
-        while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
-            found += self._get_some(some)
-        return found
-
-    def _get_some(self, keys: list[Any]) -> list[Record | None]:
-        def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
-            encoded = [self._encode_key(bound, _parts(bound, key)) for key in keys]
-            activation, stored = fetch_many(connection, bound, list(dict.fromkeys(encoded)))
-            return activation, (encoded, stored)
-
-        bound, (encoded, stored) = self._read_active(fetch)
-        write_back_page(self._session, bound, stored.items())
-        read, belong = bound.adapter.reader.read, self._session.belong
-        with self._session.using():
-            return [belong(read(key, stored[key])) if key in stored else None for key in encoded]
-
-    def exists(self, /, *key: Any, **named: Any) -> bool:
-        """Return whether a record has this key; without a key, whether the table has any record."""
-        if not key and not named:
-            return self.where().exists()
-        if named:
-            key = self._join_key(key, named)
-        _, found = self._read_active(lambda c, t: find_record(c, t, self._encode_key(t, key)))
-        return found
-
-    def open(self, *key: Any, field: str) -> io.BufferedReader:
-        """Open a string or binary field of a record as a binary file; a string is its UTF-8.
-
-        A large value is read chunk by chunk as the file is read. Outside `db.snapshot()`, reading
-        raises `BlobMissing` if the record was changed or deleted meanwhile. Raises
-        `RecordNotFound`, `UnknownName` for a field that the table does not have, and `UsageError`
-        for a field of another type or for a null.
-        """
-        record = self.get(*key)
-        table = self._bound.adapter.schema
-        found = next((f for f in table.fields if f.name == field), None)
-        if found is None or field not in record._fields:
-            raise UnknownField.named(self.name, field, [f.name for f in table.fields])
-        if not found.type.may_be_blob:
-            raise UsageError(
-                "only strings and binaries can be read as files",
-                field=f"{self.name}.{field}",
-                type=found.type,
-            )
-        opened = open_field(record, field, self._bound.blobs, self._session.reading_in)
-        if opened is None:
-            raise UsageError("the field is null", field=f"{self.name}.{field}", key=_show(key))
-        return opened
-
-    def __iter__(self) -> Iterator[Record]:
-        """Iterate all records, as `scan` does: `for item in items`."""
-        return self.scan()
-
-    def scan(self) -> Iterator[Record]:
-        """Iterate all records in key order, page by page. Each page is a snapshot of its own,
-        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
-        yield from self.where()  # nothing is read before the first record is requested
-
-    def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
-        """All records in key order as a `pyarrow.RecordBatchReader`, read page by page as `scan`
-        does, with all fields or the named ones. Numbers beyond 64 bits, or 38 digits, raise
-        `InvalidValue`, unless their fields are among `as_text`. Needs the extra `sql`."""
-        from zapdb.database.arrow import open_reader
-
-        return open_reader(self._session, self._read_active, fields, as_text)
-
-    def to_pandas(
-        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
-    ) -> Any:
-        """All records in key order as a `pandas.DataFrame`, in memory; no value is changed.
-
-        Fields that may be null are in pandas' nullable columns; members of an enum are categories;
-        UUIDs, decimals, dates, JSON, lists and structs are objects. Arguments and errors are those
-        of `to_arrow`. Needs the extra `pandas`.
-        """
-        from zapdb.database.pandas_frames import table_frame
-
-        held = self.to_arrow(fields, as_text).read_all()
-        return table_frame(self._current().adapter.schema, held, as_text)
-
-    def count(self) -> int:
-        _, (count,) = self._read_active(
-            lambda c, t: (self._session.read_catalog_version(c), c.fetch_one(t.records.count_sql))
-        )
-        return int(count)
-
-    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
-        """Return a query for the records for which the conditions are true, and fields have the
-        values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
-        return Query(self._session, self._current()).where(*predicates, **values)
-
-    def order_by(self, *fields: Any) -> Query:
-        """Return a query for all records in the order of fields: see `Query.order_by`."""
-        return Query(self._session, self._current()).order_by(*fields)
-
-    @property
-    def f(self) -> Fields:
-        """The fields of the table, for conditions and orders: `items.f.due < today`."""
-        return Fields(lambda: self._current().adapter.schema)
-
-    def __getitem__(self, name: str) -> FieldExpression:
-        """Return a field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
-        return make_field(self._current().adapter.schema, name)
-
-    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise no_attribute(self, name, self.name, self.field_names)
-
-    def all(self) -> list[Record]:
-        """Return all records as a list; iterating the table holds at most one page in memory."""
-        return self.where().all()
-
-    def first(self) -> Record | None:
-        """Return any record, or None."""
-        return self.where().first()
-
-    def one(self) -> Record:
-        """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
-        return self.where().one()
-
-    def limit(self, count: int) -> Query:
-        """Return a query for at most `count` records: see `Query.limit`."""
-        return self.where().limit(count)
-
-    def include(self, *references: Any) -> Query:
-        """Return a query for all records with the records that they refer to: see
-        `Query.include`."""
-        return self.where().include(*references)
-
-    def page(self, size: int, cursor: str | None = None) -> Page:
-        """Return the next `size` records: see `Query.page`."""
-        return self.where().page(size, cursor)
-
-    def min(self, field: Any) -> Any:
-        """Return the least value of a field: see `Query.min`."""
-        return self.where().min(field)
-
-    def max(self, field: Any) -> Any:
-        """Return the greatest value of a field: see `Query.max`."""
-        return self.where().max(field)
-
-    def sum(self, field: Any) -> Any:
-        """Return the sum of a field: see `Query.sum`."""
-        return self.where().sum(field)
-
-    def using(self, index: str) -> Query:
-        """Return a query for all records by an index, in its order: see `Query.using`."""
-        return Query(self._session, self._current()).using(index)
-
-    def readable_indexes(self) -> tuple[str, ...]:
-        """Return the names of the indexes that queries can read now. Queries scan instead of
-        reading an index that is being built, or that has other collation or time zone data."""
-        bound, _ = self._read_active(lambda c, _: (self._session.read_catalog_version(c), None))
-        return tuple(index.name for index in bound.adapter.indexes if index.is_readable)
-
-    # Writing
 
     def insert(self, /, **values: Any) -> Record:
         """Insert a record and return it.
@@ -484,7 +228,7 @@ class Table:
     def _delete_some(self, keys: list[Any]) -> int:
         with self._session.writing() as connection:
             bound = self._current()
-            encoded = dict.fromkeys(self._encode_key(bound, _parts(bound, key)) for key in keys)
+            encoded = dict.fromkeys(self._encode_key(bound, split_key(bound, key)) for key in keys)
             return remove_many(self._session, connection, bound, list(encoded))
 
     def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
@@ -515,53 +259,13 @@ class Table:
             )
         return self.where(*predicates, **values).delete()
 
-    # What they share
-
-    def _read_active(self, read: TableRead[T]) -> tuple[BoundTable, T]:
-        bound, answer = self._session.read_active(self._bound, read)
-        self._bound = bound
-        return bound, answer
-
-    def _join_key(self, key: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the key's fields that are given by name, in the order of the key."""
-        names = self._current().adapter.key_names
-        if key or named.keys() != set(names):
-            raise UsageError(
-                "these are not the fields of the key",
-                table=self.name,
-                key=", ".join(names),
-                given=", ".join(named),
-                hint="give all of them by name, or all of them in order",
-            )
-        return tuple(named[name] for name in names)
-
-    def _encode_key(self, bound: BoundTable, key: tuple[Any, ...]) -> bytes:
-        names = bound.adapter.key_names
-        if len(key) != len(names):
-            raise UsageError(
-                "these are not the fields of the key",
-                table=self.name,
-                key=", ".join(names),
-                given=len(key),
-                hint="give a value for each of them, in this order",
-            )
-        try:
-            return bound.adapter.codec.encode_key(dict(zip(names, key, strict=True)))
-        except InvalidValue:
-            if not isinstance(key[0], Record):
-                raise
-            shown = ", ".join(f"record.{name}" for name in names)
-            raise UsageError(
-                "a key is expected, not a record", table=self.name, hint=f"give its key: {shown}"
-            ) from None
-
     def _fetch(
         self, connection: Connection, bound: BoundTable, key: tuple[Any, ...]
     ) -> tuple[bytes, bytes]:
         encoded = self._encode_key(bound, key)
         row = connection.fetch_one(bound.records.get_sql, (encoded,))
         if row is None:
-            raise RecordNotFound("no record has this key", table=self.name, key=_show(key))
+            raise RecordNotFound("no record has this key", table=self.name, key=show_parts(key))
         return encoded, as_bytes(row[0])
 
     def _generate(self, bound: BoundTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -583,19 +287,6 @@ class Table:
                     hint="delete the record and insert it under the new key",
                 )
 
-    def _current(self) -> BoundTable:
-        """Return the table in this thread's tenant catalog; in a writing transaction, that is the
-        active one."""
-        # Other threads set the attribute, too, so it is not read again.
-        bound = self._bound = self._session.rebind(self._bound)
-        return bound
-
-
-def _parts(bound: BoundTable, key: Any) -> tuple[Any, ...]:
-    """Return the fields of a key that is given as one value or as a tuple."""
-    is_whole = len(bound.adapter.key_names) > 1 and isinstance(key, tuple | list)
-    return tuple(key) if is_whole else (key,)
-
 
 def _write(connection: Connection, bound: BoundTable, plan: Write) -> Record:
     """Execute a plan of one record; returns that as the application sees it."""
@@ -611,7 +302,3 @@ def _concurrent_insert(existing: RecordExists) -> TransactionConflict:
         **existing.context,
         hint="run it again, or use db.run(function), which repeats it",
     )
-
-
-def _show(key: tuple[Any, ...]) -> str:
-    return ", ".join(map(repr, key))
