@@ -12,7 +12,7 @@ import pytest
 
 from tests.lookups import find
 from tests.support import WAYS, Faults, Way, Workspace, error_of
-from zapdb.database import Database, table
+from zapdb.database import Database, table_reading
 from zapdb.errors import (
     BlobMissing,
     InvalidValue,
@@ -538,13 +538,13 @@ def test_rule_16_a_write_back_that_is_late_stores_nothing(
 ) -> None:
     stale.admin.set_setting("on_read", "write_back")
     before = ids(workspace)
-    original = table.write_back
+    original = table_reading.write_back
 
     def write_back(*arguments: Any) -> None:
         workspace.open().table("photos").update(1, titles="other")
         original(*arguments)
 
-    monkeypatch.setattr(table, "write_back", write_back)
+    monkeypatch.setattr(table_reading, "write_back", write_back)
     assert stale.table("photos").get(1).titles == EXPECTED[1]
     assert stale.table("photos").get(1).titles == "other"
     assert ids(workspace) == before
