@@ -44,6 +44,21 @@ _HOMES: Final = {
 }
 """The module that each name is from."""
 
+_TABLES: Final = "tables are made by migrations (`zapdb init`); `zapdb codegen models` types them"
+_OPEN: Final = "zapdb.open(url, migrations=…) opens a database"
+_HABITS: Final = {
+    "Column": _TABLES,
+    "Field": _TABLES,
+    "Model": _TABLES,
+    "Session": _OPEN,
+    "connect": _OPEN,
+    "create_engine": _OPEN,
+    "field": _TABLES,
+    "init": _OPEN,
+    "model": _TABLES,
+}
+"""What other libraries call it, and what does it here."""
+
 __all__ = [
     "Database",
     "Page",
@@ -70,7 +85,11 @@ if not TYPE_CHECKING:  # to a type checker, a module with `__getattr__` has ever
             return import_module("zapdb.errors")
         home = _HOMES.get(name)
         if home is None:
-            raise AttributeError(f"module 'zapdb' has no attribute {name!r}")
+            habit = _HABITS.get(name)
+            raise AttributeError(
+                f"module 'zapdb' has no attribute {name!r}" + (f": {habit}" if habit else ""),
+                name=name,
+            )
         found = globals()[name] = getattr(import_module(home), name)
         return found
 

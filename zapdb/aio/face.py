@@ -32,9 +32,16 @@ from zapdb.database import admin, change_log, changes, database, transactions
 from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.catalog_watch import Callback
 from zapdb.database.fields import FieldExpression, Fields
-from zapdb.database.habits import no_attribute
+from zapdb.database.habits import (
+    Uncounted,
+    no_attribute,
+    no_place,
+    no_table_by_item,
+    require_many,
+)
 from zapdb.database.models import Model
 from zapdb.database.transactions import takes_argument
+from zapdb.errors import UnsupportedOperation
 from zapdb.limits import INSERT_BATCH_RECORDS, WRITE
 from zapdb.records import Record
 from zapdb.storage import TransactionMode
@@ -123,6 +130,12 @@ class AccessFace(Face[S]):
                 raise AttributeError(name)
             self._built(lambda sync: getattr(sync, name))
             raise AttributeError(name)
+
+        def __getitem__(self, name: object) -> NoReturn:
+            raise no_table_by_item(self, name)
+
+        def __contains__(self, name: object) -> NoReturn:
+            raise no_table_by_item(self, name)
 
     @overload
     def table(self, name: str) -> faces.Table: ...
@@ -251,7 +264,20 @@ class DatabaseFace(AccessFace[database.Database]):
         await self._runtime.close(self._sync.close)
 
 
-class TableFace(Face[Any], Generic[R]):
+class AwaitedRecords(Uncounted):
+    """What is iterated by `async for` alone."""
+
+    if not TYPE_CHECKING:  # a type checker would take it for an iterable
+
+        def __iter__(self) -> NoReturn:
+            raise UnsupportedOperation(
+                "records are iterated asynchronously",
+                of=self,
+                hint="write `async for`, or `for item in await query.all()`",
+            )
+
+
+class TableFace(AwaitedRecords, Face[Any], Generic[R]):
     """The parts of `Table` that differ for tasks."""
 
     @property
@@ -324,6 +350,8 @@ class TableFace(Face[Any], Generic[R]):
         Raises `ReferenceViolation` if another record's reference restricts the deletion: then
         nothing of that batch is deleted, and earlier batches stay deleted.
         """
+        if not isinstance(keys, AsyncIterable):
+            require_many(keys, self.name, "delete_many")
         deleted = 0
         async for batch in _batches(keys, KEYS_PER_STATEMENT):
             deleted += await self._write(lambda items, batch=batch: items.delete_many(batch))  # type: ignore[misc]  # the same
@@ -346,7 +374,7 @@ async def _batches(given: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIte
         yield some
 
 
-class QueryFace(Face[Any], Generic[R]):
+class QueryFace(AwaitedRecords, Face[Any], Generic[R]):
     @property
     def _begun(self) -> OpenTransaction | None:
         begun: OpenTransaction | None = self._sync._session.open
@@ -358,6 +386,9 @@ class QueryFace(Face[Any], Generic[R]):
             if name.startswith("_"):
                 raise AttributeError(name)
             raise no_attribute(self, name, self._sync._bound.adapter.schema.name, ())
+
+        def __getitem__(self, place: object) -> NoReturn:
+            raise no_place(self, place)
 
 
 class ChangeFollowerFace(Face[changes.ChangeFollower]):

@@ -7,7 +7,7 @@ from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from zapdb.activation.pinning import FingerprintMatch
 from zapdb.activation.tenant_removal import Removed
@@ -171,7 +171,7 @@ class Table(TableFace[R]):
         reading an index that is being built, or that has other collation or time zone data."""
         return await self._done("read", lambda sync: sync.readable_indexes())
 
-    async def insert(self, /, **values: Any) -> R:
+    async def insert(self, /, *unnamed: Never, **values: Any) -> R:
         """Insert a record and return it.
 
         Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
@@ -180,9 +180,9 @@ class Table(TableFace[R]):
         The value of a binary field may be an open binary file; it is read to its end and stored
         chunk by chunk.
         """
-        return await self._done("write", lambda sync: sync.insert(**values))
+        return await self._done("write", lambda sync: sync.insert(*unnamed, **values))
 
-    async def upsert(self, /, **values: Any) -> R:
+    async def upsert(self, /, *unnamed: Never, **values: Any) -> R:
         """Insert a record, or update the record that has its key; returns it.
 
         An existing record keeps the values of the other fields; a new record takes their
@@ -190,7 +190,7 @@ class Table(TableFace[R]):
         `InvalidValue` and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names the
         record that has the values, which never has the same key.
         """
-        return await self._done("write", lambda sync: sync.upsert(**values))
+        return await self._done("write", lambda sync: sync.upsert(*unnamed, **values))
 
     async def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.
@@ -208,12 +208,13 @@ class Table(TableFace[R]):
             "write", lambda sync: sync.update(*key, if_unchanged=if_unchanged, **changes)
         )
 
-    async def delete(self, *key: Any) -> None:
-        """Delete a record, and apply its references' `on_delete`; raises `RecordNotFound`.
+    async def delete(self, /, *key: Any, **named: Any) -> None:
+        """Delete the record with this key, `delete(7)` or `delete(id=7)`, and apply its
+        references' `on_delete`; raises `RecordNotFound`.
 
         Raises `ReferenceViolation` if a reference with `on_delete: restrict` refers to it.
         """
-        return await self._done("write", lambda sync: sync.delete(*key))
+        return await self._done("write", lambda sync: sync.delete(*key, **named))
 
     async def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
         """Change fields of the records for which the conditions are true; returns how many

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
 from zapdb.activation.served_schema import served_names
-from zapdb.database.habits import no_database_attribute
+from zapdb.database.habits import no_database_attribute, no_table_by_item
 from zapdb.database.models import Model, check_class, table_name
 from zapdb.database.session import Session
 from zapdb.database.table import Table
@@ -59,7 +59,13 @@ class Access:
             tables: tuple[str, ...] = ()
             with suppress(ZapdbError):  # of a handle that has ended
                 tables = self.tables
-            raise no_database_attribute(self, name, tables, self._facets)
+            raise no_database_attribute(self, name, tables, self._facets, Table)
+
+        def __getitem__(self, name: object) -> NoReturn:
+            raise no_table_by_item(self, name)
+
+        def __contains__(self, name: object) -> NoReturn:
+            raise no_table_by_item(self, name)
 
     def sql(
         self,

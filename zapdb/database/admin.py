@@ -23,6 +23,7 @@ from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants
 from zapdb.cluster.level import read_level
 from zapdb.cluster.status import NodeStatus, read_nodes
 from zapdb.database.commit_tokens import purge_tokens
+from zapdb.database.habits import Facet
 from zapdb.database.metrics import render_metrics
 from zapdb.database.node_context import NodeContext
 from zapdb.database.session import Session
@@ -68,7 +69,7 @@ class Catalog:
         return tuple(self.tenant.tables.values())
 
 
-class DatabaseAdmin:
+class DatabaseAdmin(Facet):
     """Operations on an open database: jobs, settings, tenants, the cluster, the catalog, metrics.
 
     `db.admin` returns it.

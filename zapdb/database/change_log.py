@@ -16,11 +16,12 @@ from zapdb.database.changes import (
     read_changes,
 )
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
+from zapdb.database.habits import Facet
 from zapdb.database.session import Session
 from zapdb.storage.change_log import Bookmark
 
 
-class DatabaseChangeLog:
+class DatabaseChangeLog(Facet):
     """The changes of records and schemas in order, if the setting `change_log` is on.
 
     `db.change_log` returns it, for the tenant of that database.

@@ -181,6 +181,12 @@ class Database(Access):
         once, in a savepoint. `token` is as for `transaction`; a COMMIT that did not take effect is
         retried, too.
         """
+        if not callable(function):
+            raise UsageError(
+                "run takes a function",
+                got=type(function).__name__,
+                hint="give the function, not its result: db.run(lambda tx: …)",
+            )
         takes_handle = takes_argument(function)
 
         def attempt() -> T:

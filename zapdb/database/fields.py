@@ -8,12 +8,13 @@ field `InvalidValue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
+from zapdb.database.habits import hint_for_field, in_python, no_field_attribute
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
-from zapdb.errors import InvalidValue, UnknownField, UsageError
+from zapdb.errors import InvalidValue, UnknownField, UnsupportedOperation, UsageError
 from zapdb.indexes.ordering import Order
 from zapdb.indexes.predicates import (
     And,
@@ -161,7 +162,9 @@ class FieldExpression:
                 raise UsageError(
                     "a field can only be compared with a value, not with a field or a condition",
                     field=self,
-                    hint=PARENTHESES,
+                    hint=PARENTHESES
+                    if isinstance(one, Predicate)
+                    else "compare two fields in Python, or by db.sql('SELECT … WHERE …')",
                 )
         if value is None and op != "==":
             raise InvalidValue(
@@ -176,7 +179,41 @@ class FieldExpression:
     def _refuse(self, _: object = None) -> NoReturn:
         raise UsageError("a field alone is not a condition", field=self, hint=PARENTHESES)
 
-    __and__ = __or__ = __rand__ = __ror__ = __invert__ = _refuse
+    __and__ = __or__ = __rand__ = __ror__ = _refuse
+
+    def __invert__(self) -> NoReturn:
+        raise UsageError(
+            "a field alone is not a condition",
+            field=self,
+            hint=f"write {in_python(self)} == False, or ~(…) around a comparison",
+        )
+
+    def _refuse_to_compute(self, _: object = None) -> NoReturn:
+        raise UnsupportedOperation(
+            "fields of a query cannot be computed with",
+            field=self,
+            hint="in one transaction, read the record and write the new value: "
+            "db.run(lambda tx: …)",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse_to_compute
+    __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = _refuse_to_compute
+
+    def __getitem__(self, part: object) -> NoReturn:
+        raise UnsupportedOperation(
+            "conditions are about whole fields, not about parts of one",
+            field=self,
+            part=part,
+            hint="choose in Python, or by db.sql('SELECT …'), which sees parts",
+        )
+
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            names = [one for one in dir(type(self)) if not one.startswith("_")]
+            raise no_field_attribute(self, name, names)
 
     def __contains__(self, value: object) -> bool:
         raise UsageError(
@@ -254,7 +291,10 @@ def make_field(table: TableSchema, name: str) -> FieldExpression:
 def _find_named(table: TableSchema, name: object) -> Field:
     found = table.field_named(name) if isinstance(name, str) else None
     if found is None:
-        raise UnknownField.named(table.name, name, [f.name for f in table.fields])
+        names = [f.name for f in table.fields]
+        error = UnknownField.named(table.name, name, names)
+        error.hint = hint_for_field(table.name, name, names)
+        raise error
     return found
 
 
@@ -278,13 +318,16 @@ def bind(table: TableSchema, given: Any) -> Predicate:
             return Or(tuple(bind(table, part) for part in parts))
         case Not(part):
             return Not(bind(table, part))
+    hint = f"compare a field of the table: {table.name}.f.{table.fields[0].name} == …"
+    if isinstance(given, FieldExpression):
+        hint = f"compare it: {in_python(given)} == True"
+    elif isinstance(given, Mapping):
+        hint = "write two asterisks before a dict: where(**values)"
     raise UsageError(
         "this is not a condition on records",
         got=given if isinstance(given, bool) else type(given).__name__,
         table=table.name,
-        hint=f"compare a field of the table: {table.name}.f.{table.fields[0].name} == …"
-        if isinstance(given, bool | str)
-        else PARENTHESES,
+        hint=hint,
     )
 
 
@@ -296,10 +339,15 @@ def _bind_condition(table: TableSchema, condition: Condition) -> Comparison:
         raise UsageError("only strings compared by code points have prefixes", field=path)
     if op in RANGE_OPERATORS and not kind.indexable:
         raise UsageError("values of this type have no order", field=path, type=kind)
-    checked = tuple(
-        None if one is None else kind.check(one, path)
-        for one in (value if op == "in" else (value,))
-    )
+    try:
+        checked = tuple(
+            None if one is None else kind.check(one, path)
+            for one in (value if op == "in" else (value,))
+        )
+    except InvalidValue as error:
+        if op == "==" and isinstance(value, list | tuple | set | frozenset):
+            error.hint = f"for one of several values: {in_python(path)}.in_([…])"
+        raise
     if op != "in":
         return Comparison(field.number, field.name, op, checked[0], collation)
     if kind.has_python_order:
@@ -331,7 +379,10 @@ def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
         is_ours = given._known[0].number == table.number
     if not is_ours:
         raise UsageError(
-            "this is a condition on, or a field of, another table", table=table.name, field=given
+            "this is a condition on, or a field of, another table",
+            table=table.name,
+            field=given,
+            hint="query the other table first, and give its keys to in_([…])",
         )
     if given._known is None:
         field = _find_named(table, given._name)
@@ -371,7 +422,9 @@ def as_order(table: TableSchema, given: Any) -> Order:
             "this is not an order: give a field or its name",
             got=type(given).__name__,
             table=table.name,
-            hint=f"for example -{table.name}.f.{table.fields[0].name}",
+            hint="give several one after the other: order_by('due', '-name')"
+            if isinstance(given, list | tuple)
+            else f"for example -{table.name}.f.{table.fields[0].name}",
         )
     field, collation = as_field(table, order.field)
     if not field.type.indexable:

@@ -13,7 +13,7 @@ from zapdb.database.dataset_warnings import list_warnings
 from zapdb.database.eager_loading import add_include, load_included
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
 from zapdb.database.fields import as_field, as_order, bind, make_field
-from zapdb.database.habits import no_attribute
+from zapdb.database.habits import Uncounted, no_attribute, no_place
 from zapdb.database.page import Page, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
 from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
@@ -43,7 +43,7 @@ _NO_FIELDS: Final = frozenset[int]()
 """For reading only the keys of records."""
 
 
-class Query:
+class Query(Uncounted):
     """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
     Immutable; nothing is read before it is iterated or a reading method is called. Iterating
@@ -399,6 +399,9 @@ class Query:
         return (max if descending else min)(present, key=by, default=None)
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getitem__(self, place: object) -> NoReturn:
+            raise no_place(self, place)
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):

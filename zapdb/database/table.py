@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 from uuid import UUID
 
 from zapdb.database.blob_streams import StreamedValues
 from zapdb.database.bulk import KEYS_PER_STATEMENT, remove_many
+from zapdb.database.habits import not_by_name, require_many
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
 from zapdb.database.table_reading import ReadableTable, show_parts, split_key
@@ -48,7 +49,7 @@ class Table(ReadableTable):
     conflicts.
     """
 
-    def insert(self, /, **values: Any) -> Record:
+    def insert(self, /, *unnamed: Never, **values: Any) -> Record:
         """Insert a record and return it.
 
         Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
@@ -57,6 +58,8 @@ class Table(ReadableTable):
         The value of a binary field may be an open binary file; it is read to its end and stored
         chunk by chunk.
         """
+        if unnamed:
+            raise not_by_name(self.name, "insert(", unnamed[0])
         streamed = StreamedValues(values)
 
         def insert() -> Record:
@@ -65,7 +68,7 @@ class Table(ReadableTable):
 
         return self._session.run(insert)
 
-    def upsert(self, /, **values: Any) -> Record:
+    def upsert(self, /, *unnamed: Never, **values: Any) -> Record:
         """Insert a record, or update the record that has its key; returns it.
 
         An existing record keeps the values of the other fields; a new record takes their defaults.
@@ -73,6 +76,8 @@ class Table(ReadableTable):
         and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names the record that has
         the values, which never has the same key.
         """
+        if unnamed:
+            raise not_by_name(self.name, "upsert(", unnamed[0])
         streamed = StreamedValues(values)
 
         def upsert() -> Record:
@@ -117,6 +122,7 @@ class Table(ReadableTable):
         inserted, and earlier batches stay. After each batch, `progress` is called with the number
         of records inserted so far; an exception from it ends the call.
         """
+        require_many(records, self.name, "insert_many")
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
             self._session.run(partial(self._insert_batch, batch))
@@ -126,6 +132,14 @@ class Table(ReadableTable):
         return inserted
 
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
+        for values in batch:
+            if type(values) is not dict and not isinstance(values, Mapping):
+                raise UsageError(
+                    "insert_many takes a dict of fields for each record",
+                    table=self.name,
+                    got=type(values).__name__,
+                    hint="zapdb.asdict(record) makes one of a record",
+                )
         with self._session.writing() as connection:
             bound = self._current()
             given: Sequence[Mapping[str, Any]] = batch
@@ -147,6 +161,8 @@ class Table(ReadableTable):
         values of other fields are not rewritten. A new value may be an open binary file, as for
         `insert`.
         """
+        if key and isinstance(key[-1], Mapping):
+            raise not_by_name(self.name, "update(key, ", key[-1])
         streamed = StreamedValues(changes)
 
         def update() -> Record:
@@ -194,16 +210,18 @@ class Table(ReadableTable):
         changed = bound.adapter.change(key, stored, given, attachments)
         return plan_update(bound, key, stored, changed, attachments)
 
-    def delete(self, *key: Any) -> None:
-        """Delete a record, and apply its references' `on_delete`; raises `RecordNotFound`.
+    def delete(self, /, *key: Any, **named: Any) -> None:
+        """Delete the record with this key, `delete(7)` or `delete(id=7)`, and apply its references'
+        `on_delete`; raises `RecordNotFound`.
 
         Raises `ReferenceViolation` if a reference with `on_delete: restrict` refers to it.
         """
+        whole = self._join_key(key, named) if named else key
 
         def delete() -> None:
             with self._session.writing() as connection:
                 bound = self._current()
-                encoded, stored = self._fetch(connection, bound, key)
+                encoded, stored = self._fetch(connection, bound, whole)
                 execute(connection, bound, (plan_delete(bound, encoded, stored),))
                 apply_on_delete(self._session, connection, bound, [encoded])
 
@@ -220,6 +238,7 @@ class Table(ReadableTable):
         Raises `ReferenceViolation` if another record's reference restricts the deletion: then
         nothing of that batch is deleted, and earlier batches stay deleted.
         """
+        require_many(keys, self.name, "delete_many")
         stream, deleted = iter(keys), 0
         while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
             deleted += self._session.run(partial(self._delete_some, some))
@@ -241,7 +260,8 @@ class Table(ReadableTable):
             raise UsageError(
                 "update_where needs a condition",
                 table=self.name,
-                hint=f"{self.name}.where().update(…) changes all records",
+                hint=f"conditions come first: update_where({self.name}.f.… == …, …); "
+                f"{self.name}.where().update(…) changes all records",
             )
         return self.where(*predicates).update(**changes)
 

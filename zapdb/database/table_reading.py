@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from zapdb.database.blob_streams import open_field
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many, find_record
 from zapdb.database.fields import FieldExpression, Fields, make_field
-from zapdb.database.habits import no_attribute
+from zapdb.database.habits import Uncounted, no_attribute, no_place, not_by_name, require_many
 from zapdb.database.page import Page
 from zapdb.database.query import Query
 from zapdb.database.session import Session, TableRead
@@ -25,7 +25,7 @@ from zapdb.storage.transaction_owners import has_begun
 T = TypeVar("T")
 
 
-class ReadableTable:
+class ReadableTable(Uncounted):
     """The reading half of a table."""
 
     def __init__(self, session: Session, name: str) -> None:
@@ -114,6 +114,7 @@ class ReadableTable:
         `items.get_many([1, 2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches some
         hundred records; inside `db.snapshot()` or `db.transaction()` all are read as of one moment.
         """
+        require_many(keys, self.name, "get_many")
         stream, found = iter(keys), list[Record | None]()
         while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
             found += self._get_some(some)
@@ -217,6 +218,8 @@ class ReadableTable:
 
     def __getitem__(self, name: str) -> FieldExpression:
         """Return a field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
+        if isinstance(name, int | slice):
+            raise no_place(self, name)
         return make_field(self._current().adapter.schema, name)
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
@@ -301,11 +304,13 @@ class ReadableTable:
                 table=self.name,
                 key=", ".join(names),
                 given=len(key),
-                hint="give a value for each of them, in this order",
+                hint=f"give the key first, without names: ({', '.join(names)}, …)",
             )
         try:
             return bound.adapter.codec.encode_key(dict(zip(names, key, strict=True)))
         except InvalidValue:
+            if isinstance(key[0], Mapping):
+                raise not_by_name(self.name, "get(", key[0]) from None
             if not isinstance(key[0], Record):
                 raise
             shown = ", ".join(f"record.{name}" for name in names)

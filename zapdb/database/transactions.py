@@ -18,11 +18,11 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeVar
 
 from zapdb.database.access import Access
 from zapdb.database.session import Session
-from zapdb.errors import TransactionConflict, UsageError, ZapdbError
+from zapdb.errors import TransactionConflict, UnknownAttribute, UsageError, ZapdbError
 from zapdb.logs import log_event
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
@@ -153,6 +153,18 @@ class Block(AbstractContextManager[H]):
         self._open: OpenTransaction | None = None
         self._handle: weakref.ref[H] | None = None
         self._savepoint: AbstractContextManager[None] | None = None
+
+    if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise UnknownAttribute(
+                "the transaction or snapshot has not begun",
+                of=repr(self),
+                attribute=name,
+                hint=f"begin it: `with db.transaction() as tx:`, and in the block tx.{name}",
+            )
 
     def __enter__(self) -> H:
         outer = self.find_outer()

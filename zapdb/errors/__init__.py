@@ -6,6 +6,7 @@
     │   └── UnknownField (AttributeError)  a table has no such field
     ├── UsageError (RuntimeError)          a call that is not possible now caller
     │   ├── UnknownAttribute (AttributeError) a table or query has no such method
+    │   ├── UnsupportedOperation (TypeError) such as len(query), query[0], record["name"]
     │   └── ImmutableRecord (AttributeError) a field of a record is set or deleted
     ├── InvalidCursor (ValueError)         not a cursor of this query              caller
     ├── SqlError (ValueError)              an SQL statement that can't be run      caller
@@ -91,6 +92,7 @@ from zapdb.errors.caller import (
     UnknownAttribute,
     UnknownField,
     UnknownName,
+    UnsupportedOperation,
     UsageError,
 )
 from zapdb.errors.describing import REFUSED, describe_value, suggest
@@ -210,6 +212,7 @@ __all__ = [
     "UnknownField",
     "UnknownName",
     "UnknownZone",
+    "UnsupportedOperation",
     "UnsupportedServer",
     "UpdateConflict",
     "UsageError",

@@ -15,7 +15,7 @@ class InvalidValue(ZapdbError, ValueError):
     rpc_status = "INVALID_ARGUMENT"
 
     @classmethod
-    def of(cls, path: str, expected: str, value: object) -> InvalidValue:
+    def of(cls, path: str, expected: str, value: object, hint: str = "") -> InvalidValue:
         """Return the error for a value; `path` is its place in the record. Shows the value's type
         and length.
 
@@ -30,7 +30,7 @@ class InvalidValue(ZapdbError, ValueError):
         excerpt = excerpt_of(value)
         if excerpt is not None:
             context[REFUSED] = excerpt
-        return cls("a value does not fit its field", **context)
+        return cls("a value does not fit its field", hint=hint, **context)
 
 
 class UnknownName(ZapdbError, LookupError):
@@ -103,6 +103,13 @@ class UnknownAttribute(UsageError, AttributeError):
     """A table or a query has no method of this name."""
 
     code = "usage.attribute"
+
+
+class UnsupportedOperation(UsageError, TypeError):
+    """An object has no such operation of Python: `len(query)`, `query[0]`, `record["name"]`."""
+
+    code = "usage.operation"
+    rpc_status = "INVALID_ARGUMENT"
 
 
 class ImmutableRecord(UsageError, AttributeError):

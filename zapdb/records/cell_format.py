@@ -49,6 +49,7 @@ def from_plain(table: TableSchema, field: Field, plain: Any) -> Any:
             raise _refuse(field.type, path, plain) from None
         shown = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
         error.context["value"] = one_line(shown, REFUSED_CHARS_MAX)
+        error.hint = ""  # it is for values of Python
         raise
 
 

@@ -13,6 +13,7 @@ from zapdb.errors import UsageError
 from zapdb.records.attachments import Attachments, Load
 from zapdb.values.blob import Blob
 from zapdb.values.immutable import delete_attribute, set_attribute
+from zapdb.values.struct_habits import no_part
 from zapdb.values.struct_value import StructValue, is_equal, struct_class
 
 
@@ -42,10 +43,12 @@ class Record(StructValue, metaclass=RecordType):
         include(self, included)
 
     def __getattr__(self, name: str) -> Any:
-        """Load the blob of an empty slot. Raises `BlobMissing`, `CorruptRecord`."""
+        """Load the blob of an empty slot. Raises `BlobMissing`, `CorruptRecord`, `UnknownField`."""
         found = _late_of(self).get(name)
         if found is None:
-            raise AttributeError(f"{self._name} has no field {name!r}", name=name, obj=self)
+            if name.startswith("_"):
+                raise AttributeError(f"{self._name} has no attribute {name!r}", name=name, obj=self)
+            raise no_part(self._name, name, self._fields)
         attachments, blob = found
         value = blob.value_of(attachments.load(blob))
         set_attribute(self, name, value)
@@ -167,6 +170,8 @@ def follow(record: Record, path: str) -> Any:
         if found is None:
             return None
         included = _included_in(found)
+        if name not in found._fields:
+            raise no_part(found._name, name, found._fields)
         if name not in included:
             raise UsageError(
                 "the query did not include this reference",

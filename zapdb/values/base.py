@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zapdb.errors import InvalidValue
+from zapdb.values.hints import hint_for
 from zapdb.values.source import Namespace
 
 if TYPE_CHECKING:
@@ -183,4 +184,4 @@ class ValueType(ABC):
         return type(self).encode_key is ValueType.encode_key
 
     def refuse(self, value: object, path: str) -> InvalidValue:
-        return InvalidValue.of(path, self.expected, value)
+        return InvalidValue.of(path, self.expected, value, hint_for(self.name, value))

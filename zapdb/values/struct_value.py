@@ -19,12 +19,13 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from keyword import iskeyword
-from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from zapdb.errors import ImmutableRecord, UnknownField
 from zapdb.values.immutable import open_class, set_attribute
 from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.struct_habits import no_item, no_part
 from zapdb.values.to_json import (
     Parts,
     core_schema_of,
@@ -73,6 +74,16 @@ class StructValue(Parts):
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:
         return json_schema_of(cls)
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(f"{self._name} has no attribute {name!r}", name=name, obj=self)
+            raise no_part(self._name, name, self._fields)
+
+        def __getitem__(self, name: object) -> NoReturn:
+            raise no_item(self._name, name, self._fields)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StructValue):

@@ -95,9 +95,9 @@ def test_what_is_not_looked_at_is_not_loaded(blobs: MemoryBlobs) -> None:
 def test_a_name_that_no_field_has(blobs: MemoryBlobs) -> None:
     for values in ({}, {"title": LONG}):
         record = decode(blobs, encode(blobs, **values))
-        with pytest.raises(AttributeError, match="photos has no field 'color'") as raised:
+        with pytest.raises(AttributeError, match="the table has no such field") as raised:
             _ = record.color
-        assert raised.value.name == "color"
+        assert "field: color" in str(raised.value)
         assert not hasattr(record, "_other")
 
 

@@ -16,6 +16,8 @@ QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 KIND: Final = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
 _PLACE: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
 NO_TABLE: Final = re.compile(r"Table with name (.*) does not exist!", re.DOTALL)
+_FOREIGN_PARAMETER: Final = re.compile(r"%s|%\(\w+\)s|(?<![:\w]):[A-Za-z_]\w*")
+"""What stands for a value in statements of psycopg and SQLAlchemy, and in none of DuckDB's."""
 _TIMES: Final = (signal.SIGALRM, signal.SIGXCPU)
 NO_MEMORY: Final = re.compile(
     r"^(Out of Memory|MemoryError|malloc|std::bad_alloc)|bad_alloc|realloc of size", re.I
@@ -117,6 +119,8 @@ def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str,
     if failure["about_values"]:
         text = QUOTED.sub("'…'", text)
     problem, *hints = text.strip().split("\n")
+    if _FOREIGN_PARAMETER.search(QUOTED.sub("''", statement)):
+        hints = ["values are ? or $1 in the statement, or $name: db.sql('… = ?', [value])"]
     missing = NO_TABLE.match(problem)
     if missing is not None:
         return _no_table(missing[1], context, tables)
