@@ -96,7 +96,7 @@ CALLS: list[tuple[Call, type[ZapdbError], str]] = [
     (lambda d, t: t.get(99), RecordNotFound, "find(), which returns None"),
     (lambda d, t: t.delete(99), RecordNotFound, "key: 99"),
     (lambda d, t: t.update(99, title="x"), RecordNotFound, "key: 99"),
-    (lambda d, t: t.get(), UsageError, "give a value for each of them"),
+    (lambda d, t: t.get(), UsageError, "give the key first, without names: (id, …)"),
     (lambda d, t: t.get(1, 2), UsageError, "key: id"),
     (lambda d, t: d.table("lines").get(1), UsageError, "key: item, position"),
     (lambda d, t: d.table("lines").get_many([1]), UsageError, "key: item, position"),

@@ -217,7 +217,7 @@ PLUS_2 = datetime.timezone(datetime.timedelta(hours=2), "Europe/Berlin")
 def test_other_values_are_refused_word_for_word(value: object, got: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         ZONED.check(value, "people.met")
-    assert str(caught.value) == (
+    assert str(caught.value).partition("\n  hint: ")[0] == (
         "a value does not fit its field\n"
         "  field: people.met\n"
         "  expected: a datetime in a named time zone (such as tzinfo=ZoneInfo('Europe/Paris'))\n"
