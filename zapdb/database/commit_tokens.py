@@ -16,7 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
@@ -106,8 +106,12 @@ _UNLESS: Final = {
 
 
 def _insert_sql(storage: Storage) -> str:
-    kept = int(COMMIT_TOKEN_KEPT_SECONDS * 1e6)
-    return _INSERT.format(mark=storage.placeholder, clock=storage.clock_sql, kept=kept)
+    return _format_insert(storage.placeholder, storage.clock_sql)
+
+
+@cache
+def _format_insert(mark: str, clock: str) -> str:
+    return _INSERT.format(mark=mark, clock=clock, kept=int(COMMIT_TOKEN_KEPT_SECONDS * 1e6))
 
 
 class CommitTokenPurger:

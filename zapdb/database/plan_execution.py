@@ -95,6 +95,10 @@ class PlanExecution:
         expected = limit if plan.sorting != "all" else None
         if expected is not None and behind is not None:
             expected += 1  # the record at the place is read again
+        if behind is None and plan.sorting != "all" and not self._is_merged:
+            parts = [_list_found(self._session, one, expected) for one in self._bound_plans]
+            in_order = parts[0] if len(parts) == 1 else chain.from_iterable(parts)
+            return in_order if limit is None else islice(in_order, limit)
         streams = [
             self._read_branch(bound_plan, expected, behind) for bound_plan in self._bound_plans
         ]
@@ -140,15 +144,28 @@ class PlanExecution:
         self, bound_plan: BoundPlan, expected: int | None, behind: QueryPlace | None
     ) -> Iterator[tuple[bytes, Found]]:
         """Return the records of one branch, each with its place in the order if that is needed."""
-        plan, found = self.plan, _filter(self._session, bound_plan, behind, expected)
-        if plan.sorting != "all" and bound_plan.plan.sorting == "ties":
-            found = _sort_ties(found, bound_plan)
+        plan = self.plan
+        if plan.sorting == "all":
+            found = _filter(self._session, bound_plan, behind, expected)
+        else:
+            found = _list_found(self._session, bound_plan, expected, behind)
         if behind is not None:
             start = bound_plan.position(behind)
             return ((k, one) for one in found if (k := bound_plan.sort_key(one)) > start)
         if plan.sorting == "all" or self._is_merged:
             return ((bound_plan.sort_key(one), one) for one in found)
         return ((b"", one) for one in found)
+
+
+def _list_found(
+    session: Session,
+    bound_plan: BoundPlan,
+    expected: int | None,
+    behind: QueryPlace | None = None,
+) -> Iterator[Found]:
+    """The records of one branch in the order of the query, ties included."""
+    found = _filter(session, bound_plan, behind, expected)
+    return _sort_ties(found, bound_plan) if bound_plan.plan.sorting == "ties" else found
 
 
 def _sort_ties(found: Iterator[Found], bound_plan: BoundPlan) -> Iterator[Found]:
@@ -160,8 +177,13 @@ def _filter(
     session: Session, bound_plan: BoundPlan, behind: QueryPlace | None, expected: int | None
 ) -> Iterator[Found]:
     # What is filtered out is not counted: how many entries are needed is not known then.
-    entries = read_spans(session, bound_plan, behind, None if bound_plan.matches else expected)
+    if bound_plan.matches is None:
+        return read_spans(session, bound_plan, behind, expected)
+    return _list_matching(bound_plan, read_spans(session, bound_plan, behind))
+
+
+def _list_matching(bound_plan: BoundPlan, entries: Iterator[Found]) -> Iterator[Found]:
     for found in entries:
-        matches = bound_plan.matches
+        matches = bound_plan.matches  # it may have been bound again
         if matches is None or matches(found[1]):
             yield found

@@ -63,6 +63,8 @@ class KeyBuilder:
 
     def is_same_as(self, other: KeyBuilder) -> bool:
         """Whether both make the same keys; the fields may have other names."""
+        if self is other:
+            return True
         return self.index.components == other.index.components and all(
             mine.type.index_encoding_id == theirs.type.index_encoding_id
             and mine.number == theirs.number
