@@ -32,6 +32,7 @@ COMMANDS = dict(leaves(app))
 
 def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
+        "import",
         "init",
         "migrate new",
         "migrate check",

@@ -113,7 +113,7 @@ def test_the_docstring_draws_exactly_this_tree() -> None:
 
 def test_an_error_shows_place_context_and_hint() -> None:
     assert str(make(RecordNotFound)) == (
-        "zapdb.lock:2:0: it went wrong\n  table: people\n  size: 3\n  hint: do it again"
+        "zapdb.lock:2: it went wrong\n  table: people\n  size: 3\n  hint: do it again"
     )
     assert str(ZapdbError("plain")) == "plain"
 

@@ -114,4 +114,8 @@ def _delete_states(connection: Connection, tenant: int) -> None:
             )
             for finding in rows.list_rows(connection, FindingsRow, job.key):
                 rows.delete(connection, FindingsRow, finding.key)
+    connection.run(  # imports that were never brought to their end
+        f"DELETE FROM zapdb_ranges WHERE job LIKE {connection.storage.placeholder}",
+        (f"import/{tenant}/%",),
+    )
     delete_lease(connection, f"catalog/tenant/{tenant}")

@@ -57,6 +57,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "put": "data.data_put_command",
         },
     ),
+    "import": "importing.import_command",
     "sql": "sql.sql_command",
     "shell": "shell.shell_command",
     "catalog": CommandGroup(

@@ -22,14 +22,17 @@ EXIT_PENDING = 3
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a file; line and column count from 1, and 0 means the whole file."""
+    """A place in a file; line and column count from 1, and 0 means the whole file or line."""
 
     file: str
     line: int = 0
     column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        if not self.line:
+            return self.file
+        place = f"{self.file}:{self.line}"
+        return f"{place}:{self.column}" if self.column else place
 
 
 class ZapdbError(Exception):

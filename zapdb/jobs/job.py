@@ -84,7 +84,7 @@ def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None)
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, records=count, created_at=storage.now_us(connection))
         if rows.put_if_absent(connection, job):
-            _insert_ranges(connection, job.id, bounds)
+            insert_ranges(connection, job.id, bounds)
             return job
         job = read_job(connection, job.id, lock=True)
         if job.state in REPLANNED_STATES:
@@ -93,7 +93,8 @@ def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None)
     return job
 
 
-def _insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | None]) -> None:
+def insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | None]) -> None:
+    """Store a free range between each bound and the next one."""
     pairs = list(enumerate(pairwise(bounds)))
     for start in range(0, len(pairs), RANGES_PER_STATEMENT):
         connection.core_execute(

@@ -19,7 +19,7 @@ from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Boolean, Integer, Reference, ValueType
 
-_NULL: Final = "\\N"
+NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
 """How much of a refused value is shown: enough for the user to find it in the input file."""
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
@@ -57,7 +57,7 @@ def to_cell(field: Field, value: Any) -> str:
     """A field's value as text."""
     plain = to_plain(field, value)
     if plain is None and (field.optional or not field.type.holds_null):
-        return _NULL
+        return NULL
     text = _write(field.type, plain)
     return f"\\{text}" if text.startswith("\\") else text
 
@@ -74,7 +74,7 @@ def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:
 
     def from_text(text: str) -> Any:
         if text[:1] == "\\":
-            if text == _NULL:
+            if text == NULL:
                 return from_plain(table, field, None)
             if text[:2] != "\\\\":
                 raise InvalidValue(

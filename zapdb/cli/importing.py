@@ -1,0 +1,164 @@
+"""`zapdb import`: records from files and from other databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zapdb.cli.configuration import DatabaseOption, JsonOption, MigrationsOption, TenantOption
+from zapdb.cli.output import Output
+from zapdb.cli.sources import find_kind
+from zapdb.cli.sources.base import STANDARD_INPUT, ImportRequest, OnError
+from zapdb.database.imports import ImportMode
+from zapdb.datasets import zone
+from zapdb.errors import UsageError
+
+SourceArgument = Annotated[str, typer.Argument(help="A file, or - for standard input.")]
+TableOption = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format", "-f", help="The format, if the file's name does not say it: csv, ndjson, …"
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="COLUMN=FIELD",
+        help='The field of a column, as in "US Gross=us_gross"; "COLUMN=" leaves it out.',
+    ),
+]
+ModeOption = Annotated[
+    ImportMode,
+    typer.Option("--mode", help="Refuse rows whose key exists, or update their records."),
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option("--on-error", help="End at a wrong row, or write it to --skipped FILE."),
+]
+SkippedOption = Annotated[
+    Path | None,
+    typer.Option("--skipped", metavar="FILE", help="The file of skipped rows, as NDJSON."),
+]
+BatchOption = Annotated[
+    int | None, typer.Option("--batch", min=1, help="Commit this many rows at a time.")
+]
+AtomicOption = Annotated[
+    bool, typer.Option("--atomic", help="Import all rows in one transaction, or none.")
+]
+FromStartOption = Annotated[
+    bool,
+    typer.Option("--from-start", help="Do not go on where an interrupted run has ended."),
+]
+EncodingOption = Annotated[
+    str | None,
+    typer.Option("--encoding", help="The encoding of text, if it is not UTF-8: latin-1, …"),
+]
+DelimiterOption = Annotated[
+    str, typer.Option("--delimiter", help="In CSV, what separates cells; \\t is a tab.")
+]
+NullOption = Annotated[
+    str | None,
+    typer.Option(
+        "--null",
+        metavar="TEXT",
+        help="In CSV, the cell that is a null; backslashes are characters like others then.",
+    ),
+]
+TimeZoneOption = Annotated[
+    str | None,
+    typer.Option("--time-zone", metavar="ZONE", help="The zone of times that have none."),
+]
+
+
+def import_command(
+    source: SourceArgument,
+    table: TableOption = None,
+    form: FormatOption = None,
+    mapping: MapOption = None,
+    mode: ModeOption = "append",
+    on_error: OnErrorOption = "stop",
+    skipped: SkippedOption = None,
+    batch: BatchOption = None,
+    atomic: AtomicOption = False,
+    from_start: FromStartOption = False,
+    encoding: EncodingOption = None,
+    delimiter: DelimiterOption = ",",
+    null: NullOption = None,
+    time_zone: TimeZoneOption = None,
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Import the rows of a file into a table.
+
+    A column is the field of the same name; `US Gross` is also `us_gross`. Rows are committed in
+    batches. A wrong row ends the import, and nothing of its batch is written; run the same command
+    again, and it goes on after the last batch, as it does after a crash.
+
+    The exit status is 3 if rows were skipped.
+
+    With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`.
+    """
+    if (on_error == "skip") != (skipped is not None):
+        raise UsageError(
+            "--on-error skip and --skipped FILE go together",
+            hint="for example: --on-error skip --skipped skipped.ndjson",
+        )
+    if atomic and (batch is not None or from_start):
+        raise UsageError(
+            "--atomic imports all rows in one transaction",
+            hint="leave out --batch and --from-start",
+        )
+    request = ImportRequest(
+        source,
+        form,
+        table,
+        mapping=_read_mapping(mapping or ()),
+        mode=mode,
+        on_error=on_error,
+        skipped=skipped,
+        batch=batch,
+        atomic=atomic,
+        from_start=from_start,
+        encoding=encoding,
+        delimiter=delimiter,
+        null=null,
+        time_zone=None if time_zone is None else zone(time_zone),
+        database=database,
+        migrations=migrations,
+        tenant=tenant,
+    )
+    _require_source(request)
+    status = find_kind(request).run(request, Output(as_json))
+    if status:
+        raise typer.Exit(status)
+
+
+def _require_source(request: ImportRequest) -> None:
+    if request.source == STANDARD_INPUT or "://" in request.source:
+        return
+    if not Path(request.source).exists():
+        raise UsageError(
+            "there is no such file",
+            source=request.source,
+            hint="give the path of a file, or - for standard input",
+        )
+
+
+def _read_mapping(texts: list[str] | tuple[str, ...]) -> dict[str, str]:
+    mapping = dict[str, str]()
+    for text in texts:
+        column, sign, field = text.rpartition("=")
+        if not sign:
+            raise UsageError("give a mapping as COLUMN=FIELD", got=text)
+        if column in mapping:
+            raise UsageError("a column was mapped twice", column=column)
+        mapping[column] = field
+    return mapping

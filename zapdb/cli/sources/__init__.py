@@ -1,0 +1,34 @@
+"""The kinds of source that `zapdb import` reads: one module for each, listed here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from zapdb.cli.sources.base import ImportRequest, SourceKind
+from zapdb.cli.sources.csv_files import CsvKind
+from zapdb.cli.sources.json_files import JsonKind, NdjsonKind
+from zapdb.errors import UsageError
+
+KINDS: Final[tuple[SourceKind, ...]] = (CsvKind(), NdjsonKind(), JsonKind())
+"""In the order in which they are asked whether a source is theirs."""
+
+
+def find_kind(request: ImportRequest) -> SourceKind:
+    """The kind of a source: the one that is named, or the first that takes it for its own."""
+    if request.form is not None:
+        for kind in KINDS:
+            if kind.name == request.form:
+                return kind
+        raise UsageError(
+            "there is no such format",
+            format=request.form,
+            hint=f"there are: {', '.join(kind.name for kind in KINDS)}",
+        )
+    for kind in KINDS:
+        if kind.takes(request):
+            return kind
+    raise UsageError(
+        "the format of the source is not known",
+        source=request.shown_source,
+        hint=f"say it with --format: {', '.join(kind.name for kind in KINDS)}",
+    )

@@ -1,0 +1,181 @@
+"""What `zapdb import` was asked for, and what a kind of source does with it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ClassVar, Final, Literal
+
+import zapdb
+from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cli.output import Output, format_count, format_seconds, print_note
+from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.cli.skipped_file import SkippedFile
+from zapdb.database import Database
+from zapdb.database.imports import Coercion, Importer, ImportMode, ImportReport, RowSource
+from zapdb.errors import EXIT_PENDING, UsageError
+from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.schema import TableSchema
+
+STANDARD_INPUT: Final = "-"
+OnError = Literal["stop", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """The arguments of one `zapdb import`."""
+
+    source: str
+    form: str | None = None
+    table: str | None = None
+    infer: bool = False
+    mapping: Mapping[str, str] | None = None
+    mode: ImportMode = "append"
+    on_error: OnError = "stop"
+    skipped: Path | None = None
+    batch: int | None = None
+    atomic: bool = False
+    from_start: bool = False
+    encoding: str | None = None
+    delimiter: str = ","
+    null: str | None = None
+    time_zone: datetime.tzinfo | None = None
+    database: str | None = None
+    migrations: str | None = None
+    tenant: str | None = None
+
+    @property
+    def is_stdin(self) -> bool:
+        return self.source == STANDARD_INPUT
+
+    @property
+    def shown_source(self) -> str:
+        return "standard input" if self.is_stdin else self.source
+
+    @property
+    def identity(self) -> str:
+        """What identifies a file for a checkpoint; empty for standard input."""
+        return "" if self.is_stdin else f"file:{os.path.realpath(self.source)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportTarget:
+    """The table that rows are for, and the fields that it makes values for."""
+
+    table: TableSchema
+    generated: Collection[str]
+
+
+class SourceKind(ABC):
+    """One kind of source."""
+
+    name: ClassVar[str]
+    """As `--format` has it."""
+
+    @abstractmethod
+    def takes(self, request: ImportRequest) -> bool:
+        """Whether a source looks like this kind."""
+
+    @abstractmethod
+    def run(self, request: ImportRequest, output: Output) -> int:
+        """Import the source; returns the exit status."""
+
+    def infer(self, request: ImportRequest, output: Output) -> int:
+        """Write a migration for the source; returns the exit status."""
+        raise UsageError(
+            "no migration can be inferred from this kind of source",
+            source=request.shown_source,
+            format=self.name,
+            hint="write it by hand: zapdb migrate new",
+        )
+
+
+class FileKind(SourceKind):
+    """A file of rows for one table."""
+
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def takes(self, request: ImportRequest) -> bool:
+        return request.source.lower().endswith(self.suffixes)
+
+    def run(self, request: ImportRequest, output: Output) -> int:
+        return import_file(self, request, output)
+
+    @abstractmethod
+    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+        """The rows of the file; nothing is read before they are asked for."""
+
+
+@contextmanager
+def opened_target(request: ImportRequest) -> Iterator[Database]:
+    """The database that is imported into."""
+    address, tenant = find_database(request.database), find_tenant_name(request.tenant)
+    with zapdb.open(address, tenant=tenant) as db:
+        yield db
+
+
+def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
+    """Import a file into one table; returns the exit status."""
+    if request.table is None:
+        raise UsageError(
+            "say which table the rows are for",
+            source=request.shown_source,
+            hint="add --table NAME; `zapdb catalog list` shows the tables",
+        )
+    with opened_target(request) as db, SkippedFile.opened(request.skipped) as skipped:
+        table = db.table(request.table)
+        schema = table._current().adapter.schema
+        generated = table._current().adapter.generated_names
+        source = kind.open(request, ImportTarget(schema, generated))
+        with ProgressCounter() as counter:
+            importer = Importer(
+                db._session,
+                table,
+                request.mode,
+                request.batch or INSERT_BATCH_RECORDS,
+                skipped,
+                resumable=not request.atomic,
+                anew=request.from_start,
+                progress=lambda read: counter.add(read - counter.count),
+            )
+            with db.transaction() if request.atomic else nullcontext():
+                report = importer.run(source)
+    write_report(report, request, output)
+    return EXIT_PENDING if report.skipped else 0
+
+
+def write_report(report: ImportReport, request: ImportRequest, output: Output) -> None:
+    output.document(
+        {
+            "table": report.table,
+            "source": report.source,
+            "read": report.read,
+            "written": report.written,
+            "skipped": report.skipped,
+            "resumed_after": report.resumed_after,
+            "seconds": round(report.seconds, 3),
+        }
+    )
+    if report.resumed_after:
+        print_note(f"went on after {report.resumed_after:,} rows of an earlier run")
+    rows = format_count(report.written, "record")
+    output.write(f"imported {rows} into {report.table} in {format_seconds(report.seconds)}")
+    if report.skipped:
+        print_note(f"skipped {format_count(report.skipped, 'row')}: see {request.skipped}")
+
+
+def coercion_of(request: ImportRequest, *, is_text: bool = False) -> Coercion:
+    return Coercion(request.time_zone, is_text)
+
+
+def open_binary(request: ImportRequest) -> IO[bytes]:
+    """The file as bytes, or standard input."""
+    if request.is_stdin:
+        return sys.stdin.buffer
+    return Path(request.source).open("rb")

@@ -1,0 +1,190 @@
+"""JSON: objects of fields, one on each line or all in one array.
+
+A number may stand for a decimal: it is read with the digits that it is written with. Names that are
+no fields of the table are errors of their row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TextIO
+
+from zapdb.cli.sources.base import FileKind, ImportRequest, ImportTarget, coercion_of
+from zapdb.cli.sources.text import opened_text, require_utf8
+from zapdb.database.imports import Coerce, RowSource, SourceRow, make_coercer
+from zapdb.database.imports.columns import field_of_column
+from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
+from zapdb.printing import one_line
+from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell
+
+CHUNK_CHARS: Final = 1 << 16
+OBJECT_CHARS_MAX: Final = 1 << 28
+"""The longest element of an array that is waited for."""
+
+
+class JsonSource(RowSource):
+    """Objects of a text file; `split` yields their texts, with the lines that they begin at."""
+
+    counts_lines = True
+
+    def __init__(
+        self,
+        request: ImportRequest,
+        target: ImportTarget,
+        split: Callable[[TextIO, str], Iterator[tuple[int, str]]],
+    ) -> None:
+        self.name = request.shown_source
+        self.identity = request.identity
+        self._request = request
+        self._table = target.table
+        self._split = split
+        self._known = dict[str, tuple[str, Coerce] | None]()
+
+    def rows(self) -> Iterator[SourceRow]:
+        with opened_text(self._request, newline="\n") as stream:
+            for number, text in self._split(stream, self.name):
+                try:
+                    require_utf8(text, self._table.name)
+                    yield SourceRow(number, self._read(text), text)
+                except ZapdbError as error:
+                    yield SourceRow(number, {}, text, error)
+
+    def _read(self, text: str) -> dict[str, Any]:
+        plain = parse_json_cell(text, self._table.name, "a JSON object of fields")
+        if not isinstance(plain, Mapping):
+            raise InvalidValue(
+                "a row is not a JSON object",
+                table=self._table.name,
+                expected='an object of fields, such as {"id": 1}',
+                value=one_line(text, REFUSED_CHARS_MAX),
+            )
+        values: dict[str, Any] = {}
+        for column, value in plain.items():
+            if column not in self._known:
+                self._known[column] = self._find(column)
+            found = self._known[column]
+            if found is None:
+                continue
+            if found[0] in values:
+                raise InvalidValue(
+                    "two names are the same field", field=f"{self._table.name}.{found[0]}"
+                )
+            values[found[0]] = found[1](value)
+        return values
+
+    def _find(self, column: str) -> tuple[str, Coerce] | None:
+        mapping = self._request.mapping or {}
+        field = field_of_column(self._table, column, mapping)
+        if field is not None:
+            path = f"{self._table.name}.{field.name}"
+            return field.name, make_coercer(field, path, coercion_of(self._request))
+        if column in mapping:
+            return None
+        error = UnknownField.named(self._table.name, column, [f.name for f in self._table.fields])
+        leave = f'--map "{column}=FIELD" names its field, --map "{column}=" leaves it out'
+        error.hint = "; ".join(filter(None, (error.hint, leave)))
+        raise error
+
+
+class NdjsonKind(FileKind):
+    """A JSON object on each line."""
+
+    name = "ndjson"
+    suffixes = (".ndjson", ".jsonl")
+
+    def takes(self, request: ImportRequest) -> bool:
+        return request.is_stdin or super().takes(request)
+
+    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+        return JsonSource(request, target, split_lines)
+
+
+class JsonKind(FileKind):
+    """One array of JSON objects."""
+
+    name = "json"
+    suffixes = (".json",)
+
+    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+        return JsonSource(request, target, split_array)
+
+
+def split_lines(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            yield number, line.rstrip("\r\n")
+
+
+def split_array(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
+    """The elements of an array as they are written, of which one at a time is in memory."""
+    text = _Text(stream, name)
+    if text.next_char() != "[":
+        raise text.refuse("the file is no JSON array", "is it one object a line? --format ndjson")
+    text.take(1)
+    if text.next_char() == "]":
+        text.take(1)
+    else:
+        while True:
+            line = text.line
+            yield line, text.take_element()
+            mark = text.next_char()
+            text.take(1)
+            if mark == "]":
+                break
+            if mark != ",":
+                raise text.refuse("a comma or the end of the array is missing", "")
+    if text.next_char():
+        raise text.refuse("there is more after the array", "")
+
+
+class _Text:
+    """The characters of a stream that are not taken yet, and the line where they begin."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self.line = 1
+        self._stream = stream
+        self._name = name
+        self._held = ""
+        self._at = 0
+        self._decoder = json.JSONDecoder()
+
+    def next_char(self) -> str:
+        """The next character that is no blank, which is not taken; empty at the end."""
+        while True:
+            while self._at < len(self._held):
+                char = self._held[self._at]
+                if char not in " \t\r\n":
+                    return char
+                self.take(1)
+            if not self._fill():
+                return ""
+
+    def take(self, count: int) -> str:
+        taken = self._held[self._at : self._at + count]
+        self.line += taken.count("\n")
+        self._at += count
+        return taken
+
+    def take_element(self) -> str:
+        self.next_char()
+        while True:
+            try:
+                _, end = self._decoder.raw_decode(self._held, self._at)
+                # A number may go on in the next chunk.
+                if end < len(self._held) or not self._fill():
+                    return self.take(end - self._at)
+            except (ValueError, RecursionError) as error:
+                if len(self._held) - self._at > OBJECT_CHARS_MAX or not self._fill():
+                    raise self.refuse("this is not JSON", str(error)) from None
+
+    def _fill(self) -> bool:
+        """Read on, twice as much as is held: an element is parsed few times, however long."""
+        self._held = self._held[self._at :]
+        self._at = 0
+        more = self._stream.read(max(CHUNK_CHARS, len(self._held)))
+        self._held += more
+        return bool(more)
+
+    def refuse(self, problem: str, hint: str) -> UsageError:
+        return UsageError(problem, source=self._name, line=self.line, hint=hint)

@@ -1,0 +1,93 @@
+"""Text files: their encoding is that of their byte order mark, or what is said, or UTF-8.
+
+Bytes that are not UTF-8 do not end the reading: the row that has them is wrong, like one with a
+wrong value, so the error has its line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Final, TextIO
+
+from zapdb.cli.sources.base import ImportRequest, open_binary
+from zapdb.errors import InvalidValue, UsageError
+from zapdb.printing import one_line
+
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_ESCAPED: Final = re.compile("[\udc80-\udcff]")
+"""Bytes that were no UTF-8, as Python's surrogateescape keeps them."""
+ENCODING_HINT: Final = "say the encoding, as in --encoding latin-1 or --encoding cp1252"
+
+
+@contextmanager
+def opened_text(request: ImportRequest, newline: str) -> Iterator[TextIO]:
+    """The characters of a source; raises `UsageError` for one in an encoding that is not known."""
+    if request.is_stdin and not hasattr(sys.stdin, "buffer"):
+        yield sys.stdin  # it is text already
+        return
+    binary = open_binary(request)
+    try:
+        buffered = binary if isinstance(binary, io.BufferedReader) else io.BufferedReader(binary)  # type: ignore[type-var]  # a raw stream of tests
+        text = io.TextIOWrapper(
+            buffered,
+            encoding=_find_encoding(request, buffered),
+            errors="surrogateescape" if request.encoding is None else "strict",
+            newline=newline,
+        )
+        try:
+            yield text
+        except UnicodeError as error:
+            raise UsageError(
+                "the file is not in this encoding",
+                source=request.shown_source,
+                encoding=text.encoding,
+                problem=str(error),
+                hint=ENCODING_HINT,
+            ) from None
+        finally:
+            text.detach()
+    finally:
+        if not request.is_stdin:
+            binary.close()
+
+
+def _find_encoding(request: ImportRequest, stream: IO[bytes]) -> str:
+    assert isinstance(stream, io.BufferedReader)
+    begin = stream.peek(4)[:4]
+    marked = next((name for mark, name in _MARKS if begin.startswith(mark)), None)
+    if request.encoding is not None:
+        try:
+            codecs.lookup(request.encoding)
+        except LookupError:
+            raise UsageError(
+                "Python knows no such encoding", encoding=request.encoding, hint=ENCODING_HINT
+            ) from None
+        is_utf8 = codecs.lookup(request.encoding).name == "utf-8"
+        return "utf-8-sig" if is_utf8 and marked == "utf-8-sig" else request.encoding
+    if marked is None and b"\0" in begin:
+        raise UsageError(
+            "the file is not UTF-8: it begins with a zero byte or has one soon after",
+            source=request.shown_source,
+            hint="it may be --encoding utf-16-le, or no text at all",
+        )
+    return marked or "utf-8"
+
+
+def require_utf8(text: str, field: str) -> None:
+    """Raises `InvalidValue` for a text with bytes that were not UTF-8."""
+    if not text.isascii() and _ESCAPED.search(text):
+        shown = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise InvalidValue(
+            "the text is not UTF-8", field=field, value=one_line(shown, 60), hint=ENCODING_HINT
+        )

@@ -1,0 +1,172 @@
+"""Writes batches of rows: a batch is one transaction, and leaves nothing if one of its rows may not
+be skipped.
+
+A batch that the database refuses is tried again in halves, which are savepoints, until the rows
+that are refused are known. Rows refused for a missing target are tried again at the end: their
+target may stand behind them in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.imports.row import SourceRow
+from zapdb.database.session import Session
+from zapdb.database.table import Table
+from zapdb.errors import (
+    ConstraintViolation,
+    InvalidValue,
+    RecordExists,
+    ReferenceViolation,
+    UnknownField,
+    ZapdbError,
+)
+from zapdb.indexes import BoundTable
+from zapdb.storage import Connection
+from zapdb.storage.cells import as_bytes
+from zapdb.writes import execute, plan_update
+
+ImportMode = Literal["append", "upsert"]
+
+ROW_ERRORS = (InvalidValue, ConstraintViolation, RecordExists, UnknownField)
+"""What is wrong with a row, and not with the database."""
+
+
+class Refused(NamedTuple):
+    """A row that was not written, and why."""
+
+    row: SourceRow
+    error: ZapdbError
+
+
+class BatchRefused(Exception):
+    """Rolls back a batch of which rows are refused that may not be skipped."""
+
+    def __init__(self, refused: list[Refused]) -> None:
+        super().__init__()
+        self.refused = refused
+
+
+Save = Callable[[Connection, list[Refused]], object]
+"""What is written in the transaction of the batch besides its rows."""
+
+
+def write_batch(
+    session: Session, table: Table, rows: Sequence[SourceRow], mode: ImportMode, save: Save
+) -> list[Refused]:
+    """Write rows and return those that were refused, in their order; a conflict repeats it all."""
+    write = Inserting(table) if mode == "append" else Upserting(table)
+    bad = [Refused(row, row.error) for row in rows if row.error is not None]
+    good = [row for row in rows if row.error is None]
+
+    def all_at_once() -> None:
+        with session.writing() as connection:
+            write(connection, good)
+            save(connection, bad)
+
+    def in_halves() -> list[Refused]:
+        with session.writing() as connection:
+            refused = _write_in_halves(session, write, good)
+            refused = sorted([*bad, *refused], key=lambda found: found.row.number)
+            save(connection, refused)
+            return refused
+
+    try:
+        session.run(all_at_once)
+    except ROW_ERRORS:
+        return session.run(in_halves)
+    return bad
+
+
+Write = Callable[[Connection, Sequence[SourceRow]], None]
+
+
+def _write_in_halves(session: Session, write: Write, rows: Sequence[SourceRow]) -> list[Refused]:
+    refused = list(_try_halves(session, write, rows))
+    while True:
+        again = [found for found in refused if isinstance(found.error, ReferenceViolation)]
+        still = [found for one in again for found in _try_halves(session, write, [one.row])]
+        if len(still) == len(again):
+            return refused
+        others = [found for found in refused if not isinstance(found.error, ReferenceViolation)]
+        refused = [*others, *still]
+
+
+def _try_halves(session: Session, write: Write, rows: Sequence[SourceRow]) -> Iterator[Refused]:
+    if not rows:
+        return
+    try:
+        with session.writing() as connection:
+            write(connection, rows)
+        return
+    except ROW_ERRORS as error:
+        if len(rows) == 1:
+            yield Refused(rows[0], error)
+            return
+    middle = len(rows) // 2
+    yield from _try_halves(session, write, rows[:middle])
+    yield from _try_halves(session, write, rows[middle:])
+
+
+class Inserting:
+    """Inserts rows; `RecordExists` for a key that is there."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __call__(self, connection: Connection, rows: Sequence[SourceRow]) -> None:
+        if len(rows) == 1:  # whose errors say more
+            self.table.insert(**rows[0].values)
+        elif rows:
+            self.table.insert_many([row.values for row in rows], len(rows))
+
+
+class Upserting:
+    """Updates the records with the keys of rows, and inserts the others, as if one after the
+    other: a key that occurs again begins another run."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __call__(self, connection: Connection, rows: Sequence[SourceRow]) -> None:
+        if len(rows) == 1:
+            self.table.upsert(**rows[0].values)
+            return
+        bound = self.table._current()
+        names = set(bound.adapter.key_names)
+        new, keyed = list[Any](), dict[bytes, Any]()
+        for row in rows:
+            if not names <= row.values.keys():  # its key is generated, or a default
+                new.append(row.values)
+                continue
+            key = bound.adapter.codec.encode_key(row.values)
+            if key in keyed or len(keyed) == KEYS_PER_STATEMENT:
+                self._write_run(connection, bound, keyed, new)
+                new, keyed = [], {}
+            keyed[key] = row.values
+        self._write_run(connection, bound, keyed, new)
+
+    def _write_run(
+        self, connection: Connection, bound: BoundTable, keyed: dict[bytes, Any], new: list[Any]
+    ) -> None:
+        _, found = fetch_many(connection, bound, list(keyed)) if keyed else (None, {})
+        plans = []
+        for key, raw in found.items():
+            stored, values = as_bytes(raw), keyed.pop(key)
+            changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
+            attachments = bound.make_attachments(key, stored)
+            changed = bound.adapter.change(key, stored, changes, attachments)
+            plans.append(plan_update(bound, key, stored, changed, attachments))
+        if plans:
+            execute(connection, bound, plans)
+        inserted = [*new, *keyed.values()]
+        if inserted:
+            self.table.insert_many(inserted, len(inserted))
+
+
+def batched(rows: Iterator[SourceRow], size: int) -> Iterator[list[SourceRow]]:
+    while batch := list(islice(rows, size)):
+        yield batch

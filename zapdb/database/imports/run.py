@@ -1,0 +1,219 @@
+"""One import from its first row to its last: batches, what is skipped, the checkpoint, the report.
+
+What has been written is known at every moment: each batch commits together with the number of rows
+that it ends at and a checksum of all rows so far. A run that goes on reads the rows before that
+again, without writing them, and compares.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+from zlib import crc32
+
+from zapdb.database.imports.batches import (
+    BatchRefused,
+    ImportMode,
+    Refused,
+    batched,
+    write_batch,
+)
+from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id
+from zapdb.database.imports.row import RowSource, SourceRow
+from zapdb.database.session import Session
+from zapdb.database.table import Table
+from zapdb.errors import UsageError, ZapdbError
+from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.storage import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """`read` rows of the source were read, `written` of them became records, and `skipped` ones are
+    wrong; `resumed_after` of those that were read were imported by an earlier run."""
+
+    table: str
+    source: str
+    read: int
+    written: int
+    skipped: int
+    resumed_after: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRow:
+    """A row that was not imported, as the source has it, and why."""
+
+    source: str
+    number: int
+    given: Any
+    error: ZapdbError
+
+
+class Skipped(Protocol):
+    """Keeps skipped rows. `position` is how much of it there is, and `go_back` takes away what is
+    behind a position: of batches that were not committed."""
+
+    def add(self, row: SkippedRow) -> None: ...
+
+    def position(self) -> int: ...
+
+    def go_back(self, position: int) -> None: ...
+
+
+@dataclass
+class Importer:
+    """Writes the rows of a source into a table.
+
+    Without `skipped`, the first wrong row ends the import: nothing of its batch is written. With
+    `resumable`, batches before it stay and the next run goes on behind them; without, they stay,
+    too, but a run begins at the first row. Inside a transaction all batches belong to it.
+    """
+
+    session: Session
+    table: Table
+    mode: ImportMode = "append"
+    batch_records: int = INSERT_BATCH_RECORDS
+    skipped: Skipped | None = None
+    resumable: bool = False
+    anew: bool = False
+    """Begin at the first row, whatever an earlier run has done."""
+    progress: Callable[[int], object] = field(default=lambda _: None)
+    """Is called with the number of rows after each batch."""
+
+    def run(self, source: RowSource) -> ImportReport:
+        """Raises the error of the first wrong row, with its place in the source."""
+        checkpoint = self._claim(source) if self.resumable and source.identity else None
+        run = _Run(self, source, checkpoint)
+        try:
+            report = run.run()
+        except BaseException:
+            if checkpoint is not None:
+                checkpoint.release()
+            raise
+        if checkpoint is not None:
+            checkpoint.forget()
+        return report
+
+    def _claim(self, source: RowSource) -> Checkpoint:
+        bound = self.table._current()
+        name = checkpoint_id(bound.catalog.tenant, bound.schema.number, source.identity)
+        return Checkpoint.claim(self.session.storage, name, source.name, anew=self.anew)
+
+
+class _Run:
+    """One run of an importer over one source."""
+
+    def __init__(
+        self, importer: Importer, source: RowSource, checkpoint: Checkpoint | None
+    ) -> None:
+        state = {} if checkpoint is None else checkpoint.state
+        self.importer = importer
+        self.source = source
+        self.checkpoint = checkpoint
+        self.resumed_after = int(state.get("rows", 0))
+        self.expected = (state.get("crc", 0), state.get("stamp", source.stamp))
+        self.skipped_at = int(state.get("skipped_at", 0))
+        self.skipped = int(state.get("skipped", 0))
+        self.read = 0
+        self.crc = 0
+        self.written = 0
+
+    def run(self) -> ImportReport:
+        began = time.perf_counter()
+        rows = self.source.rows()
+        if self.importer.skipped is not None:
+            self.importer.skipped.go_back(self.skipped_at)
+        self._pass_over(rows)
+        for batch in batched(rows, self.importer.batch_records):
+            self._write(batch)
+            self.importer.progress(self.read)
+        return ImportReport(
+            self.importer.table.name,
+            self.source.name,
+            self.read,
+            self.written,
+            self.skipped,
+            self.resumed_after,
+            time.perf_counter() - began,
+        )
+
+    def _pass_over(self, rows: Iterator[SourceRow]) -> None:
+        """Read what an earlier run has imported; raises `UsageError` if it is not the same."""
+        if not self.resumed_after:
+            return
+        for row in islice(rows, self.resumed_after):
+            self._count(row)
+        if (self.crc, self.source.stamp) != self.expected or self.read < self.resumed_after:
+            raise UsageError(
+                "an earlier run imported a part of this source, and that part has changed since",
+                source=self.source.name,
+                imported=f"{self.resumed_after:,} rows",
+                hint="import the whole source with --from-start, as --mode upsert if its "
+                "records may be in the table",
+            )
+
+    def _count(self, row: SourceRow) -> None:
+        self.read += 1
+        if row.given is not None:
+            self.crc = crc32(repr(row.given).encode("utf-8", "backslashreplace"), self.crc)
+
+    def _write(self, batch: list[SourceRow]) -> None:
+        before = self.read, self.crc
+        for row in batch:
+            self._count(row)
+        importer = self.importer
+
+        def save(connection: Connection, refused: list[Refused]) -> None:
+            if refused and importer.skipped is None:
+                raise BatchRefused(refused)
+            self._save(connection, len(batch), refused)
+
+        try:
+            refused = write_batch(importer.session, importer.table, batch, importer.mode, save)
+        except BatchRefused as stopped:
+            self.read, self.crc = before
+            raise self._stop(stopped.refused[0]) from None
+        except ZapdbError as error:
+            error.context.setdefault("imported", f"{self._imported:,} rows")
+            raise
+        if importer.skipped is not None:
+            self.skipped_at = importer.skipped.position()
+        self.skipped += len(refused)
+        self.written += len(batch) - len(refused)
+
+    def _save(self, connection: Connection, count: int, refused: list[Refused]) -> None:
+        """Keep what is skipped, before it is committed that it is; then note the batch."""
+        skipped = self.importer.skipped
+        if skipped is not None:
+            skipped.go_back(self.skipped_at)
+            for row, error in refused:
+                self.source.place(error, row.number)
+                skipped.add(SkippedRow(self.source.name, row.number, row.given, error))
+        if self.checkpoint is None:
+            return
+        state = {
+            "rows": self.read,
+            "crc": self.crc,
+            "stamp": self.source.stamp,
+            "skipped": self.skipped + len(refused),
+            "skipped_at": 0 if skipped is None else skipped.position(),
+        }
+        self.checkpoint.save(connection, state, count, count - len(refused))
+
+    @property
+    def _imported(self) -> int:
+        return self.written + self.resumed_after
+
+    def _stop(self, refused: Refused) -> ZapdbError:
+        error = self.source.place(refused.error, refused.row.number)
+        error.context["imported"] = f"{self._imported:,} rows"
+        way = ""
+        if self.checkpoint is not None:
+            way = "correct it and run the same command again, which goes on after these rows"
+        error.hint = "; ".join(filter(None, (error.hint, way)))
+        return error
