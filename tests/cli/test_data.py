@@ -18,11 +18,11 @@ from tests.cli.program import Project, strip_ansi
 from tests.strategies import records_of, tables
 from zapdb.cli import data
 from zapdb.cli.progress_counter import ProgressCounter
-from zapdb.cli.record_input import read_lines
 from zapdb.cli.record_output import write_lines
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.records import codec_for
 from zapdb.records.cell_format import from_text, to_cell
+from zapdb.records.record_lines import read_lines
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Integer, String, ValueType
 

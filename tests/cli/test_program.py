@@ -81,6 +81,7 @@ def test_these_are_the_commands() -> None:
         "reindex run",
         "reindex status",
         "shell",
+        "export",
         "sql",
         "sweep",
         "verify",

@@ -27,6 +27,8 @@ ORDER = [
     {"jobs"},
     {"database"},
     {"aio"},
+    {"export"},
+    {"mirror"},
     {"spark", "history", "service", "cli", "models", "testing"},
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}

@@ -52,6 +52,8 @@ HEAVY_MODULES = {
     "zapdb.database.pandas_frames": "pandas",
     "zapdb.database.sql": "duckdb",
     "zapdb.database.sql.frame": "pandas",
+    "zapdb.export.directory": "pyarrow",
+    "zapdb.export.loading": "pyarrow",
     "zapdb.spark": "pyspark",
     "zapdb.storage.postgresql": "psycopg",
 }

@@ -58,6 +58,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         },
     ),
     "import": "importing.import_command",
+    "export": "export.export_command",
     "sql": "sql.sql_command",
     "shell": "shell.shell_command",
     "catalog": CommandGroup(

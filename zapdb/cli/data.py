@@ -23,16 +23,8 @@ from zapdb.cli.configuration import (
 )
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
-from zapdb.cli.record_input import (
-    Given,
-    Lines,
-    name_line,
-    read_assignments,
-    read_key,
-    read_lines,
-)
+from zapdb.cli.record_input import read_assignments, read_key
 from zapdb.cli.record_output import (
-    Form,
     format_cell,
     key_texts,
     opened_output,
@@ -49,9 +41,11 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
+from zapdb.export.manifest import Form
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain
+from zapdb.records.record_lines import Given, Lines, name_line, read_lines
 from zapdb.schema import TableSchema as Schema
 
 LIST_RECORDS = 20

@@ -13,7 +13,6 @@ HABITS: Final[Mapping[str, str]] = {
     "current": "migrate status",
     "dbshell": "sql",
     "downgrade": "migrate rollback",
-    "export": "data export",
     "get": "data get",
     "history": "catalog revisions",
     "load": "import",

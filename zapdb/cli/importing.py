@@ -15,7 +15,7 @@ from zapdb.database.imports import ImportMode
 from zapdb.datasets import zone
 from zapdb.errors import UsageError
 
-SourceArgument = Annotated[str, typer.Argument(help="A file, or - for standard input.")]
+SourceArgument = Annotated[str, typer.Argument(help="A file, - for standard input, or a directory of `zapdb export`.")]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
 ]
@@ -96,15 +96,20 @@ def import_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import the rows of a file into a table.
+    """Import the rows of a file into a table, or a directory of `zapdb export` into a database.
 
     A column is the field of the same name; `US Gross` is also `us_gross`. Rows are committed in
     batches. A wrong row ends the import, and nothing of its batch is written; run the same command
     again, and it goes on after the last batch, as it does after a crash.
 
+    A directory is a whole tenant: its migrations are applied to a database without records, the
+    records are loaded, counts and digests are compared with those of the export, and everything is
+    verified. After an interruption, run the same command again.
+
     The exit status is 3 if rows were skipped.
 
-    With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`.
+    With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a
+    directory `{source, position, inserted, tables: {NAME: RECORDS}}`.
     """
     if (on_error == "skip") != (skipped is not None):
         raise UsageError(

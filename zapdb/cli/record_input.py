@@ -1,21 +1,14 @@
-"""Records as commands take them: from arguments, and from lines of JSON or CSV."""
+"""Records and keys as commands take them in their arguments."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
-from typing import Any, Final, Literal, TextIO
+from collections.abc import Sequence
+from typing import Any
 
-from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
-from zapdb.records.cell_format import from_plain, from_text, make_cell_reader, parse_json_cell
-from zapdb.schema import Field, TableSchema
-
-Lines = Literal["ndjson", "csv"]
-
-CELL_LENGTH_MAX: Final = 2**31 - 1
-"""Python's CSV reader refuses cells longer than 128 KiB by default."""
+from zapdb.errors import UsageError
+from zapdb.records.cell_format import from_text
+from zapdb.records.record_lines import find_input_field
+from zapdb.schema import TableSchema
 
 
 def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
@@ -42,87 +35,3 @@ def read_assignments(table: TableSchema, texts: Sequence[str]) -> dict[str, Any]
             raise UsageError("a field was given twice", field=f"{table.name}.{name}")
         values[name] = from_text(table, find_input_field(table, name), value)
     return values
-
-
-def find_input_field(table: TableSchema, name: str) -> Field:
-    """Raises `UnknownField`, which names the closest one."""
-    found = table.field_named(name)
-    if found is not None:
-        return found
-    names = [field.name for field in table.fields]
-    closest = get_close_matches(name, names, n=1)
-    raise UnknownField(
-        "there is no such field",
-        table=table.name,
-        field=name,
-        fields=", ".join(names),
-        hint=f"did you mean {closest[0]!r}?" if closest else "",
-    )
-
-
-Given = tuple[int, dict[str, Any]]
-"""A record, after the number of the line that it begins at, from 1."""
-
-
-def read_lines(table: TableSchema, stream: TextIO, form: Lines) -> Iterator[Given]:
-    """The records of a stream; errors name the line."""
-    if isinstance(stream, io.TextIOWrapper):  # lines end where CSV and JSON say, and not elsewhere
-        stream.reconfigure(encoding="utf-8", errors="strict", newline="" if form == "csv" else "\n")
-    try:
-        yield from _read_csv(table, stream) if form == "csv" else _read_json(table, stream)
-    except UnicodeDecodeError as error:
-        raise UsageError("the input is not UTF-8", problem=str(error)) from None
-
-
-def _read_json(table: TableSchema, stream: TextIO) -> Iterator[Given]:
-    number, known = 0, dict[str, Field]()
-    try:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            plain = parse_json_cell(line, table.name, "a JSON object of fields")
-            if not isinstance(plain, dict):
-                raise InvalidValue.of(table.name, "a JSON object of fields", plain)
-            for name in plain:
-                if name not in known:
-                    known[name] = find_input_field(table, name)
-            yield number, {n: from_plain(table, known[n], v) for n, v in plain.items()}
-    except ZapdbError as error:
-        name_line(error, number)
-        raise
-
-
-def _read_csv(table: TableSchema, stream: TextIO) -> Iterator[Given]:
-    csv.field_size_limit(CELL_LENGTH_MAX)
-    reader = csv.reader(stream, strict=True)
-    number, width, columns = 1, 0, list[tuple[str, Callable[[str], Any]]]()
-    try:
-        for row in reader:
-            if not columns:
-                columns, width = _read_header(table, row), len(row)
-            else:
-                if len(row) != width:
-                    raise UsageError(
-                        "a row has other columns than the header", columns=width, cells=len(row)
-                    )
-                cells = zip(columns, row, strict=True)
-                yield number, {name: read(cell) for (name, read), cell in cells}
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise UsageError("the input is not CSV", problem=str(error), line=number) from None
-    except ZapdbError as error:
-        name_line(error, number)
-        raise
-
-
-def _read_header(table: TableSchema, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:
-    """The fields that the columns are, with what reads their cells."""
-    fields = [find_input_field(table, name) for name in row]
-    if len({field.name for field in fields}) < len(fields):
-        raise UsageError("a column occurs twice", columns=", ".join(row))
-    return [(field.name, make_cell_reader(table, field)) for field in fields]
-
-
-def name_line(error: ZapdbError, number: int) -> None:
-    """Say in an error at which line of the input it arose."""
-    error.context["line"] = number

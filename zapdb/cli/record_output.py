@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, Literal, TextIO
+from typing import IO, Any, Final, TextIO
 
 from zapdb.cli.output import Part
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.errors import UsageError
+from zapdb.export.manifest import Form
+from zapdb.export.record_files import csv_writer, json_writer, write_batches
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, raw_value
-from zapdb.records.cell_format import record_to_plain, to_cell
+from zapdb.records.cell_format import to_cell
 from zapdb.schema import Field, TableSchema
-from zapdb.values import Blob, Decimal, Float, Integer
-
-Form = Literal["csv", "ndjson", "parquet"]
+from zapdb.values import Blob
 
 _SHOWN_CHARS_MAX: Final = 60
 """Of one value in a table for people."""
-
-
-FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
 
 
 def format_cell(record: Record, field: Field, longest: int = _SHOWN_CHARS_MAX) -> Part:
@@ -52,53 +46,17 @@ def write_lines(
 ) -> None:
     """Records as CSV with a line of names, or as a JSON object a line."""
     if form == "csv":
-        write = _csv_writer(table, stream, for_spreadsheets=for_spreadsheets)
+        write = csv_writer(table, stream, for_spreadsheets=for_spreadsheets)
     else:
-        write = _json_writer(table, stream)
+        write = json_writer(table, stream)
     for record in records:
         write(record)
         counter.add()
 
 
-def _csv_writer(
-    table: TableSchema, stream: TextIO, *, for_spreadsheets: bool
-) -> Callable[[Record], object]:
-    change = _defuse if for_spreadsheets else to_cell
-    plain = csv.writer(stream, lineterminator="\n")
-    # Before Python 3.13 a carriage return is not quoted by itself.
-    quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    plain.writerow([field.name for field in table.fields])
-
-    def write(record: Record) -> None:
-        cells = [change(field, getattr(record, field.name)) for field in table.fields]
-        (quoted if any("\r" in cell for cell in cells) else plain).writerow(cells)
-
-    return write
-
-
-def _defuse(field: Field, value: Any) -> str:
-    """The text of a value; one that a spreadsheet would take for a formula gets a quote before it.
-
-    Numbers stay as they are: a sign before digits is no formula.
-    """
-    text = to_cell(field, value)
-    is_number = isinstance(field.type, Integer | Decimal | Float)
-    return f"'{text}" if text.startswith(FORMULAS) and not is_number else text
-
-
-def _json_writer(table: TableSchema, stream: TextIO) -> Callable[[Record], object]:
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    return lambda record: stream.write(encode(record_to_plain(table, record)) + "\n")
-
-
 def write_parquet(reader: Any, stream: IO[bytes], counter: ProgressCounter) -> None:
     """Batches of a `pyarrow.RecordBatchReader` as one Parquet file."""
-    from pyarrow import parquet
-
-    with parquet.ParquetWriter(stream, reader.schema) as file:
-        for batch in reader:
-            file.write_batch(batch)
-            counter.add(batch.num_rows)
+    write_batches(reader.schema, reader, stream, counter.add)
 
 
 @contextmanager

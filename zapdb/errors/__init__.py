@@ -35,8 +35,9 @@
     ├── CorruptionError
     │   ├── CorruptRecord                  stored bytes that no encoder wrote
     │   │   └── CorruptBlob                a large value is damaged
-    │   └── CorruptCatalog                 a damaged stored migration or catalog row
-    │       └── MissingSchemaHistory       an active table has no schema history
+    │   ├── CorruptCatalog                 a damaged stored migration or catalog row
+    │   │   └── MissingSchemaHistory       an active table has no schema history
+    │   └── CorruptExport                  the files of an export are not what was written
     ├── CompatibilityError
     │   ├── NotZapdb                       the database is another program's
     │   ├── NewerStorageVersion            written by a later release
@@ -133,6 +134,7 @@ from zapdb.errors.stored import (
     CompatibilityError,
     CorruptBlob,
     CorruptCatalog,
+    CorruptExport,
     CorruptionError,
     CorruptRecord,
     DatasetMismatch,
@@ -165,6 +167,7 @@ __all__ = [
     "ConstraintViolation",
     "CorruptBlob",
     "CorruptCatalog",
+    "CorruptExport",
     "CorruptRecord",
     "CorruptionError",
     "DatabaseReplaced",

@@ -45,6 +45,12 @@ class MissingSchemaHistory(CorruptCatalog):
     code = "corruption.missing_schema_history"
 
 
+class CorruptExport(CorruptionError):
+    """An exported directory is not what was written, or does not lead to what was exported."""
+
+    code = "corruption.export"
+
+
 class CompatibilityError(ZapdbError):
     code = "compatibility"
     rpc_status = "FAILED_PRECONDITION"

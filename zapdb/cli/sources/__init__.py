@@ -6,10 +6,16 @@ from typing import Final
 
 from zapdb.cli.sources.base import ImportRequest, SourceKind
 from zapdb.cli.sources.csv_files import CsvKind
+from zapdb.cli.sources.exports import ExportKind
 from zapdb.cli.sources.json_files import JsonKind, NdjsonKind
 from zapdb.errors import UsageError
 
-KINDS: Final[tuple[SourceKind, ...]] = (CsvKind(), NdjsonKind(), JsonKind())
+KINDS: Final[tuple[SourceKind, ...]] = (
+    ExportKind(),
+    CsvKind(),
+    NdjsonKind(),
+    JsonKind(),
+)
 """In the order in which they are asked whether a source is theirs."""
 
 

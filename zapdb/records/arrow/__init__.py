@@ -18,6 +18,7 @@ from zapdb.records.arrow.batches import (
     decode_batch,
     decode_batches,
     encode_batch,
+    read_values,
     to_reader,
 )
 from zapdb.records.arrow.columns import DECIMAL_DIGITS_MAX, make_column
@@ -31,5 +32,6 @@ __all__ = [
     "decode_batches",
     "encode_batch",
     "make_column",
+    "read_values",
     "to_reader",
 ]

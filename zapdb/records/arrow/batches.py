@@ -109,25 +109,33 @@ def encode_batch(
     a dictionary, a timestamp in another unit or zone); a column that is missing is a field left
     out. Every value is checked: `InvalidValue` names the field, and the row, which count from 0.
     """
-    names = tuple(batch.schema.names)
-    check_names(table.name, frozenset(f.name for f in table.fields), dict.fromkeys(names))
-    if len(set(names)) < len(names):
-        raise InvalidValue("a column occurs twice", table=table.name, columns=", ".join(names))
-    codec, columns = codec_for(table, zones), []
-    for f in bind_zones(table, zones).fields:
-        if f.name in names:
-            column = make_column(f.type, f"{table.name}.{f.name}", int)
-            columns.append((f.name, _to_values(f, column, batch.column(f.name))))
-    given = [name for name, _ in columns]
-    rows = []
-    for row, values in enumerate(zip(*(values for _, values in columns), strict=True)):
-        record = dict(zip(given, values, strict=True))
+    codec, rows = codec_for(table, zones), []
+    for row, record in enumerate(read_values(table, batch, zones)):
         try:
             rows.append((codec.encode_key(record), codec.encode(prefix, record, attachments)))
         except InvalidValue as error:
             error.context["row"] = row
             raise
     return rows
+
+
+def read_values(
+    table: TableSchema, batch: Any, zones: Zones | None = None
+) -> Iterator[dict[str, Any]]:
+    """The values of a `pyarrow.RecordBatch` by field, a dict for each row; types are checked as for
+    `encode_batch`, and what a type allows is checked when the values are encoded."""
+    names = tuple(batch.schema.names)
+    check_names(table.name, frozenset(f.name for f in table.fields), dict.fromkeys(names))
+    if len(set(names)) < len(names):
+        raise InvalidValue("a column occurs twice", table=table.name, columns=", ".join(names))
+    columns = []
+    for f in bind_zones(table, zones).fields:
+        if f.name in names:
+            column = make_column(f.type, f"{table.name}.{f.name}", int)
+            columns.append((f.name, _to_values(f, column, batch.column(f.name))))
+    given = [name for name, _ in columns]
+    for values in zip(*(values for _, values in columns), strict=True):
+        yield dict(zip(given, values, strict=True))
 
 
 def _to_values(f: Field, column: Column, array: Any) -> list[Any]:

@@ -1,0 +1,49 @@
+"""`zapdb export`, and `zapdb import` of what it wrote."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tests.cli.program import Project
+
+
+def test_an_export_is_imported_and_verified(current: Project) -> None:
+    made = current.run("export", "out")
+    assert (made.status, made.err) == (0, "")
+    assert made.out == "exported 20 records of 1 table to out\n"
+    loaded = current.run("import", "out", "-d", "sqlite:///copy.db")
+    assert (loaded.status, loaded.err) == (0, "")
+    assert loaded.out.startswith("imported 20 records of 1 table; counts and digests are")
+    again = current.run("import", "out", "-d", "sqlite:///copy.db", "--json")
+    assert again.json == {
+        "source": "out",
+        "position": 4,
+        "inserted": 0,
+        "tables": {"people": 20},
+    }
+    listed = current.run("data", "export", "people").out
+    assert current.run("data", "export", "people", "-d", "sqlite:///copy.db").out == listed
+
+
+def test_an_export_as_json(current: Project) -> None:
+    made = current.run("export", "out", "--format", "csv", "--json").json
+    (table,) = made["tables"]
+    assert (made["format"], made["position"], table["records"]) == ("csv", 4, 20)
+    assert (current.directory / "out" / table["file"]).read_text().startswith("id,")
+    assert table["digest"].startswith("c1:")
+
+
+def test_wrong_use_is_explained(current: Project) -> None:
+    assert current.run("export", "out").status == 0
+    again = current.run("export", "out")
+    assert again.status == 2
+    assert "the directory is not empty" in again.err
+    other = current.run("import", "out", "--table", "people", "-d", "sqlite:///copy.db")
+    assert other.status == 2
+    assert "option: --table" in other.err
+    with sqlite3.connect("other.db") as connection:
+        connection.execute("CREATE TABLE mine (id)")
+    connection.close()
+    assert current.run("import", "out", "-d", "sqlite:///other.db").status == 1
+    empty = current.run("export", "new", "-d", "sqlite:///none.db")
+    assert (empty.status, "hint" in empty.err) == (3, True)

@@ -1,0 +1,170 @@
+"""Whole tenants as directories of files, and back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.contract.every_type import make_shop
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.support import PostgresServer, Workspace, error_of
+from zapdb.database import Database
+from zapdb.errors import CorruptExport, IncompatibleVersion, RecordExists, UsageError
+from zapdb.export import loading
+from zapdb.export.directory import export_directory
+from zapdb.export.loading import load_export
+from zapdb.export.manifest import Form, read_manifest
+from zapdb.records import asdict
+
+
+def records_of(db: Database) -> dict[str, list[dict[str, Any]]]:
+    return {name: [asdict(record) for record in db.table(name).scan()] for name in db.tables}
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
+def test_a_loaded_export_is_the_tenant_on_the_other_engine(
+    workspace: Workspace, form: Form, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    db = make_shop(workspace)
+    made = export_directory(db, tmp_path / "out", form=form)
+    assert {t.name: t.records for t in made.tables} == {"customers": 10, "orders": 120}
+    with postgres.fresh_database() as address:
+        other = address if workspace.engine == "sqlite" else f"sqlite:///{tmp_path}/other.db"
+        loaded = load_export(tmp_path / "out", other)
+        assert (loaded.inserted, loaded.position) == (130, 3)
+        with zapdb.open(other) as copy:
+            assert repr(records_of(copy)) == repr(records_of(db))
+            assert [report.problem_count for report in copy.admin.verify()] == [0, 0]
+            assert copy.table("orders").using("by_token").where().count() == 120
+            again = export_directory(copy, tmp_path / "again", form=form)
+    assert [(t.records, t.digest) for t in again.tables] == [
+        (t.records, t.digest) for t in made.tables
+    ]
+    for path in sorted((tmp_path / "out" / "migrations").iterdir()):
+        assert (tmp_path / "again" / "migrations" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_authored_files_are_copied_if_they_are_the_same(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = workspace.write(1, ITEMS)
+    path.write_text(path.read_text() + "# why it is so\n")
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    workspace.write(2, ADD_COLOR.replace("red", "blue"))
+    export_directory(db, tmp_path / "out", migrations=workspace.directory)
+    copied = (tmp_path / "out" / "migrations" / path.name).read_text()
+    assert copied == path.read_text()
+    assert "red" in (tmp_path / "out" / "migrations" / "0002_test.yaml").read_text()
+
+
+def test_a_load_that_was_interrupted_goes_on(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make_shop(workspace, orders=300)
+    export_directory(db, tmp_path / "out")
+    monkeypatch.setattr(loading, "INSERT_BATCH_RECORDS", 50)
+    other, done = f"sqlite:///{tmp_path}/other.db", 0
+
+    def progress(count: int) -> None:
+        nonlocal done
+        done += count
+        if done > 160:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_export(tmp_path / "out", other, progress=progress)
+    done = -1_000
+    loaded = load_export(tmp_path / "out", other, progress=progress)
+    assert 0 < loaded.inserted < 310
+    assert loaded.records == {"customers": 10, "orders": 300}
+
+
+def test_other_records_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="a")
+    export_directory(db, tmp_path / "out")
+    db.table("items").update(1, title="b")
+    error = error_of(lambda: load_export(tmp_path / "out", workspace.address))
+    assert isinstance(error, UsageError)
+    assert error.context["field"] == "title"
+    db.table("items").delete(1)
+    db.table("items").insert(id=2, title="a")
+    error = error_of(lambda: load_export(tmp_path / "out", workspace.address))
+    assert isinstance(error, CorruptExport)
+    assert error.context["found"].startswith("2 records")
+
+
+def test_a_tenant_is_loaded_as_another(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="a")
+    export_directory(db, tmp_path / "out")
+    load_export(tmp_path / "out", workspace.address, tenant="second")
+    assert db.for_tenant("second").table("items").get(1).title == "a"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_what_is_damaged_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    db = make_shop(workspace, orders=10, long=False)
+    whole = tmp_path / "whole"
+    export_directory(db, whole, form="ndjson")
+    error = error_of(lambda: export_directory(db, whole))
+    assert isinstance(error, UsageError)
+    assert error.message == "the directory is not empty"
+
+    def load(change: Any) -> Any:
+        damaged = tmp_path / "damaged"
+        shutil.rmtree(damaged, ignore_errors=True)
+        shutil.copytree(whole, damaged)
+        change(damaged)
+        (tmp_path / "other.db").unlink(missing_ok=True)
+        return error_of(lambda: load_export(damaged, f"sqlite:///{tmp_path}/other.db"))
+
+    def edit(path: Path, old: str, new: str) -> None:
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    cases = {
+        "the directory has no manifest": lambda d: (d / "manifest.json").unlink(),
+        "a file of the export is missing": lambda d: (d / "tables/orders.ndjson").unlink(),
+        "the migrations of the export are missing": lambda d: shutil.rmtree(d / "migrations"),
+        "the migrations of the export were changed": lambda d: edit(
+            d / "migrations/0003_later.yaml", "red", "blue"
+        ),
+        "a table does not have the records that were exported": lambda d: edit(
+            d / "tables/orders.ndjson", '"color":"red"', '"color":"blue"'
+        ),
+        "the manifest of an export can't be read": lambda d: edit(d / "manifest.json", "{", "["),
+    }
+    for message, change in cases.items():
+        error = load(change)
+        assert isinstance(error, CorruptExport | UsageError), (message, error)
+        assert error.message.startswith(message)
+    newer = load(lambda d: edit(d / "manifest.json", '"format": 1', '"format": 2'))
+    assert isinstance(newer, IncompatibleVersion)
+
+
+def test_an_export_is_as_of_one_moment(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write(1, ITEMS)
+    db, writer = workspace.open(), workspace.open()
+    db.table("items").insert_many({"id": at, "title": "a"} for at in range(2_500))
+    seen = 0
+
+    def progress(count: int) -> None:
+        nonlocal seen
+        seen += count
+        writer.table("items").insert(id=10**6 + seen, title="later")
+
+    made = export_directory(db, tmp_path / "out", progress=progress)
+    assert seen == made.tables[0].records == 2_500
+    assert read_manifest(tmp_path / "out") == made
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["form"] == "parquet"
+    with pytest.raises(RecordExists):
+        writer.table("items").insert(id=1, title="")

@@ -1,0 +1,271 @@
+"""A directory of an export, loaded into an empty database to the state that was exported.
+
+The migrations are applied, the records inserted, and the counts and digests of the tables compared;
+then everything is verified. A load that was interrupted goes on when it is called again: records
+that are there must be those of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyarrow import parquet
+
+from zapdb.catalog import DEFAULT_TENANT_NAME
+from zapdb.database import Database, Table, open
+from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.errors import (
+    CorruptExport,
+    MigrationConflict,
+    TenantExists,
+    UsageError,
+    ZapdbError,
+)
+from zapdb.export.content_digest import TableDigest, digest_batches
+from zapdb.export.manifest import MIGRATIONS, ExportedTable, Manifest, read_manifest
+from zapdb.indexes import BoundTable
+from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.migrations.chain import digest_chain
+from zapdb.records.arrow import read_values
+from zapdb.records.record_lines import read_lines
+from zapdb.schema import Field, TableSchema
+from zapdb.storage import Connection
+from zapdb.storage.cells import as_bytes
+from zapdb.values import Reference
+from zapdb.writes import execute, plan_inserts
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was loaded: how many records of each table, how many of them by this call, and how many
+    migrations are active."""
+
+    records: dict[str, int]
+    inserted: int
+    position: int
+
+
+def _ignore(_: int) -> None: ...
+
+
+def load_export(
+    directory: str | Path,
+    url: str,
+    *,
+    tenant: str = DEFAULT_TENANT_NAME,
+    progress: Callable[[int], object] = _ignore,
+) -> Loaded:
+    """Load an exported directory into a database that has no records yet, and verify it.
+
+    Raises `UsageError` for a database that has other migrations or records, `CorruptExport` if
+    the files are not what was exported, or if verification finds a problem.
+    """
+    source = Path(directory)
+    manifest = read_manifest(source)
+    for table in manifest.tables:
+        if not (source / table.file).is_file():
+            raise CorruptExport(
+                "a file of the export is missing",
+                file=source / table.file,
+                hint="copy the whole directory again, or export again",
+            )
+    with _opened(source, url, tenant) as db:
+        _require_same_chain(db, manifest, source)
+        db.admin.run_jobs()
+        inserted = 0
+        for found in _in_order(db, manifest):
+            inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(progress)
+        _compare(db, manifest, source)
+        _verify(db)
+        return Loaded({t.name: t.records for t in manifest.tables}, inserted, db.position)
+
+
+def _opened(source: Path, url: str, tenant: str) -> Database:
+    """Open the database with the export's migrations, which are applied."""
+    migrations = source / MIGRATIONS
+    if not migrations.is_dir():
+        raise CorruptExport(
+            "the migrations of the export are missing",
+            directory=migrations,
+            hint="copy the whole directory again, or export again",
+        )
+    try:
+        if tenant != DEFAULT_TENANT_NAME:
+            with open(url, migrations=migrations, apply="auto") as db, suppress(TenantExists):
+                db.admin.create_tenant(tenant)
+        return open(url, migrations=migrations, apply="auto", tenant=tenant)
+    except MigrationConflict as error:
+        raise _refuse("the database has other migrations than the export") from error
+
+
+def _refuse(message: str, **context: Any) -> UsageError:
+    return UsageError(
+        message, **context, hint="load an export into a new database, or into a new tenant"
+    )
+
+
+def _require_same_chain(db: Database, manifest: Manifest, source: Path) -> None:
+    catalog = db._session.catalog
+    if catalog.chain.end != manifest.position:
+        raise _refuse(
+            "the database has more migrations than the export",
+            position=catalog.chain.end,
+            exported=manifest.position,
+        )
+    if digest_chain(catalog.chain, catalog.position) != manifest.chain:
+        raise CorruptExport(
+            "the migrations of the export were changed after it was made",
+            directory=source / MIGRATIONS,
+            hint="copy the whole directory again, or export again",
+        )
+
+
+def _in_order(db: Database, manifest: Manifest) -> Iterator[ExportedTable]:
+    """The tables, each after those that it refers to; where they refer to each other, in any
+    order."""
+    schemas = {name: one.schema for name, one in db._session.catalog.tables.items()}
+    waiting = {table.name: table for table in manifest.tables}
+    while waiting:
+        ready = [name for name in waiting if not _targets_of(schemas[name]) & waiting.keys()]
+        for name in ready or list(waiting)[:1]:
+            yield waiting.pop(name)
+
+
+def _targets_of(table: TableSchema) -> set[str]:
+    """The names of the other tables that a table's references bind it to."""
+    types = [table.field_numbered(key.field).type for key in table.foreign_keys]
+    return {t.table for t in types if isinstance(t, Reference)} - {table.name}
+
+
+@dataclass(frozen=True)
+class _TableLoad:
+    db: Database
+    table: Table
+    source: Path
+    exported: ExportedTable
+    manifest: Manifest
+
+    def run(self, progress: Callable[[int], object]) -> int:
+        """Insert what is not there yet; returns how many records."""
+        is_empty = self.table.first() is None
+        inserted, stream = 0, self._read()
+        size = INSERT_BATCH_RECORDS if is_empty else KEYS_PER_STATEMENT
+        session = self.db._session
+        while batch := list(islice(stream, size)):
+            inserted += session.run(partial(self._insert, batch, is_empty))
+            progress(len(batch))
+        return inserted
+
+    def _insert(self, batch: list[Values], is_empty: bool) -> int:
+        with self.db._session.writing() as connection:
+            bound = self.table._current()
+            new = batch if is_empty else self._find_new(connection, bound, batch)
+            # The record that another refers to may stand behind it in the files, or in a later one:
+            # all references are validated at the end.
+            plans = [plan._replace(targets=()) for plan in plan_inserts(bound, new)]
+            if plans:
+                execute(connection, bound, plans)
+            return len(new)
+
+    def _find_new(
+        self, connection: Connection, bound: BoundTable, batch: list[Values]
+    ) -> list[Values]:
+        """Those that are not there; raises `UsageError` if another record has the key of one."""
+        codec = bound.codec
+        keyed = {codec.encode_key(values): values for values in batch}
+        _, found = fetch_many(connection, bound, list(keyed))
+        for key, raw in found.items():
+            stored, values = as_bytes(raw), keyed.pop(key)
+            attachments = bound.make_attachments(key, stored)
+            record, _ = bound.reader.open(key, stored, attachments)
+            for field in bound.schema.fields:
+                if not _is_same(field, getattr(record, field.name), values[field.name]):
+                    raise _refuse(
+                        "the table has another record with the key of an exported one",
+                        table=bound.schema.name,
+                        key=", ".join(map(repr, codec.decode_key(key))),
+                        field=field.name,
+                    )
+        return list(keyed.values())
+
+    def _read(self) -> Iterator[Values]:
+        schema = self.db._session.catalog.table(self.exported.name).schema
+        path = self.source / self.exported.file
+        form = self.manifest.form
+        try:
+            if form == "parquet":
+                yield from self._read_parquet(schema, path)
+            else:
+                with path.open(encoding="utf-8", newline="") as text:
+                    for _, values in read_lines(schema, text, form):
+                        yield values
+        except ZapdbError as error:
+            error.context.setdefault("file", path)
+            raise
+
+    def _read_parquet(self, schema: TableSchema, path: Path) -> Iterator[Values]:
+        zones = self.db._session.catalog.zones
+        try:
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(INSERT_BATCH_RECORDS):
+                    yield from read_values(schema, batch, zones)
+        except (OSError, ValueError) as error:
+            if isinstance(error, ZapdbError):
+                raise
+            raise CorruptExport(
+                "a file of the export can't be read",
+                file=path,
+                problem=str(error).splitlines()[0],
+                hint="copy the file again, or export again",
+            ) from None
+
+
+def _is_same(field: Field, stored: Any, given: Any) -> bool:
+    if stored is None or given is None:
+        return stored is given
+    return field.type.is_same(stored, field.type.check(given, field.name))
+
+
+def _compare(db: Database, manifest: Manifest, source: Path) -> None:
+    """Raise `CorruptExport` unless each table has the records that were exported."""
+    with db.snapshot() as snap:
+        for exported in manifest.tables:
+            table = db._session.catalog.table(exported.name).schema
+            batches = snap.table(exported.name).to_arrow(as_text=list(exported.as_text))
+            found = digest_batches(table, batches)
+            _require_same(found, exported, source)
+
+
+def _require_same(found: TableDigest, exported: ExportedTable, source: Path) -> None:
+    if (found.records, str(found)) == (exported.records, exported.digest):
+        return
+    raise CorruptExport(
+        "a table does not have the records that were exported",
+        table=exported.name,
+        exported=f"{exported.records:,} records, {exported.digest}",
+        found=f"{found.records:,} records, {found}",
+        file=source / exported.file,
+        hint="the file was changed, or the table had other records: copy the directory again, and "
+        "load it into a new database",
+    )
+
+
+def _verify(db: Database) -> None:
+    problems: Iterable[str] = (
+        f"{report.table}: {problem}" for report in db.admin.verify() for problem in report.problems
+    )
+    first = next(iter(problems), None)
+    if first is not None:
+        raise CorruptExport(
+            "verification found a problem in what was loaded",
+            problem=first,
+            hint="run `zapdb verify` on both databases; what was wrong before is wrong here",
+        )

@@ -1,0 +1,96 @@
+"""The manifest of an exported directory: what is in it, and how to tell that nothing is missing.
+
+DIRECTORY/manifest.json         written last: a directory without it is no whole export
+DIRECTORY/migrations/           one file for each migration, with zapdb.lock
+DIRECTORY/tables/NAME.parquet   the records of a table in the order of their keys
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from zapdb.errors import CorruptExport, IncompatibleVersion, UsageError
+from zapdb.release import __version__
+
+FORMAT: Final = 1
+FILE: Final = "manifest.json"
+MIGRATIONS: Final = "migrations"
+TABLES: Final = "tables"
+
+Form = Literal["parquet", "csv", "ndjson"]
+
+
+class ExportedTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table: its file, relative to the directory, how many records it has, and their digest.
+
+    `as_text` names the fields whose numbers are text, since some exceed 64 bits or 38 digits.
+    """
+
+    name: str
+    file: str
+    records: Annotated[int, Meta(ge=0)]
+    digest: str
+    as_text: tuple[str, ...] = ()
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an export consists of; `position` is the number of the newest active migration."""
+
+    format: int
+    release: str
+    made_at: str
+    form: Form
+    position: int
+    chain: str
+    tables: tuple[ExportedTable, ...]
+
+    def write(self, directory: Path) -> None:
+        """Write it; the file gets its name when it is whole."""
+        text = msgspec.json.format(msgspec.json.encode(self), indent=2)
+        waiting = directory / f"{FILE}.partial"
+        waiting.write_bytes(text + b"\n")
+        waiting.replace(directory / FILE)
+
+
+def make_manifest(
+    made_at: str, form: Form, position: int, chain: str, tables: tuple[ExportedTable, ...]
+) -> Manifest:
+    """The manifest of an export by this release."""
+    return Manifest(FORMAT, __version__, made_at, form, position, chain, tables)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Raises `UsageError` for what is no whole export, `CorruptExport` for a damaged manifest,
+    and `IncompatibleVersion` for one of a later release."""
+    path = directory / FILE
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            "the directory has no manifest, so it is not a whole export",
+            file=path,
+            hint="export again: `zapdb export DIRECTORY` writes the manifest last",
+        ) from None
+    try:
+        head = msgspec.json.decode(raw, type=dict)
+        if isinstance(head.get("format"), int) and head["format"] > FORMAT:
+            raise IncompatibleVersion(
+                "a later release wrote this export",
+                file=path,
+                format=head["format"],
+                known=FORMAT,
+                release=__version__,
+                hint="use a newer release of zapdb",
+            )
+        return msgspec.json.decode(raw, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise CorruptExport(
+            "the manifest of an export can't be read",
+            file=path,
+            problem=str(error),
+            hint="export again",
+        ) from None

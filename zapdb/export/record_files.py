@@ -1,0 +1,76 @@
+"""Records as files: lines of CSV or JSON, or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from typing import IO, Any, Final, TextIO
+
+from zapdb.records import Record
+from zapdb.records.cell_format import record_to_plain, to_cell
+from zapdb.schema import Field, TableSchema
+from zapdb.values import Decimal, Float, Integer
+
+WriteRecord = Callable[[Record], object]
+
+FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
+
+ROW_GROUP_RECORDS: Final = 65_536
+ROW_GROUP_SIZE_BYTES: Final = 16 * 1024 * 1024
+"""A row group of a Parquet file ends with the batch that reaches either."""
+
+
+def csv_writer(
+    table: TableSchema, stream: TextIO, *, for_spreadsheets: bool = False
+) -> WriteRecord:
+    """Writes the line of names, and returns what writes a record as a line."""
+    change = _defuse if for_spreadsheets else to_cell
+    plain = csv.writer(stream, lineterminator="\n")
+    # Before Python 3.13 a carriage return is not quoted by itself.
+    quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    plain.writerow([field.name for field in table.fields])
+
+    def write(record: Record) -> None:
+        cells = [change(field, getattr(record, field.name)) for field in table.fields]
+        (quoted if any("\r" in cell for cell in cells) else plain).writerow(cells)
+
+    return write
+
+
+def _defuse(field: Field, value: Any) -> str:
+    """The text of a value; one that a spreadsheet would take for a formula gets a quote before it.
+
+    Numbers stay as they are: a sign before digits is no formula.
+    """
+    text = to_cell(field, value)
+    is_number = isinstance(field.type, Integer | Decimal | Float)
+    return f"'{text}" if text.startswith(FORMULAS) and not is_number else text
+
+
+def json_writer(table: TableSchema, stream: TextIO) -> WriteRecord:
+    """Returns what writes a record as a JSON object on a line."""
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    return lambda record: stream.write(encode(record_to_plain(table, record)) + "\n")
+
+
+def write_batches(
+    schema: Any, batches: Iterable[Any], stream: IO[bytes], progress: Callable[[int], object]
+) -> None:
+    """Arrow batches as one Parquet file; holds one row group."""
+    import pyarrow
+    from pyarrow import parquet
+
+    with parquet.ParquetWriter(stream, schema) as file:
+        held, records, size = list[Any](), 0, 0
+        for batch in batches:
+            held.append(batch)
+            records += batch.num_rows
+            size += batch.nbytes
+            progress(batch.num_rows)
+            if records >= ROW_GROUP_RECORDS or size >= ROW_GROUP_SIZE_BYTES:
+                file.write_table(pyarrow.Table.from_batches(held, schema), ROW_GROUP_RECORDS)
+                held, records, size = [], 0, 0
+        if held:
+            file.write_table(pyarrow.Table.from_batches(held, schema), ROW_GROUP_RECORDS)
