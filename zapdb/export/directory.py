@@ -167,9 +167,7 @@ def retry_as_text(read: Callable[[list[str]], TableDigest]) -> tuple[TableDigest
     return digest, found
 
 
-def _try_as_text(
-    read: Callable[[list[str]], TableDigest], found: list[str]
-) -> TableDigest | None:
+def _try_as_text(read: Callable[[list[str]], TableDigest], found: list[str]) -> TableDigest | None:
     """None if there is a further field, which is added to those that were found."""
     try:
         return read(found)
