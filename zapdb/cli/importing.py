@@ -18,8 +18,6 @@ from zapdb.errors import UsageError
 SourceArgument = Annotated[
     str, typer.Argument(help="A file, - for standard input, or a directory of `zapdb export`.")
 ]
-    str, typer.Argument(help="A file, - for standard input, or a directory of `zapdb export`.")
-]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
 ]
