@@ -128,6 +128,7 @@ FACES = {
             "insert": WRITE,
             "upsert": WRITE,
             "insert_many": OWN,
+            "import_from": TASK,
             "update": WRITE,
             "delete": WRITE,
             "delete_many": OWN,

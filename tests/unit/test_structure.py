@@ -49,6 +49,7 @@ HEAVY = {
 
 HEAVY_MODULES = {
     "zapdb.database.arrow": "pyarrow",
+    "zapdb.database.imports.arrow_rows": "pyarrow",
     "zapdb.database.pandas_frames": "pandas",
     "zapdb.database.sql": "duckdb",
     "zapdb.database.sql.frame": "pandas",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +32,7 @@ from zapdb.database.admin import Catalog
 from zapdb.database.changes import FollowerStatus, RecordChange, SchemaEvent
 from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
+from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
 from zapdb.database.node_context import Apply
 from zapdb.database.opening import open as open_sync
 from zapdb.database.typing_protocols import TypedPage
@@ -191,6 +192,34 @@ class Table(TableFace[R]):
         record that has the values, which never has the same key.
         """
         return await self._done("write", lambda sync: sync.upsert(*unnamed, **values))
+
+    async def import_from(
+        self,
+        data: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        skipped: list[SkippedRow] | None = None,
+    ) -> ImportReport:
+        """Insert the rows of a pandas or polars frame, or of Arrow data; `upsert` updates
+        records whose keys exist.
+
+        A column is the field of the same name, or what `columns` says: `{"US Gross": "us_gross",
+        "Notes": ""}` also leaves one out. Values may have other types that mean the same: `12.0`
+        is an integer, and pandas' NaN is a null in an optional field. Times without a zone are
+        those of `time_zone`; without it they are refused.
+
+        Batches are committed one by one; inside `db.transaction()` all belong to it. The first
+        wrong row raises its error, with its number from 1, and nothing of its batch is written;
+        with a list for `skipped`, wrong rows are added to it instead. Needs the extra `sql`.
+        """
+        return await self._done(
+            "task",
+            lambda sync: sync.import_from(
+                data, columns=columns, mode=mode, time_zone=time_zone, skipped=skipped
+            ),
+        )
 
     async def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.

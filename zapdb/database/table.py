@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import tzinfo
 from functools import partial
 from typing import Any, Never, TypeVar
 from uuid import UUID
@@ -12,6 +13,7 @@ from uuid import UUID
 from zapdb.database.blob_streams import StreamedValues
 from zapdb.database.bulk import KEYS_PER_STATEMENT, remove_many
 from zapdb.database.habits import not_by_name, require_many
+from zapdb.database.imports import Importer, ImportMode, ImportReport, SkippedRow
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
 from zapdb.database.table_reading import ReadableTable, show_parts, split_key
@@ -130,6 +132,33 @@ class Table(ReadableTable):
             if progress is not None:
                 progress(inserted)
         return inserted
+
+    def import_from(
+        self,
+        data: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        skipped: list[SkippedRow] | None = None,
+    ) -> ImportReport:
+        """Insert the rows of a pandas or polars frame, or of Arrow data; `upsert` updates records
+        whose keys exist.
+
+        A column is the field of the same name, or what `columns` says: `{"US Gross": "us_gross",
+        "Notes": ""}` also leaves one out. Values may have other types that mean the same: `12.0` is
+        an integer, and pandas' NaN is a null in an optional field. Times without a zone are those
+        of `time_zone`; without it they are refused.
+
+        Batches are committed one by one; inside `db.transaction()` all belong to it. The first
+        wrong row raises its error, with its number from 1, and nothing of its batch is written;
+        with a list for `skipped`, wrong rows are added to it instead. Needs the extra `sql`.
+        """
+        from zapdb.database.imports.arrow_rows import SkippedList, import_data
+
+        kept = None if skipped is None else SkippedList(skipped)
+        importer = Importer(self._session, self, mode, skipped=kept)
+        return import_data(importer, data, columns or {}, time_zone)
 
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
         for values in batch:

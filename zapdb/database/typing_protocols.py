@@ -7,7 +7,8 @@ what is promised here; a test holds us to it that no public method is left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias, TypeVar, overload
 
 from zapdb.database.explanation import Explanation
@@ -17,6 +18,7 @@ from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 
 if TYPE_CHECKING:
+    from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
     from zapdb.database.page import Page
     from zapdb.database.query import Query
     from zapdb.database.table import Table
@@ -252,6 +254,18 @@ class TypedTable(Protocol[R]):
         self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
     ) -> Any:
         """All records in key order as a `pandas.DataFrame`."""
+        ...
+
+    def import_from(
+        self,
+        data: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        skipped: list[SkippedRow] | None = None,
+    ) -> ImportReport:
+        """Insert the rows of a data frame or of Arrow data."""
         ...
 
     def count(self) -> int: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from zapdb.cli.sources.arrow_files import ArrowKind, ParquetKind
 from zapdb.cli.sources.base import ImportRequest, SourceKind
 from zapdb.cli.sources.csv_files import CsvKind
 from zapdb.cli.sources.exports import ExportKind
@@ -15,6 +16,8 @@ KINDS: Final[tuple[SourceKind, ...]] = (
     CsvKind(),
     NdjsonKind(),
     JsonKind(),
+    ParquetKind(),
+    ArrowKind(),
 )
 """In the order in which they are asked whether a source is theirs."""
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
 from zapdb.database.imports.row import SourceRow
 from zapdb.database.session import Session
-from zapdb.database.table import Table
 from zapdb.errors import (
     ConstraintViolation,
     InvalidValue,
@@ -28,6 +27,9 @@ from zapdb.indexes import BoundTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.writes import execute, plan_update
+
+if TYPE_CHECKING:
+    from zapdb.database.table import Table
 
 ImportMode = Literal["append", "upsert"]
 

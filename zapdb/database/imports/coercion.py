@@ -45,6 +45,7 @@ Coerce = Callable[[Any], Any]
 
 _DIGITS: Final = re.compile(r"([+-]?[0-9]{1,1000})(?:\.0*)?", re.ASCII)
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?", re.ASCII)
+_NANOSECONDS: Final = re.compile(r"[.,]\d{6}\d*[1-9]", re.ASCII)
 _WORDS: Final[Mapping[str, bool]] = {
     word: value
     for value, words in ((True, ("true", "t", "1", "yes")), (False, ("false", "f", "0", "no")))
@@ -208,6 +209,8 @@ def _(kind: Timestamp, at: _Coercer) -> Coerce:
         given = value
         if isinstance(value, str):
             try:
+                if _NANOSECONDS.search(value):
+                    raise ValueError
                 value = datetime.datetime.fromisoformat(value)
             except ValueError:
                 raise at.refuse(kind, given) from None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
 from zapdb.database.imports.batches import (
@@ -24,10 +24,12 @@ from zapdb.database.imports.batches import (
 from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id
 from zapdb.database.imports.row import RowSource, SourceRow
 from zapdb.database.session import Session
-from zapdb.database.table import Table
 from zapdb.errors import UsageError, ZapdbError
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.storage import Connection
+
+if TYPE_CHECKING:
+    from zapdb.database.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class _Run:
 
     def _count(self, row: SourceRow) -> None:
         self.read += 1
-        if row.given is not None:
+        if self.source.counts_lines:
             self.crc = crc32(repr(row.given).encode("utf-8", "backslashreplace"), self.crc)
 
     def _write(self, batch: list[SourceRow]) -> None:

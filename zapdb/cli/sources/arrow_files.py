@@ -1,0 +1,31 @@
+"""Parquet and Arrow files (Feather, IPC files and streams); they need the extra `sql`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from zapdb.cli.sources.base import FileKind, ImportRequest, ImportTarget, coercion_of
+from zapdb.database.imports import RowSource
+from zapdb.errors import UsageError
+
+
+class ParquetKind(FileKind):
+    name = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+
+    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+        from zapdb.database.imports.arrow_rows import ArrowFileSource
+
+        if request.is_stdin:
+            raise UsageError(
+                "Parquet and Arrow cannot be read from standard input",
+                hint="write them to a file and give its path",
+            )
+        return ArrowFileSource(
+            request.source, target.table, request.mapping or {}, coercion_of(request)
+        )
+
+
+class ArrowKind(ParquetKind):
+    name = "arrow"
+    suffixes = (".arrow", ".feather", ".ipc", ".arrows")
