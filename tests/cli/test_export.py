@@ -47,3 +47,16 @@ def test_wrong_use_is_explained(current: Project) -> None:
     assert current.run("import", "out", "-d", "sqlite:///other.db").status == 1
     empty = current.run("export", "new", "-d", "sqlite:///none.db")
     assert (empty.status, "hint" in empty.err) == (3, True)
+
+
+def test_a_script_is_plain_sql(current: Project) -> None:
+    made = current.run("export", "--sql", "sqlite", "out.sql")
+    assert (made.status, made.out) == (0, "exported 20 records of 1 table to out.sql\n")
+    with sqlite3.connect(":memory:") as connection:
+        connection.executescript((current.directory / "out.sql").read_text())
+        assert connection.execute("SELECT count(*), min(age) FROM people").fetchall() == [(20, 7)]
+    connection.close()
+    described = current.run("export", "--sql", "postgresql", "out.sql", "--json").json
+    assert described["records"] == {"people": 20}
+    assert current.run("export", "--sql", "oracle", "out.sql").status == 2
+    assert current.run("export", "--sql", "sqlite", ".").status == 2

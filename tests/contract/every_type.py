@@ -59,6 +59,12 @@ INDEXES = (
       {table: orders, index: by_token, fields: [{field: token}, {field: id}], unique: true}""",
     """create_index:
       {table: orders, index: by_note, fields: [{field: note, collation: {locale: und}}]}""",
+    "create_index: {table: orders, index: by_customer, fields: [{field: customer}]}",
+    "create_index: {table: orders, index: by_parent, fields: [{field: parent}]}",
+    "create_index: {table: customers, index: by_latest, fields: [{field: latest}]}",
+    "add_reference: {table: orders, field: customer, on_delete: restrict}",
+    "add_reference: {table: orders, field: parent, on_delete: set_null}",
+    "add_reference: {table: customers, field: latest, on_delete: set_null}",
 )
 LATER = (
     "rename_field: {table: orders, field: count, to: amount}",
@@ -87,6 +93,7 @@ def make_shop(workspace: Workspace, *, orders: int = 120, long: bool = True) -> 
     for number in range(10):
         key = ("at" if number % 2 else "b\\e", number)
         db.table("customers").update(*key, latest=orders - 1 - number)
+    db.admin.run_jobs(kinds=("index", "validate"))
     return db
 
 

@@ -17,41 +17,68 @@ from zapdb.cli.configuration import (
     find_migrations_if_any,
     find_tenant_name,
 )
-from zapdb.cli.output import Output, format_count
+from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.database import Database
 from zapdb.export.manifest import Form
+from zapdb.export.sql_script import ScriptEngine, export_sql
 
 
 def export_command(
-    target: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory.")],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="DIRECTORY|FILE", help="A new directory; with --sql, a file."),
+    ],
     form: Annotated[
         Form, typer.Option("--format", "-f", help="The format of the records' files.")
     ] = "parquet",
+    sql: Annotated[
+        ScriptEngine | None,
+        typer.Option("--sql", help="Write a script of plain tables for this database instead."),
+    ] = None,
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write all tables of a tenant, as of one moment, into a new directory.
+    """Write all tables of a tenant, as of one moment, into a new directory, or as a SQL script.
 
-    It has a file for each table, the migrations, and a manifest with the count and the digest of
-    each table's records. Large values are in the files; archived values of dropped fields, the
-    change log and settings are not. `zapdb import DIRECTORY` loads it into an empty database, on
-    either engine, and compares counts and digests. Needs the extra `sql`.
+    The directory has a file for each table, the migrations, and a manifest with the count and the
+    digest of each table's records. Large values are in the files; archived values of dropped
+    fields, the change log and settings are not. `zapdb import DIRECTORY` loads it into an empty
+    database, on either engine, and compares counts and digests. Needs the extra `sql`.
+
+    With `--sql`, a file is written, and replaced: plain tables with types, keys, references and
+    indexes, and their rows, for `psql` or `sqlite3`. Nothing of zapdb is left in it. Checks are
+    comments.
 
     With `--json`: `{path, format, position, tables: [{name, file, records, digest, as_text}]}`;
     `as_text` names fields whose numbers are text, because some exceed 64 bits or 38 digits.
+    With `--sql`: `{path, engine, records: {TABLE: COUNT}, omitted}`; `omitted` says what has no
+    equivalent.
     """
+    output = Output(as_json)
+    if sql is not None:
+        with _opened(database, tenant) as db, ProgressCounter() as counter:
+            script = export_sql(db, target, sql, progress=counter.add)
+        _report(sum(script.records.values()), len(script.records), target, output)
+        for what in script.omitted:
+            print_note(f"left out: {what}")
+        output.document(
+            {
+                "path": str(target),
+                "engine": sql,
+                "records": script.records,
+                "omitted": list(script.omitted),
+            }
+        )
+        return
     from zapdb.export.directory import export_directory
 
-    output = Output(as_json)
     with _opened(database, tenant) as db, ProgressCounter() as counter:
         authored = find_migrations_if_any(migrations)
         made = export_directory(db, target, form=form, migrations=authored, progress=counter.add)
-    records = format_count(sum(table.records for table in made.tables), "record")
-    tables = format_count(len(made.tables), "table")
-    output.write(("exported ", "green"), f"{records} of {tables} to {target}")
+    _report(sum(table.records for table in made.tables), len(made.tables), target, output)
     described = [
         {
             "name": table.name,
@@ -65,6 +92,11 @@ def export_command(
     output.document(
         {"path": str(target), "format": made.form, "position": made.position, "tables": described}
     )
+
+
+def _report(records: int, tables: int, target: Path, output: Output) -> None:
+    what = f"{format_count(records, 'record')} of {format_count(tables, 'table')}"
+    output.write(("exported ", "green"), f"{what} to {target}")
 
 
 def _opened(database: str | None, tenant: str | None) -> Database:

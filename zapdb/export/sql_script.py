@@ -1,0 +1,225 @@
+"""A whole tenant as a script of plain SQL: tables with keys, references, indexes and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+from zapdb.activation import TableDescriptor, TenantCatalog
+from zapdb.database import Database, Table
+from zapdb.errors import UsageError
+from zapdb.export.plain_tables import (
+    LongNumber,
+    PlainTable,
+    define_columns,
+    plan_plain_table,
+    quote_name,
+    quote_names,
+)
+from zapdb.export.plain_values import copy_text, sqlite_literal
+from zapdb.export.snapshots import read_catalog, written_whole
+from zapdb.release import __version__
+from zapdb.schema import Index, TableSchema
+from zapdb.values import Enum, Reference, ZonedTimestamp
+
+ScriptEngine = Literal["postgresql", "sqlite"]
+Progress = Callable[[int], object]
+
+ROWS_PER_INSERT: Final = 100
+INDEXED_SIZE_BYTES_MAX: Final = 2_000
+"""PostgreSQL refuses rows of an index that exceed about 2,700 bytes."""
+INDEXED_TOGETHER: Final = "an index on values of more than 2,000 bytes is left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What was written: how many records of each table, and what has no equivalent."""
+
+    records: dict[str, int]
+    omitted: tuple[str, ...]
+
+
+def _ignore(_: int) -> None: ...
+
+
+def export_sql(
+    db: Database, path: str | Path, engine: ScriptEngine, *, progress: Progress = _ignore
+) -> Script:
+    """Write all tables of a database's tenant, as of one moment, as a script for `psql` or
+    `sqlite3`; the file, which is replaced, gets its name when it is whole.
+
+    Checks are comments, and so is what else has no equivalent. Raises `RollbackInProgress`.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise UsageError("this is a directory", path=target, hint="give the name of a file")
+    with db.snapshot() as snap, written_whole(target) as stream:
+        writer = _ScriptWriter(engine, read_catalog(snap._session), stream, progress)
+        writer.begin(db)
+        for name in writer.catalog.tables:
+            writer.write_table(snap.table(name))
+        writer.finish()
+    return Script(writer.records, tuple(writer.omitted))
+
+
+@dataclass
+class _ScriptWriter:
+    engine: ScriptEngine
+    catalog: TenantCatalog
+    stream: IO[bytes]
+    progress: Progress
+    records: dict[str, int] = field(default_factory=dict)
+    omitted: list[str] = field(default_factory=list)
+    _plain: dict[str, PlainTable] = field(default_factory=dict)
+    _large: set[tuple[str, str]] = field(default_factory=set)
+    """Columns with values that an index has no room for."""
+
+    def line(self, text: str = "") -> None:
+        self.stream.write(f"{text}\n".encode())
+
+    def begin(self, db: Database) -> None:
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self.line(f"-- zapdb {__version__}: {len(self.catalog.tables)} tables as of {made_at}")
+        self.line(f"-- migration {self.catalog.position} of {db._storage.dialect}")
+        if self.engine == "postgresql":
+            self.line("SET client_encoding = 'UTF8';")
+            self.line("SET DateStyle = 'ISO';")
+        else:
+            self.line("PRAGMA foreign_keys = OFF;")
+        self.line("BEGIN;")
+
+    def write_table(self, table: Table) -> None:
+        """Its definition and rows; again where a number turns out to be too long."""
+        descriptor, long = self.catalog.table(table.name), list[str]()
+        place = self.stream.tell()
+        while not self._try_table(table, descriptor, long):
+            self.stream.seek(place)
+            self.stream.truncate()
+
+    def _try_table(self, table: Table, descriptor: TableDescriptor, long: list[str]) -> bool:
+        schema = descriptor.schema
+        plain = plan_plain_table(schema, self.engine, long)
+        self._plain[schema.name] = plain
+        self._define(descriptor, plain)
+        try:
+            rows = map(plain.rows_of, table.scan())
+            write = self._copy if self.engine == "postgresql" else self._insert
+            self.records[schema.name] = write(plain, rows)
+        except LongNumber as found:
+            long.append(found.field)
+            return False
+        return True
+
+    def _define(self, descriptor: TableDescriptor, plain: PlainTable) -> None:
+        schema = descriptor.schema
+        parts = define_columns(plain, self.engine)
+        parts.append(f"PRIMARY KEY ({quote_names([plain.columns[at].name for at in plain.key])})")
+        parts += self._enum_checks(schema, plain)
+        if self.engine == "sqlite":
+            parts += [text for text, is_valid in self._references(descriptor) if is_valid]
+        self.line()
+        for check in schema.checks:
+            self.line(f"-- check {check.name}: {check.expression}")
+        joined = ",\n    ".join(parts)
+        self.line(f"CREATE TABLE {quote_name(schema.name)} (\n    {joined}\n);")
+
+    def _enum_checks(self, schema: TableSchema, plain: PlainTable) -> Iterator[str]:
+        for declared in schema.fields:
+            if isinstance(declared.type, Enum):
+                (column,) = plain.columns_of(declared.name)
+                names = ", ".join(f"'{name}'" for _, name in declared.type.members)
+                yield f"CHECK ({quote_name(column.name)} IN ({names}))"
+
+    # Rows
+
+    def _copy(self, plain: PlainTable, rows: Iterator[tuple[Any, ...]]) -> int:
+        names = quote_names([column.name for column in plain.columns])
+        self.line(f"COPY {quote_name(plain.name)} ({names}) FROM stdin;")
+        count = 0
+        for row in rows:
+            self._note_large(plain, row)
+            self.line("\t".join(map(copy_text, row)))
+            self.progress(1)
+            count += 1
+        self.line("\\.")
+        return count
+
+    def _insert(self, plain: PlainTable, rows: Iterator[tuple[Any, ...]]) -> int:
+        count = 0
+        while some := list(islice(rows, ROWS_PER_INSERT)):
+            texts = [", ".join(map(sqlite_literal, plain.columns, row)) for row in some]
+            joined = "),\n(".join(texts)
+            self.line(f"INSERT INTO {quote_name(plain.name)} VALUES\n({joined});")
+            self.progress(len(some))
+            count += len(some)
+        return count
+
+    def _note_large(self, plain: PlainTable, row: tuple[Any, ...]) -> None:
+        for column, value in zip(plain.columns, row, strict=True):
+            if isinstance(value, str | bytes) and len(value) * 4 > INDEXED_SIZE_BYTES_MAX:
+                size = len(value.encode() if isinstance(value, str) else value)
+                if size > INDEXED_SIZE_BYTES_MAX:
+                    self._large.add((plain.name, column.name))
+
+    # Indexes and references
+
+    def finish(self) -> None:
+        self.line()
+        for descriptor in self.catalog.tables.values():
+            for index in descriptor.schema.indexes:
+                self._write_index(descriptor.schema, index)
+        for descriptor in self.catalog.tables.values():
+            for text, is_valid in self._references(descriptor):
+                if not is_valid:
+                    what = f"the reference of {descriptor.schema.name} is not validated"
+                    self._omit(what, text)
+                elif self.engine == "postgresql":
+                    self.line(f"ALTER TABLE {quote_name(descriptor.schema.name)} ADD {text};")
+        self.line("COMMIT;")
+
+    def _omit(self, why: str, text: str) -> None:
+        self.omitted.append(why)
+        self.line(f"-- {why}: {text}")
+
+    def _write_index(self, schema: TableSchema, index: Index) -> None:
+        plain, parts, names = self._plain[schema.name], list[str](), list[str]()
+        for component in index.components:
+            declared = schema.field_numbered(component.field)
+            columns = plain.columns_of(declared.name)
+            if isinstance(declared.type, ZonedTimestamp):
+                columns = columns[:1]
+            way = " DESC" if component.descending else ""
+            parts += [f"{quote_name(column.name)}{way}" for column in columns]
+            names += [column.name for column in columns]
+        unique = "UNIQUE " if index.unique else ""
+        name = quote_name(f"{schema.name}_{index.name}"[:63])
+        text = f"CREATE {unique}INDEX {name} ON {quote_name(schema.name)} ({', '.join(parts)});"
+        if any((schema.name, name) in self._large for name in names):
+            self._omit(f"{schema.name}.{index.name}: {INDEXED_TOGETHER}", text)
+            return
+        collations = {str(c.collation) for c in index.components if c.collation is not None}
+        if collations:
+            self.line(f"-- {schema.name}.{index.name} is by collation {', '.join(collations)}")
+        self.line(text)
+
+    def _references(self, descriptor: TableDescriptor) -> Iterator[tuple[str, bool]]:
+        """The reference constraints, and whether all records satisfy them."""
+        schema = descriptor.schema
+        plain = plan_plain_table(schema, self.engine)
+        states = {c.number: c.is_validated for c in descriptor.constraints if c.kind == "reference"}
+        for key in schema.foreign_keys:
+            declared = schema.field_numbered(key.field)
+            assert isinstance(declared.type, Reference)
+            target = plan_plain_table(self.catalog.table(declared.type.table).schema, self.engine)
+            columns = quote_names([column.name for column in plain.columns_of(declared.name)])
+            keys = quote_names([target.columns[at].name for at in target.key])
+            action = key.on_delete.replace("_", " ").upper()
+            yield (
+                f"FOREIGN KEY ({columns}) REFERENCES {quote_name(target.name)} ({keys})"
+                f" ON DELETE {action}",
+                states.get(key.field, False),
+            )
