@@ -183,6 +183,12 @@ FACES = {
         {
             "__repr__": OWN,
             "run_jobs": TASK,
+            "job_status": READ,
+            "pause_job": WRITE,
+            "resume_job": WRITE,
+            "cancel_job": WRITE,
+            "set_job_priority": WRITE,
+            "throttle_job": WRITE,
             "jobs": READ,
             "count_by_revision": READ,
             "verify": TASK,

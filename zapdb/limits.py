@@ -220,6 +220,10 @@ RANGE_RECORDS: Final = 16_384
 OTHERS_POLL_SECONDS: Final = 0.2
 """How often a runner without a range checks whether other processes have finished theirs."""
 RANGES_PER_JOB_MAX: Final = 4_096
+JOB_PRIORITY_MAX: Final = 1_000
+"""The highest priority of a job."""
+THROTTLE_LOOK_SECONDS: Final = 1.0
+"""How often a worker that waits for its throttle renews its lease and looks for changes."""
 BATCH_TARGET_SECONDS: Final = 0.020
 """How long a batch of a job should hold its locks (rule 17)."""
 BATCH_RECORDS_MIN: Final = 16

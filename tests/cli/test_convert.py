@@ -89,7 +89,14 @@ def test_run_as_json(people: Project) -> None:
         assert job.pop("seconds") > 0
         assert job.pop("records_per_second") > 0
         assert job.pop("id").startswith(f"{job['kind']}/1/")
-    counted = {"superseded": False, "read": 20, "written": 20, "conflicts": 0, "table": "people"}
+    counted = {
+        "superseded": False,
+        "held": None,
+        "read": 20,
+        "written": 20,
+        "conflicts": 0,
+        "table": "people",
+    }
     counted["findings"] = []
     assert jobs == [
         {"kind": "index", "target": 1} | counted,

@@ -580,9 +580,9 @@ def test_planning_by_a_process_that_is_behind_does_no_harm(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It loaded the view, then others changed it and planned: their job stays planned."""
-    from zapdb.jobs import run
+    from zapdb.jobs import planning
 
-    other, supersede, newest = workspace.connect(), run._supersede_all_but, list[Job]()
+    other, supersede, newest = workspace.connect(), planning._supersede_all_but, list[Job]()
 
     def change_meanwhile(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -591,7 +591,7 @@ def test_planning_by_a_process_that_is_behind_does_no_harm(
         newest.append(only_job(other))
         return supersede(*arguments)
 
-    monkeypatch.setattr(run, "_supersede_all_but", change_meanwhile)
+    monkeypatch.setattr(planning, "_supersede_all_but", change_meanwhile)
     assert plan_jobs(db._storage, DEFAULT_TENANT) == newest
     assert newest[0].target == 5
     assert state_of(db, newest[0]) == "planned"

@@ -780,9 +780,9 @@ def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
-    from zapdb.jobs import run
+    from zapdb.jobs import planning
 
-    other, supersede = workspace.connect(), run._supersede_all_but
+    other, supersede = workspace.connect(), planning._supersede_all_but
 
     def meanwhile(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -794,7 +794,7 @@ def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
         assert roll_back(workspace, runner=runner).number == 2
         return True
 
-    monkeypatch.setattr(run, "_supersede_all_but", meanwhile)
+    monkeypatch.setattr(planning, "_supersede_all_but", meanwhile)
     plan_jobs(other, DEFAULT_TENANT)
     workspace.remove(2)
     with workspace.open() as db:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "zapdb"
 SLEEPS = {
     "storage/retries.py": "the pauses of all policies",
     "aio/retries.py": "the same, awaited",
-    "jobs/throttle.py": "a job keeps to the rate that a setting gives it",
+    "jobs/throttle.py": "a job keeps to its rate",
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
 }
 """The modules that may sleep."""
@@ -46,10 +46,13 @@ LOOPS = {
     "database/table.py": PAGES,
     "jobs/archives.py": DELETES,
     "jobs/building.py": DELETES,
+    "jobs/rollback.py": "waits for the operator who holds the rollback back, and says so",
+    "jobs/run.py": "an index is built twice at most; a job that is held back is left",
     "jobs/sweep.py": PAGES,
     "jobs/range_work.py": PAGES,
     "jobs/verify.py": PAGES,
     "records/arrow/batches.py": "halves what does not fit",
+    "spark/runner.py": "each round but a few in a row reads records of the ranges that are left",
     "values/length_prefixed.py": STREAM,
 }
 """The modules that may loop without a condition, and why such a loop ends."""

@@ -38,6 +38,7 @@ from zapdb.database.opening import open as open_sync
 from zapdb.database.typing_protocols import TypedPage
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import JobReport, Runner, SweepReport, TableReport, run_locally
+from zapdb.jobs.job_status import JobStatus
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
     CONNECTIONS_MAX,
@@ -484,12 +485,72 @@ class DatabaseAdmin(DatabaseAdminFace):
         runner: Runner = run_locally,
         kinds: Collection[JobKind] = ("index", "convert", "validate"),
     ) -> list[JobReport]:
-        """Build indexes, convert stale records, and validate checks and references."""
+        """Build indexes, validate checks and references, and convert stale records.
+
+        Cancelled jobs that are still needed are planned again. Paused jobs are left out; what is
+        paused meanwhile, or outside its window, has a report with `hold`.
+        """
         return await self._done("task", lambda sync: sync.run_jobs(runner, kinds))
 
     async def jobs(self) -> list[Job]:
-        """Return the jobs of this tenant in any state: done, planned, superseded or blocked."""
+        """Return the jobs of this tenant in any state."""
         return await self._done("read", lambda sync: sync.jobs())
+
+    async def job_status(self, job: str) -> JobStatus:
+        """Return how far a job is and what it waits for; `job` is its id, or the beginning of
+        it.
+
+        Raises `UnknownName`, and `UsageError` if several jobs begin so; so do the methods below.
+        """
+        return await self._done("read", lambda sync: sync.job_status(job))
+
+    async def pause_job(self, job: str) -> Job:
+        """Stop all workers of a job after their present batches, until it is resumed."""
+        return await self._done("write", lambda sync: sync.pause_job(job))
+
+    async def resume_job(self, job: str) -> Job:
+        """Let workers go on with a paused job where it stopped.
+
+        Background jobs do so by themselves; other jobs wait for `run_jobs`.
+        """
+        return await self._done("write", lambda sync: sync.resume_job(job))
+
+    async def cancel_job(self, job: str) -> Job:
+        """Stop all workers of a job at once; what is done stays done.
+
+        If its target is still needed, `run_jobs` plans it again. Raises `UsageError` for the
+        conversion of a rollback.
+        """
+        return await self._done("write", lambda sync: sync.cancel_job(job))
+
+    async def set_job_priority(self, job: str, priority: int) -> Job:
+        """Change the priority of a job, 0 to 1,000: jobs with a higher one run first."""
+        return await self._done("write", lambda sync: sync.set_job_priority(job, priority))
+
+    async def throttle_job(
+        self,
+        job: str,
+        *,
+        records_per_second: int | None = None,
+        bytes_per_second: int | None = None,
+        window: str | None = None,
+        zone: str = "UTC",
+    ) -> Job:
+        """Bound how fast all workers of a job together read, and when; None removes a bound.
+
+        `window` is a time of each day such as `22:00-06:00`, in a time zone. Takes effect within
+        a batch. The setting `job_records_per_second` holds for a job that has no such bound.
+        """
+        return await self._done(
+            "write",
+            lambda sync: sync.throttle_job(
+                job,
+                records_per_second=records_per_second,
+                bytes_per_second=bytes_per_second,
+                window=window,
+                zone=zone,
+            ),
+        )
 
     async def count_by_revision(self, table: str) -> dict[int, int]:
         """Return how many records of a table have each revision."""

@@ -43,7 +43,8 @@ IndexState = Literal["building", "readable", "rewriting", "disabled"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintState = Literal["unvalidated", "validated"]
 JobKind = Literal["convert", "index", "roll_back", "validate"]
-JobState = Literal["planned", "done", "superseded", "blocked"]
+JobState = Literal["planned", "paused", "cancelled", "done", "superseded", "blocked"]
+TimeOfDay = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
 class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,6 +238,29 @@ class ConstraintFinding(Struct, frozen=True, forbid_unknown_fields=True):
     examples: tuple[str, ...]
 
 
+class DailyWindow(Struct, frozen=True, forbid_unknown_fields=True):
+    """The time of each day from `begins` until `ends`, as the clocks of a zone show it; it goes
+    over midnight if it ends before it begins."""
+
+    begins: TimeOfDay
+    ends: TimeOfDay
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.begins}-{self.ends} {self.zone}"
+
+
+class JobThrottle(Struct, frozen=True, forbid_unknown_fields=True):
+    """How fast all workers of a job together may read, and when; None where there is no bound.
+
+    `records_per_second` overrides the setting `job_records_per_second`.
+    """
+
+    records_per_second: Positive | None = None
+    bytes_per_second: Positive | None = None
+    window: DailyWindow | None = None
+
+
 class Job(CatalogRow, frozen=True):
     """Work on one table's records: what it works towards, and its state.
 
@@ -244,7 +268,9 @@ class Job(CatalogRow, frozen=True):
     that is filled or rewritten (index), or the revision of the table whose constraints are
     validated (validate). `chain` is the digest of the chain up to `position`, and `datasets` what
     the index keys depend on: executors compare both with their own. `findings` are what blocks it,
-    if it is blocked.
+    if it is blocked. Of the planned jobs, those with a higher priority run first. `changed_at` and
+    `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
+    throttle.
     """
 
     KIND = "job"
@@ -262,7 +288,11 @@ class Job(CatalogRow, frozen=True):
     state: JobState
     records: Number
     created_at: Number
+    priority: Number
     findings: tuple[ConstraintFinding, ...] = ()
+    throttle: JobThrottle = JobThrottle()
+    changed_at: Number = 0
+    changed_by: str = ""
 
     def __repr__(self) -> str:
         return (

@@ -115,8 +115,8 @@ SETTINGS: Final[dict[str, Setting]] = {
             "none",
             TABLES,
             ("none",),
-            "How many records a second the jobs of one process may read; on Spark, those of one "
-            "executor.",
+            "How many records a second all workers of a job together may read, unless the job has "
+            "a bound of its own (`zapdb jobs throttle`). Rollbacks ignore it.",
             IntegerRange(1, 1_000_000_000),
         ),
         Setting(

@@ -79,6 +79,18 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "watch": "job_watch.convert_watch_command",
         },
     ),
+    "jobs": CommandGroup(
+        "Show, pause, resume, cancel and throttle jobs.",
+        {
+            "list": "jobs.jobs_list_command",
+            "show": "jobs.jobs_show_command",
+            "pause": "jobs.jobs_pause_command",
+            "resume": "jobs.jobs_resume_command",
+            "cancel": "jobs.jobs_cancel_command",
+            "priority": "jobs.jobs_priority_command",
+            "throttle": "jobs.jobs_throttle_command",
+        },
+    ),
     "verify": "verify.verify_command",
     "reindex": CommandGroup(
         "Rebuild indexes, and show their collation and time zone data.",

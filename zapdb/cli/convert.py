@@ -14,18 +14,26 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.job_progress import JobRun, name_job, run_jobs, stopping_on_interrupt, write_findings
+from zapdb.cli.job_progress import (
+    JobRun,
+    name_job,
+    run_jobs,
+    stopping_on_interrupt,
+    write_findings,
+    write_job_run,
+)
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, MissingExtra, UsageError
-from zapdb.jobs import Job, Progress, Runner, plan_jobs, run_locally
+from zapdb.jobs import Job, Progress, Runner, list_jobs, plan_jobs, run_locally
 from zapdb.jobs.job_status import (
     TableStatus,
     list_blocked_jobs,
     list_open_jobs,
     read_table_statuses,
 )
-from zapdb.storage import TransactionMode
+from zapdb.jobs.waiting import find_hold
+from zapdb.storage import Storage, TransactionMode
 
 Engine = Literal["local", "spark"]
 
@@ -49,28 +57,44 @@ def convert_run_command(
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of Spark's master; local[*] by default.")
     ] = None,
+    plan_only: Annotated[
+        bool,
+        typer.Option(
+            "--plan-only",
+            help="Only plan the jobs, so that they can be paused or throttled before they run.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Build indexes, convert stale records, and validate checks and references.
 
     If records violate a unique index, a check or a reference, some of them are listed, and the exit
     status is 1: change or delete them, and run the command again. It can be interrupted at any
-    time, and continues where it stopped when it is run again.
+    time, and continues where it stopped when it is run again. Cancelled jobs that are still needed
+    are planned again. Exit status 3 if jobs are left: paused, outside their window, or planned.
 
-    With `--json`: `{jobs: [{id, kind, table, target, superseded, findings: [{what, count,
+    With `--json`: `{jobs: [{id, kind, table, target, superseded, held, findings: [{what, count,
     examples}], read, written, conflicts, seconds, records_per_second}], seq}`; `kind` is `index`,
-    `convert` or `validate`.
+    `convert` or `validate`, and `held` says why a job was left.
     """
     output = Output(as_json)
     runs: list[JobRun] = []
     with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, catalog):
         require_not_rolling_back(catalog)
-        jobs = plan_jobs(storage, catalog.tenant)
+        jobs = plan_jobs(storage, catalog.tenant, renews_cancelled=True)
+        if plan_only:
+            for job in jobs:
+                output.write(("planned ", "yellow"), f"{name_job(catalog, job).doing}: {job.id}")
+                runs.append(JobRun(job, False, Progress(0, 0, 0, 0, 0), 0.0))
+            jobs = []
         try:
             run_jobs(storage, catalog, jobs, runner, output, runs.append)
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb convert run` continues where this stopped")
             raise
+        for run in _list_paused(storage, catalog.tenant, {run.job.id for run in runs}):
+            write_job_run(run, catalog, output)
+            runs.append(run)
         seq = read_seq(storage.connection())
     if not runs:
         output.write("nothing to do: every index is built, and every record is current")
@@ -78,7 +102,19 @@ def convert_run_command(
     if is_blocked:
         output.write("change or delete these records, and run `zapdb convert run` again")
     output.document({"jobs": [one.to_json() for one in runs], "seq": seq})
-    return EXIT_ERROR if is_blocked else 0
+    if is_blocked:
+        return EXIT_ERROR
+    return EXIT_PENDING if (plan_only and runs) or any(one.hold for one in runs) else 0
+
+
+def _list_paused(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
+    """The jobs that were not run, since they were paused before."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        return [
+            JobRun(job, False, Progress(0, 0, 0, 0, 0), 0.0, find_hold(connection, job))
+            for job in list_jobs(connection)
+            if job.tenant == tenant and job.state == "paused" and job.id not in known
+        ]
 
 
 @contextmanager

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from zapdb.activation import IndexDescriptor, TenantCatalog
+from zapdb.activation import IndexDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.cli.output import Output, format_count, format_seconds
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
+from zapdb.jobs.job import read_job
 from zapdb.jobs.job_status import count_reads
-from zapdb.storage import Storage
+from zapdb.jobs.planning import sort_by_priority
+from zapdb.jobs.waiting import Hold
+from zapdb.storage import Storage, TransactionMode
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -57,12 +60,13 @@ def _find_index(catalog: TenantCatalog, build: int) -> IndexDescriptor | None:
 @dataclass(frozen=True, slots=True)
 class JobRun:
     """A job that this command ran, as it ended; `progress` counts this run only. A superseded run
-    did nothing."""
+    did nothing, and what holds a job back ended the run before the job's end."""
 
     job: Job
     superseded: bool
     progress: Progress
     seconds: float
+    hold: Hold | None = None
 
     @property
     def rate(self) -> float:
@@ -76,6 +80,7 @@ class JobRun:
             "table": self.job.table_name,
             "target": self.job.target,
             "superseded": self.superseded,
+            "held": None if self.hold is None else str(self.hold),
             "findings": [to_builtins(finding) for finding in self.job.findings],
             "read": self.progress.read,
             "written": self.progress.written,
@@ -93,9 +98,15 @@ def run_jobs(
     output: Output,
     on_run: Callable[[JobRun], None] = lambda run: None,
 ) -> None:
-    """Run planned jobs one after the other; calls `on_run` after each."""
-    watched = with_bar(runner, catalog, output)
-    for job in jobs:
+    """Run planned jobs one after the other, by their priorities as they are then.
+
+    Calls `on_run` after each.
+    """
+    watched, left = with_bar(runner, catalog, output), list(jobs)
+    while left:
+        with storage.transaction(TransactionMode.READ) as connection:
+            left = sort_by_priority(read_job(connection, job.id) for job in left)
+        job = left.pop(0)
         before = read_progress(storage.connection(), job.id)
         run = _count_run(job, before, run_job(storage, job, watched))
         on_run(run)
@@ -113,13 +124,17 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
         after.written - before.written,
         after.conflicts - before.conflicts,
     )
-    return JobRun(report.job, False, progress, report.seconds)
+    return JobRun(report.job, False, progress, report.seconds, report.hold)
 
 
 def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
     name = name_job(catalog, run.job)
     if run.superseded:
         output.write(("superseded ", "yellow"), f"{name.doing}: the schema has changed since")
+        return
+    if run.hold is not None:
+        output.write(("waiting ", "yellow"), f"{name.doing}: {run.hold}")
+        write_way_on(run.job, output)
         return
     if run.job.findings:
         output.write(("blocked ", "bold red"), name.doing)
@@ -131,6 +146,16 @@ def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
         (verb, "green"),
         f" {rest}: {records} in {format_seconds(run.seconds)} ({run.rate:,.0f}/s)",
     )
+
+
+def write_way_on(job: Job, output: Output) -> None:
+    """Print what lets a job go on that an operator holds back."""
+    if job.state == "paused":
+        output.write(f"  `zapdb jobs resume {job.id}` lets it go on")
+    elif job.state == "cancelled":
+        output.write("  `zapdb convert run` plans it again, if it is still needed")
+    else:
+        output.write(f"  `zapdb jobs throttle {job.id} --window none` lets it run at any time")
 
 
 def write_findings(job: Job, output: Output) -> None:
@@ -208,7 +233,9 @@ def _bar(storage: Storage, job: Job, title: str, output: Output) -> Iterator[Non
 
 def _follow(storage: Storage, job: Job, bar: Bar, task: TaskID, stop: threading.Event) -> None:
     try:
-        total = count_reads(storage, job)
+        with storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, job.tenant)
+            total = count_reads(connection, catalog, job, read_progress(connection, job.id))
         while not stop.wait(POLL_SECONDS):
             read = read_progress(storage.connection(), job.id).read
             bar.update(task, completed=read, total=max(total, read))

@@ -93,7 +93,7 @@ def _confirm(*, as_json: bool) -> bool:
 
 def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:
     catalog = read_tenant_catalog(storage, tenant)
-    jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"])
+    jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"], renews_cancelled=True)
     with stopping_on_interrupt() as should_stop:
 
         def runner(storage: Storage, job: Job) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.cli.job_progress import stopping_on_interrupt, with_bar
+from zapdb.cli.job_progress import name_job, stopping_on_interrupt, with_bar
 from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output, ask_user, format_count, format_seconds, print_note
 from zapdb.errors import UsageError
@@ -86,7 +86,16 @@ def run_step(
 
         runner = with_bar(run, catalog, output)
         try:
-            roll_back_newest(storage, digest=expected.digest, evict=evict, runner=runner)
+            roll_back_newest(
+                storage,
+                digest=expected.digest,
+                evict=evict,
+                runner=runner,
+                on_wait=lambda report: print_note(
+                    f"waiting: {name_job(catalog, report.job).doing} is {report.hold}; Ctrl-C "
+                    "ends this command, and writes stay refused"
+                ),
+            )
         except KeyboardInterrupt:
             if read_tenant_catalog(storage).chain_state.rolling_back is not None:
                 print_note(

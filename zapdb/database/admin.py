@@ -15,7 +15,7 @@ from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
 from zapdb.activation.tenant_removal import Removed, remove_tenant
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import Job, JobKind, Tenant
+from zapdb.catalog.kinds import Job, JobKind, JobThrottle, Tenant
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
@@ -39,7 +39,17 @@ from zapdb.jobs import (
     sweep_blobs,
     verify_tenant,
 )
+from zapdb.jobs.control import (
+    cancel_job,
+    find_job,
+    pause_job,
+    resume_job,
+    set_job_priority,
+    throttle_job,
+)
 from zapdb.jobs.job import list_jobs
+from zapdb.jobs.job_status import JobStatus, read_job_status
+from zapdb.jobs.window import parse_window
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import decode_prefix
 
@@ -99,19 +109,76 @@ class DatabaseAdmin(Facet):
         runner: Runner = run_locally,
         kinds: Collection[JobKind] = ("index", "convert", "validate"),
     ) -> list[JobReport]:
-        """Build indexes, convert stale records, and validate checks and references."""
+        """Build indexes, validate checks and references, and convert stale records.
+
+        Cancelled jobs that are still needed are planned again. Paused jobs are left out; what is
+        paused meanwhile, or outside its window, has a report with `hold`.
+        """
         self._storage.require_writable()
         reports = []
-        for job in plan_jobs(self._storage, self._tenant, kinds):
+        for job in plan_jobs(self._storage, self._tenant, kinds, renews_cancelled=True):
             report = run_job(self._storage, job, runner)
             if report is not None:
                 reports.append(report)
         return reports
 
     def jobs(self) -> list[Job]:
-        """Return the jobs of this tenant in any state: done, planned, superseded or blocked."""
+        """Return the jobs of this tenant in any state."""
         with self._session.reading() as connection:
             return [job for job in list_jobs(connection) if job.tenant == self._tenant]
+
+    def job_status(self, job: str) -> JobStatus:
+        """Return how far a job is and what it waits for; `job` is its id, or the beginning of it.
+
+        Raises `UnknownName`, and `UsageError` if several jobs begin so; so do the methods below.
+        """
+        return read_job_status(self._storage, self._tenant, job)
+
+    def pause_job(self, job: str) -> Job:
+        """Stop all workers of a job after their present batches, until it is resumed."""
+        return pause_job(self._storage, self._find_job(job))
+
+    def resume_job(self, job: str) -> Job:
+        """Let workers go on with a paused job where it stopped.
+
+        Background jobs do so by themselves; other jobs wait for `run_jobs`.
+        """
+        return resume_job(self._storage, self._find_job(job))
+
+    def cancel_job(self, job: str) -> Job:
+        """Stop all workers of a job at once; what is done stays done.
+
+        If its target is still needed, `run_jobs` plans it again. Raises `UsageError` for the
+        conversion of a rollback.
+        """
+        return cancel_job(self._storage, self._find_job(job))
+
+    def set_job_priority(self, job: str, priority: int) -> Job:
+        """Change the priority of a job, 0 to 1,000: jobs with a higher one run first."""
+        return set_job_priority(self._storage, self._find_job(job), priority)
+
+    def throttle_job(
+        self,
+        job: str,
+        *,
+        records_per_second: int | None = None,
+        bytes_per_second: int | None = None,
+        window: str | None = None,
+        zone: str = "UTC",
+    ) -> Job:
+        """Bound how fast all workers of a job together read, and when; None removes a bound.
+
+        `window` is a time of each day such as `22:00-06:00`, in a time zone. Takes effect within a
+        batch. The setting `job_records_per_second` holds for a job that has no such bound.
+        """
+        daily = None if window is None else parse_window(window, zone)
+        throttle = JobThrottle(records_per_second, bytes_per_second, daily)
+        return throttle_job(self._storage, self._find_job(job), throttle)
+
+    def _find_job(self, job: str) -> str:
+        self._storage.require_writable()
+        with self._session.reading() as connection:
+            return find_job(connection, self._tenant, job).id
 
     def count_by_revision(self, table: str) -> dict[int, int]:
         """Return how many records of a table have each revision."""

@@ -2,9 +2,10 @@
 
 Indexes whose collation or time zone data changed are built again whatever it says.
 
-They begin when the database is opened and whenever the schema of the tenant changes, and end with
-the batch that they are at when the database is closed, the setting changes, or a rollback begins.
-What several processes do at once, they share range by range.
+They begin when the database is opened, whenever the schema of the tenant changes, and when a job is
+resumed or its window opens. They end with the batch that they are at when the database is closed,
+the setting changes, or a rollback begins. A change of the schema or of a priority interrupts them:
+the most urgent job goes on first. What several processes do at once, they share range by range.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from functools import partial
 from zapdb.activation import load_tenant_catalog
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs, run_job, run_locally, run_rebuilds
+from zapdb.jobs.waiting import find_next_opening
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
 from zapdb.storage import Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.background")
 
-BackgroundWork = Callable[[Storage, int, Callable[[], bool]], None]
-"""What is done for a tenant until it is done, or until it should stop."""
+BackgroundWork = Callable[[Storage, int, Callable[[], bool]], float | None]
+"""What is done for a tenant until it is done, or until it should stop; returns after how many
+seconds there is more to do, None if only a change makes more."""
 
 
 class BackgroundJobs:
@@ -49,6 +52,9 @@ class BackgroundJobs:
         if wait:
             self._thread.join(timeout=30)
 
+    def _should_stop(self) -> bool:
+        return self._stop.is_set() or self._wake.is_set()
+
     def _run(self) -> None:
         timeout: float | None = None
         while True:
@@ -58,25 +64,29 @@ class BackgroundJobs:
                 return
             timeout = None
             try:
-                self.work(self._storage, self._tenant, self._stop.is_set)
+                timeout = self.work(self._storage, self._tenant, self._should_stop)
             except ZapdbError as error:
-                if not self._stop.is_set():
+                if not self._should_stop():
                     logger.warning("the jobs are tried again later: %s", error)
                     timeout = BACKGROUND_RETRY_SECONDS
             finally:
                 self._storage.release_connection()
 
 
-def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> None:
+def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
     runner = partial(run_locally, workers=1, should_stop=should_stop)
+    held = []
     for job in plan_jobs(storage, tenant):
         if should_stop():
-            return
-        run_job(storage, job, runner)
+            return None
+        report = run_job(storage, job, runner)
+        if report is not None and report.hold is not None:
+            held.append(report.hold)
+    return find_next_opening(storage, held)
 
 
-def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> None:
+def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Build the tenant's indexes again whose data changed, one thread for all."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
@@ -84,3 +94,4 @@ def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -
         run_rebuilds(storage, catalog, should_stop, workers=1)
     except UnknownZone as error:  # others, with other data, can do it; trying again can't
         logger.warning("an index is left to processes with newer data: %s", error.message)
+    return None

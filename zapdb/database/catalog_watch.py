@@ -19,7 +19,7 @@ from typing import Protocol
 from zapdb.catalog import cache
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.feed import purge_if_long
-from zapdb.catalog.kinds import Tenant
+from zapdb.catalog.kinds import Job, Tenant
 from zapdb.cluster.level import check_level
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
@@ -226,6 +226,16 @@ def concerns(tenant: int, changed: ChangedRows) -> bool:
         kind == "chain"
         or (kind in ("tenant", "index", "constraint") and key.partition("/")[0] == str(tenant))
         for kind, key in changed
+    )
+
+
+def find_job_change(tenant: int, cache: CatalogCache, changed: ChangedRows) -> int:
+    """Return when an operator last changed one of a tenant's planned jobs, among the rows that
+    changed, in microseconds since 1970 UTC; 0 if none did."""
+    jobs = [cache.get(Job, key) for kind, key in changed if kind == Job.KIND]
+    return max(
+        (job.changed_at for job in jobs if job and job.tenant == tenant and job.state == "planned"),
+        default=0,
     )
 
 

@@ -10,7 +10,7 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.background import BackgroundJobs, BackgroundWork, run_all, run_urgent
-from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns
+from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns, find_job_change
 from zapdb.database.session import Session
 from zapdb.errors import UnknownName
 from zapdb.jobs import list_rebuilds
@@ -24,6 +24,7 @@ class TenantRefresher:
         self._session = session
         self._tenant = session.catalog.tenant
         self._background: BackgroundJobs | None = None
+        self._jobs_changed_at = 0
         self._is_over = False
         self._lock = threading.Lock()
         self._start_or_stop_jobs()
@@ -75,6 +76,12 @@ class TenantRefresher:
             with suppress(UnknownName):  # removed just now
                 self._session.reload()
             self._start_or_stop_jobs()
-            background = self._background
-            if background is not None:
-                background.wake()
+            self._wake_jobs()
+        elif (changed_at := find_job_change(self._tenant, cache, changed)) > self._jobs_changed_at:
+            self._jobs_changed_at = changed_at
+            self._wake_jobs()
+
+    def _wake_jobs(self) -> None:
+        background = self._background
+        if background is not None:
+            background.wake()

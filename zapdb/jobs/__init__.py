@@ -2,9 +2,10 @@
 
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.jobs.job import Progress, list_jobs, read_progress
+from zapdb.jobs.planning import plan_jobs
 from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
 from zapdb.jobs.rollback import RolledBack, roll_back_newest
-from zapdb.jobs.run import JobReport, Runner, plan_jobs, run_job, run_locally
+from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs
 from zapdb.jobs.verify import BlobsReport, TableReport, verify_blobs, verify_tenant
 

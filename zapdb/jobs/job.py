@@ -5,11 +5,15 @@ grows. Each range has a lease and a fence: claiming raises the fence, and every 
 the fence it was claimed with, so a worker that was taken for dead can do no harm.
 
     planned ──▶ done            superseded: its target is no longer needed
-       ├──────▶ superseded      blocked: records are in the way, which its findings name
-       ╰──────▶ blocked
+    │  ▲ ├────▶ superseded      blocked: records are in the way, which its findings name
+    │  │ ├────▶ blocked         paused: until somebody resumes it
+    ▼  │ ╰────▶ cancelled       cancelled: until somebody starts a run by hand
+    paused
 
 A job that was superseded or blocked is planned again when its target is needed again: blocked ones
-by the next run, which finds out whether the records are still in the way.
+by the next run, which finds out whether the records are still in the way. A cancelled job is
+planned again, and continues behind its finished ranges, if a run is started by hand while its
+target is still needed; jobs in the background leave it alone.
 """
 
 from __future__ import annotations
@@ -32,7 +36,10 @@ from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import RANGES
 
 REPLANNED_STATES: Final[tuple[JobState, ...]] = ("superseded", "blocked")
-"""The states of jobs that are planned again when they are needed."""
+"""The states of jobs that are planned again, from their beginning, when they are needed."""
+
+OPEN_STATES: Final[tuple[JobState, ...]] = ("planned", "paused", "cancelled", "blocked")
+"""The states of jobs whose target was not reached, and is needed as far as is known."""
 
 FREE, RUNNING, DONE = "free", "running", "done"
 
@@ -64,17 +71,25 @@ class Progress:
     conflicts: int
 
 
-def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None) -> Job:
+def plan_job(
+    storage: Storage,
+    job: Job,
+    entries: EntryStatements | None = None,
+    *,
+    renews_cancelled: bool = False,
+) -> Job:
     """Store the job with its ranges unless it exists; returns it as it is stored.
 
     The ranges are ranges of the table's records, or of `entries` if the job goes through these.
 
     A superseded job is needed again after a rollback, and begins anew. So does a blocked job,
-    because the records that blocked it may have been repaired.
+    because the records that blocked it may have been repaired. With `renews_cancelled`, a cancelled
+    job is planned again, too. What it has done stays done: writers keep it so.
     """
+    replanned = (*REPLANNED_STATES, "cancelled") if renews_cancelled else REPLANNED_STATES
     with storage.transaction(TransactionMode.READ) as connection:
         stored = rows.get(connection, Job, job.id)
-        if stored is not None and stored.state not in REPLANNED_STATES:
+        if stored is not None and stored.state not in replanned:
             return stored
         records = RecordStatements(storage, job.table, job.tenant)
         (count,) = connection.fetch_one(records.count_sql)
@@ -83,12 +98,13 @@ def plan_job(storage: Storage, job: Job, entries: EntryStatements | None = None)
         bounds = [None, *slices(connection, every), None]
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, records=count, created_at=storage.now_us(connection))
-        if rows.put_if_absent(connection, job):
+        if stored is None and rows.put_if_absent(connection, job):
             insert_ranges(connection, job.id, bounds)
             return job
         job = read_job(connection, job.id, lock=True)
         if job.state in REPLANNED_STATES:
             reopen(connection, job.id)
+        if job.state in replanned:
             job = set_state(connection, structs.replace(job, findings=()), "planned")
     return job
 
@@ -141,6 +157,59 @@ def open_ranges(connection: Connection, job_id: str) -> list[int]:
     """The numbers of the ranges that are not done."""
     query = sa.select(RANGES.c.range).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
     return [number for (number,) in connection.core_execute(query.order_by(RANGES.c.range))]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRange:
+    """A range that is not done: who has it, or had it last, and for how long, in microseconds."""
+
+    number: int
+    is_held: bool
+    owner: str
+    lease_left_us: int
+    read: int
+
+    def __str__(self) -> str:
+        if not self.is_held:
+            return f"{self.number} (nobody has it)"
+        seconds = self.lease_left_us / 1e6
+        over = "expired" if seconds <= 0 else f"for {seconds:.0f} s more unless renewed"
+        return f"{self.number} ({self.owner} has it, {over})"
+
+
+def list_open_ranges(connection: Connection, job_id: str) -> list[OpenRange]:
+    now_us = connection.storage.now_us(connection)
+    query = sa.select(RANGES).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
+    return [
+        OpenRange(
+            row.range,
+            row.state == RUNNING,
+            str(Owner.parse(row.owner)) if row.owner else "",
+            row.expires_at - now_us,
+            row.read,
+        )
+        for row in connection.core_execute(query.order_by(RANGES.c.range))
+    ]
+
+
+def release_ranges(connection: Connection, job_id: str) -> None:
+    """Take a job's ranges from their workers: what these have not committed yet is undone."""
+    connection.core_execute(
+        sa.update(RANGES)
+        .where(RANGES.c.job == job_id, RANGES.c.state == RUNNING)
+        .values(state=FREE, fence=RANGES.c.fence + 1, expires_at=0)
+    )
+
+
+def count_workers(connection: Connection, job_id: str) -> int:
+    """How many workers have a range of a job, as far as their leases tell; at least 1."""
+    mark = connection.storage.placeholder
+    (count,) = connection.fetch_one(
+        f"SELECT count(*) FROM zapdb_ranges WHERE job = {mark} AND state = {mark}"
+        f" AND expires_at > ({connection.storage.clock_sql})",
+        (job_id, RUNNING),
+    )
+    return max(1, int(count))
 
 
 def reopen(connection: Connection, job_id: str) -> None:

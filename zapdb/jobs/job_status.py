@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from msgspec import structs
+
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import is_same_layout
 from zapdb.catalog.kinds import Job
 from zapdb.catalog.tenants import list_tenants
-from zapdb.errors import UnknownName
-from zapdb.jobs.job import Progress, list_jobs, read_progress
-from zapdb.jobs.range_work import load_work
+from zapdb.errors import ExecutorMismatch
+from zapdb.jobs.control import find_job
+from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
+from zapdb.jobs.range_work import make_work
+from zapdb.jobs.waiting import find_waits
 from zapdb.jobs.work import Superseded
 from zapdb.migrations import Migration
 from zapdb.records import decode_prefix
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Schema, TableSchema
-from zapdb.storage import Connection, RecordStatements, Storage
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,41 @@ def _count_by_revision(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """How far a job is, who works on it, and what it waits for, in words.
+
+    `reads` is how many records it will have read at its end, as far as that is known.
+    """
+
+    job: Job
+    progress: Progress
+    reads: int
+    open_ranges: tuple[OpenRange, ...]
+    waits: tuple[str, ...]
+
+
+def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
+    """The status of a tenant's job, found as by `find_job`."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+        job = find_job(connection, tenant, text)
+        progress = read_progress(connection, job.id)
+        return JobStatus(
+            job,
+            progress,
+            count_reads(connection, catalog, job, progress),
+            tuple(list_open_ranges(connection, job.id)),
+            find_waits(connection, catalog, job),
+        )
+
+
 def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progress]]:
     """The jobs of a tenant that are not done, with how far they are."""
     return [
         (job, read_progress(connection, job.id))
         for job in list_jobs(connection)
-        if job.tenant == tenant and job.state == "planned"
+        if job.tenant == tenant and job.state in ("planned", "paused", "cancelled")
     ]
 
 
@@ -87,19 +120,20 @@ def list_blocked_jobs(connection: Connection, tenant: int) -> list[Job]:
     return [job for job in list_jobs(connection) if job.tenant == tenant and job.state == "blocked"]
 
 
-def count_reads(storage: Storage, job: Job) -> int:
+def count_reads(
+    connection: Connection, catalog: TenantCatalog, job: Job, progress: Progress
+) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
     if job.kind in ("index", "validate"):
-        return job.records
-    progress = read_progress(storage.connection(), job.id)
+        return max(job.records, progress.read)
+    if job.state in ("done", "superseded"):
+        return progress.read
     try:
-        work = load_work(storage, job.id)
-    except (Superseded, UnknownName):
+        work = make_work(connection.storage, catalog, structs.replace(job, state="planned"))
+    except (Superseded, ExecutorMismatch):
         return progress.read
     condition, parameters = work.condition
-    (left,) = storage.connection().fetch_one(
-        f"{work.records.count_sql} AND {condition}", parameters
-    )
+    (left,) = connection.fetch_one(f"{work.records.count_sql} AND {condition}", parameters)
     return progress.read + int(left)
 
 

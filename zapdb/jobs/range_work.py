@@ -25,16 +25,17 @@ from zapdb.errors import ExecutorMismatch
 from zapdb.indexes import BoundTable, make_reader
 from zapdb.jobs.building import open_index_work
 from zapdb.jobs.job import BatchCounts, Range, claim, give_back, read_job, record_progress
-from zapdb.jobs.throttle import Stopped, Throttle
+from zapdb.jobs.throttle import Stopped, Throttle, wait
 from zapdb.jobs.validation import ValidateWork
+from zapdb.jobs.work import HeldBack, Work
 from zapdb.jobs.work import Superseded as Superseded
-from zapdb.jobs.work import Work
 from zapdb.limits import (
     BATCH,
     BATCH_RECORDS_MAX,
     BATCH_RECORDS_MIN,
     BATCH_RECORDS_SLOW_MIN,
     BATCH_TARGET_SECONDS,
+    THROTTLE_LOOK_SECONDS,
 )
 from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
@@ -162,11 +163,14 @@ def load_work(storage: Storage, job_id: str) -> Work:
         check_level(connection)
         job = read_job(connection, job_id)
         catalog = load_tenant_catalog(connection, job.tenant)
-    return _make_work(storage, catalog, job)
+    return make_work(storage, catalog, job)
 
 
-def _make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
+def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
+    """The work of a planned job; raises `HeldBack` and `Superseded` for any other one."""
     descriptor = next((s for s in catalog.tables.values() if s.schema.number == job.table), None)
+    if job.state in ("paused", "cancelled"):
+        raise HeldBack
     if descriptor is None or job.state != "planned":
         raise Superseded
     chain = digest_chain(catalog.chain, job.position)
@@ -209,22 +213,21 @@ def run_range(
     number: int | None = None,
     *,
     batch_records_max: int = BATCH_RECORDS_MAX,
-    throttle: Throttle | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> RangeResult | None:
     """Claim a range and work through it; None if there is none to claim.
 
-    Raises `Stopped` between batches where its `throttle` says so; the range is given back.
+    Gives the range back and raises `Stopped` between batches where it should stop, or `HeldBack`
+    where the job was paused or cancelled, or its window has closed.
     """
     started = time.perf_counter()
     claimed = claim(storage, work.job.id, owner, number)
     if claimed is None:
         return None
-    run = _RangeRun(
-        storage, work, claimed, batch_records_max, throttle or Throttle.of(storage, work.job)
-    )
+    run = _RangeRun(storage, work, claimed, batch_records_max, Throttle(work.job.id, should_stop))
     try:
         finished = run.run()
-    except Stopped:
+    except (Stopped, HeldBack):
         give_back(storage, claimed)
         raise
     seconds = time.perf_counter() - started
@@ -246,9 +249,13 @@ class _RangeRun:
         self.work = work
         self.claimed = claimed
         self.throttle = throttle
-        self.limit_max = min(batch_records_max, throttle.batch_records_max)
-        self.limit = min(256, self.limit_max)
+        self.batch_records_max = batch_records_max
+        self.limit = 256
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
+
+    @property
+    def limit_max(self) -> int:
+        return min(self.batch_records_max, self.throttle.batch_records_max)
 
     def run(self) -> bool:
         resume_after, skips = self.claimed.resume_after, self.work.skips_locked
@@ -266,11 +273,30 @@ class _RangeRun:
         """Batches from `resume_after` to the end of the range."""
         while True:
             run_batch = partial(self._run_batch, resume_after, skips)
+            began = time.monotonic()
             rows = retry(BATCH, run_batch, before_again=self._shrink)
             if not rows:
                 return resume_after
             resume_after = rows[-1][0]
-            self.throttle.wait(len(rows))
+            size_bytes = sum(len(place) + len(value) for place, value in rows)
+            self.throttle.note(len(rows), size_bytes, began)
+            self._keep_pace(resume_after)
+
+    def _keep_pace(self, resume_after: bytes) -> None:
+        """Wait until the next batch may begin. A wait that is long is cut short by whatever is
+        changed about the job, and keeps the lease."""
+        throttle = self.throttle
+        while not throttle.should_stop() and (seconds := throttle.count_seconds_left()) > 0:
+            wait(min(seconds, THROTTLE_LOOK_SECONDS), throttle.should_stop)
+            if seconds > THROTTLE_LOOK_SECONDS:
+                retry(BATCH, partial(self._stay, resume_after))
+        if throttle.should_stop():
+            raise Stopped
+
+    def _stay(self, resume_after: bytes) -> None:
+        with self.storage.transaction(TransactionMode.JOB) as connection:
+            self._current_work(connection)
+            record_progress(connection, self.claimed, resume_after)
 
     def _shrink(self, _: int) -> None:
         """After a conflict (rule 17)."""
@@ -293,6 +319,7 @@ class _RangeRun:
         work = self.work
         with self.storage.transaction(TransactionMode.JOB) as connection:
             work = self._current_work(connection)
+            self.limit = min(self.limit, self.limit_max)
             started = time.perf_counter()
             rows = work.fetch(
                 connection, resume_after, self.claimed.upper, self.limit, skip_locked=skips
@@ -314,14 +341,21 @@ class _RangeRun:
         return rows
 
     def _current_work(self, connection: Connection) -> Work:
-        """Return the work with the tenant catalog of now; raises `Superseded` if that makes it
-        pointless."""
-        (version,) = connection.fetch_one(
-            f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
+        """Return the work with the tenant catalog of now, and look at the job.
+
+        Raises `Superseded` if the catalog makes the job pointless, and `HeldBack`.
+        """
+        row = connection.fetch_one(
+            "SELECT version, (SELECT value FROM zapdb_counters WHERE name = 'seq')"
+            f" FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
+        if row is None:  # the tenant was removed
+            raise Superseded
+        version, seq = row
+        self.throttle.look(connection, seq)
         if version != self.work.catalog.version:
             catalog = load_tenant_catalog(connection, self.work.job.tenant, self.work.catalog)
-            self.work = _make_work(self.storage, catalog, self.work.job)
+            self.work = make_work(self.storage, catalog, self.work.job)
         return self.work
 
     def _any_left(self) -> bool:

@@ -16,7 +16,8 @@ from functools import partial
 
 from zapdb.activation import TenantCatalog
 from zapdb.errors import ZapdbError
-from zapdb.jobs.run import plan_jobs, run_job, run_locally
+from zapdb.jobs.planning import plan_jobs
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.limits import REBUILD_WHEN_OPENING_SECONDS
 from zapdb.storage import Storage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zapdb.activation import load_tenant_catalog
@@ -13,12 +14,15 @@ from zapdb.activation.rollback import (
     start_rollback,
 )
 from zapdb.activation.up import CHAIN_LEASE
+from zapdb.catalog.kinds import Job
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.jobs.archives import sweep_archives
-from zapdb.jobs.run import JobReport, Runner, plan_table_rollback, run_job, run_locally
-from zapdb.limits import CHAIN_LEASE_SECONDS
+from zapdb.jobs.planning import plan_table_rollback
+from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
+from zapdb.jobs.throttle import wait
+from zapdb.limits import CHAIN_LEASE_SECONDS, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.storage import Storage, TransactionMode
 
@@ -34,25 +38,32 @@ class RolledBack:
     jobs: tuple[JobReport, ...]
 
 
+def log_wait(report: JobReport) -> None:
+    """Log that a job of a rollback is held back."""
+    logger.warning("a rollback waits: %s is %s", report.job.id, report.hold)
+
+
 def roll_back_newest(
     storage: Storage,
     *,
     digest: str | None = None,
     evict: bool = False,
     runner: Runner = run_locally,
+    on_wait: Callable[[JobReport], None] = log_wait,
 ) -> RolledBack:
     """Roll back the newest stored migration for every tenant for which it is active.
 
-    Resumes an interrupted rollback. A `digest` must be the newest migration's, so that only the
-    migration that was confirmed is rolled back. Raises `UsageError` while live processes use the
-    migration, unless `evict`.
+    Waits while one of its jobs is paused or outside its window, and calls `on_wait` once for each
+    such job. Resumes an interrupted rollback. A `digest` must be the newest migration's, so that
+    only the migration that was confirmed is rolled back. Raises `UsageError` while live processes
+    use the migration, unless `evict`.
     """
     owner = Owner.here()
     reports: list[JobReport] = []
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
         started = start_rollback(storage, lease, digest=digest, evict=evict)
         for tenant in started.tenants:
-            reports += _roll_back_records(storage, tenant, runner)
+            reports += _roll_back_records(storage, tenant, runner, on_wait)
             sweep_retired(storage)  # delete discarded records before their table comes back
             publish_rollback(storage, tenant, lease, started.migration)
         finish_rollback(storage, lease, started.migration)
@@ -69,15 +80,31 @@ def roll_back_newest(
     return RolledBack(started.migration.number, started.migration.label, tuple(reports))
 
 
-def _roll_back_records(storage: Storage, tenant: int, runner: Runner) -> list[JobReport]:
+def _roll_back_records(
+    storage: Storage, tenant: int, runner: Runner, on_wait: Callable[[JobReport], None]
+) -> list[JobReport]:
     """Convert a tenant's records back, or delete the records of tables that are removed."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     reports = []
     for rollback in list_table_rollbacks(catalog):
         job = plan_table_rollback(storage, catalog, rollback)
-        if job.state == "planned":
-            report = run_job(storage, job, runner)
+        if job.state in ("planned", "paused"):
+            report = _run_unless_held(storage, job, runner, on_wait)
             if report is not None:
                 reports.append(report)
     return reports
+
+
+def _run_unless_held(
+    storage: Storage, job: Job, runner: Runner, on_wait: Callable[[JobReport], None]
+) -> JobReport | None:
+    told = None
+    while True:
+        report = run_job(storage, job, runner)
+        if report is None or report.hold is None:
+            return report
+        if report.hold != told:
+            told = report.hold
+            on_wait(report)
+        wait(OTHERS_POLL_SECONDS, lambda: False)

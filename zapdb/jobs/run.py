@@ -1,4 +1,4 @@
-"""Find the needed work and do it: jobs are planned, run by a runner, and finished.
+"""Run planned jobs: a runner works on the ranges of a job, which is finished at the end.
 
 A runner takes a planned job and calls `run_range` until no range is open. The local one uses
 threads of this process; the one in `zapdb.spark` uses executors. Planning and finishing are the
@@ -10,45 +10,39 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 from msgspec import structs
 
-from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.activate import publish_index
-from zapdb.activation.rollback import TableRollback
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import ConstraintFinding, Job, JobKind
+from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.cluster.leases import Owner
-from zapdb.errors import CatalogChanged, JobError, LeaseLost
+from zapdb.errors import JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_orphans
-from zapdb.jobs.findings import EXAMPLES_MAX, clear_findings
+from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import (
     Progress,
-    list_jobs,
     open_ranges,
-    plan_job,
     read_job,
     read_progress,
     reopen,
     set_state,
 )
 from zapdb.jobs.range_work import ConvertWork, load_work, run_range
-from zapdb.jobs.throttle import Stopped, Throttle
+from zapdb.jobs.throttle import Stopped, wait
 from zapdb.jobs.validation import ValidateWork, publish_validated
-from zapdb.jobs.work import Superseded, Work
-from zapdb.limits import BATCH_RECORDS_MAX, CATALOG, OTHERS_POLL_SECONDS
+from zapdb.jobs.waiting import Hold, find_hold
+from zapdb.jobs.work import HeldBack, Superseded, Work
+from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
-from zapdb.migrations.chain import digest_chain
 from zapdb.records import encode_prefix
-from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
-from zapdb.storage.retries import retry
-from zapdb.storage.statements import catalog_version_sql
+from zapdb.storage import Connection, Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -58,13 +52,15 @@ Runner = Callable[[Storage, Job], None]
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job that was run to its end; one that is blocked has findings."""
+    """A job that was run to its end, or is held back; one that is blocked has findings."""
 
     job: Job
     progress: Progress
     seconds: float
     seq: int
     """A process whose cache of the catalog has it knows that the job has ended."""
+    hold: Hold | None = None
+    """Why the job is not at its end, if an operator holds it back."""
 
     @property
     def rate(self) -> float:
@@ -80,167 +76,53 @@ class _EndedJob:
     ended_here: bool
 
 
-def plan_jobs(
-    storage: Storage, tenant: int, kinds: Collection[JobKind] = ("index", "convert", "validate")
-) -> list[Job]:
-    """Plan whatever the tenant's tables need now; returns the jobs of `kinds` that are not done.
-
-    Indexes come first, since queries wait for them, and of these the ones that queries used until
-    their datasets changed; then conversions, then validations.
-    """
-    return retry(CATALOG, partial(_plan_jobs, storage, tenant, kinds), on=CatalogChanged)
-
-
-def _plan_jobs(storage: Storage, tenant: int, kinds: Collection[JobKind]) -> list[Job]:
-    with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, tenant)
-    if catalog.rolling_back is not None:
-        return []
-    needed = _needed_jobs(catalog)
-    _supersede_all_but(storage, catalog, {job.id for job in needed})
-    planned = [
-        plan_job(storage, job, _entries_of(storage, catalog, job))
-        for job in needed
-        if job.kind in kinds
-    ]
-    return [job for job in planned if job.state == "planned"]
-
-
-def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStatements | None:
-    """Return the entries that a job goes through if it rewrites an index, else None."""
-    for descriptor in catalog.tables.values():
-        for index in descriptor.indexes:
-            if job.kind == "index" and index.build == job.target and index.state == "rewriting":
-                records = RecordStatements(storage, job.table, job.tenant)
-                return EntryStatements(storage, index.entry_table, records)
-    return None
-
-
-def _needed_jobs(catalog: TenantCatalog) -> list[Job]:
-    to_build = [
-        (descriptor, index)
-        for descriptor in catalog.tables.values()
-        for index in descriptor.indexes
-        if index.needs_build
-    ]
-    to_build.sort(key=lambda found: not found[1].is_rebuilt)
-    needed = [
-        _new_job(catalog, descriptor, "index", index.build, catalog.position, _fingerprints(index))
-        for descriptor, index in to_build
-    ]
-    needed += [
-        _new_job(
-            catalog,
-            descriptor,
-            "convert",
-            descriptor.layout_revision,
-            descriptor.origins[descriptor.layout_revision],
-            {},
-        )
-        for descriptor in catalog.tables.values()
-        if descriptor.layout_revision > min(descriptor.layouts)
-    ]
-    needed += [
-        _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
-        for descriptor in catalog.tables.values()
-        if descriptor.unvalidated
-    ]
-    return needed
-
-
-def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
-    return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
-
-
-def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str]) -> None:
-    """Supersede the jobs that the active schema does not need.
-
-    Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer the active one: a
-    process with a newer one may have planned some of the jobs.
-    """
-    with storage.transaction(TransactionMode.CATALOG) as connection:
-        unwanted = [
-            job
-            for job in list_jobs(connection)
-            if job.tenant == catalog.tenant
-            and job.state in ("planned", "blocked")
-            and job.id not in needed
-        ]
-        (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
-        if version != catalog.version:
-            raise CatalogChanged(
-                "the schema kept changing while jobs were planned",
-                database=storage.shown_url,
-                hint="run it again when the running migrations have finished",
-            )
-        for job in unwanted:
-            clear_findings(connection, job.id)
-            set_state(connection, structs.replace(job, findings=()), "superseded")
-
-
-def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
-    """Return the job that converts a table's records back, for the running rollback."""
-    return plan_job(
-        storage,
-        _new_job(
-            catalog, rollback.descriptor, "roll_back", rollback.revision or 0, catalog.position, {}
-        ),
-    )
-
-
-def _new_job(
-    catalog: TenantCatalog,
-    descriptor: TableDescriptor,
-    kind: JobKind,
-    target: int,
-    position: int,
-    datasets: dict[str, str],
-) -> Job:
-    # The chain is part of the name: after a rollback and another migration, the same revision may
-    # be needed again by way of other changes.
-    chain = digest_chain(catalog.chain, position)
-    return Job(
-        f"{kind}/{catalog.tenant}/{descriptor.schema.number}/{target}/{chain[:12]}",
-        kind,
-        catalog.tenant,
-        descriptor.schema.number,
-        descriptor.schema.name,
-        target,
-        position,
-        chain,
-        datasets,
-        "planned",
-        0,
-        0,
-    )
-
-
 def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
-    """Run a planned job to its end; None if it was superseded meanwhile."""
-    started = time.perf_counter()
-    for is_last in (False, True):
+    """Run a planned job to its end; None if it was superseded meanwhile.
+
+    A job that is paused, cancelled or outside its window is left as it is; the report says why.
+    """
+    started, is_last = time.perf_counter(), False
+    while True:
         try:
+            held = _report_held(storage, job, started)
+            if held is not None:
+                return held
             runner(storage, job)
             ended = _finish(storage, job, is_last=is_last)
+        except HeldBack:
+            continue
         except Superseded:
             ended = _find_ended(storage, job)
             if ended is None:
                 return None
         if ended is not None:
-            with storage.transaction(TransactionMode.READ) as connection:
-                progress, seq = read_progress(connection, job.id), read_seq(connection)
-            report = JobReport(ended.job, progress, time.perf_counter() - started, seq)
+            report = _report(storage, ended.job, started)
             if ended.ended_here:
                 _log(report)
             else:
                 logger.debug("another process ended the job %s", job.id)
             return report
-    raise JobError(
-        "an index does not match its records after it was built twice",
-        job=job.id,
-        table=job.table_name,
-        hint="run `zapdb verify`, and report this as a bug",
-    )
+        if is_last:
+            raise JobError(
+                "an index does not match its records after it was built twice",
+                job=job.id,
+                table=job.table_name,
+                hint="run `zapdb verify`, and report this as a bug",
+            )
+        is_last = True
+
+
+def _report_held(storage: Storage, job: Job, started: float) -> JobReport | None:
+    with storage.transaction(TransactionMode.READ) as connection:
+        stored = read_job(connection, job.id)
+        hold = find_hold(connection, stored)
+    return None if hold is None else _report(storage, stored, started, hold)
+
+
+def _report(storage: Storage, job: Job, started: float, hold: Hold | None = None) -> JobReport:
+    with storage.transaction(TransactionMode.READ) as connection:
+        progress, seq = read_progress(connection, job.id), read_seq(connection)
+    return JobReport(job, progress, time.perf_counter() - started, seq, hold)
 
 
 def _log(report: JobReport) -> None:
@@ -388,7 +270,7 @@ def run_locally(
 ) -> None:
     """The local runner: threads of this process; SQLite has room for one writer only."""
     count = workers or (1 if storage.dialect == "sqlite" else os.cpu_count() or 1)
-    owner, throttle = Owner.here(), Throttle.of(storage, job, should_stop)
+    owner = Owner.here()
 
     def run_ranges() -> None:
         try:
@@ -396,7 +278,11 @@ def run_locally(
             while not should_stop():
                 try:
                     result = run_range(
-                        storage, work, owner, batch_records_max=batch_records_max, throttle=throttle
+                        storage,
+                        work,
+                        owner,
+                        batch_records_max=batch_records_max,
+                        should_stop=should_stop,
                     )
                 except LeaseLost:
                     continue  # another worker continues that range
@@ -414,26 +300,12 @@ def run_locally(
         with ThreadPoolExecutor(count, thread_name_prefix="zapdb-job") as pool:
             for future in [pool.submit(run_ranges) for _ in range(count)]:
                 future.result()
-    _wait_for_others(storage, job, batch_records_max, throttle)
+    # Ranges that other live processes hold are theirs; wait until they are done or given up.
+    while not should_stop() and _is_open(storage, job):
+        wait(OTHERS_POLL_SECONDS, should_stop)
+        run_ranges()
 
 
-def _wait_for_others(
-    storage: Storage, job: Job, batch_records_max: int, throttle: Throttle
-) -> None:
-    """Ranges that other live processes hold are theirs; wait until they are done or given up."""
-    owner = Owner.here()
-    while not throttle.should_stop():
-        with storage.transaction(TransactionMode.READ) as connection:
-            if not open_ranges(connection, job.id):
-                return
-        work = load_work(storage, job.id)
-        try:
-            result = run_range(
-                storage, work, owner, batch_records_max=batch_records_max, throttle=throttle
-            )
-            if result is None:
-                throttle.pause(OTHERS_POLL_SECONDS)
-        except LeaseLost:
-            continue
-        except Stopped:
-            return
+def _is_open(storage: Storage, job: Job) -> bool:
+    with storage.transaction(TransactionMode.READ) as connection:
+        return bool(open_ranges(connection, job.id))

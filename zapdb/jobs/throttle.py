@@ -1,69 +1,126 @@
-"""How fast a job may go: shared by the threads of one process that work on it."""
+"""How fast a job may go, and whether it may go on: as its row and the settings say now.
+
+A worker looks at the job in each batch, in the query that compares the catalog version. It reads
+the job's row again only if something was written to the catalog since. So whatever is changed about
+a job takes effect in the next batch of every worker, wherever it runs. The workers share the job's
+rate equally: each keeps to its part of what all of them may read.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.kinds import Job, JobThrottle
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.limits import BATCH_RECORDS_MAX
-from zapdb.storage import Storage, TransactionMode
+from zapdb.jobs.job import count_workers, read_job
+from zapdb.jobs.window import find_closing
+from zapdb.jobs.work import HeldBack, Superseded
+from zapdb.limits import BATCH_RECORDS_MAX, BATCH_RECORDS_MIN
+from zapdb.storage import Connection
 
 STEP_SECONDS: Final = 0.1
 """How often one that waits looks whether it should stop."""
+BATCH_SECONDS: Final = 0.25
+"""The time that a throttled batch is for: waits stay shorter than leases."""
+RATES: Final = ("records_per_second", "bytes_per_second")
 
 
 class Stopped(Exception):
     """The work was asked to stop; its batches so far stay committed."""
 
 
+def read_throttle(connection: Connection, job: Job) -> JobThrottle:
+    """The job's own throttle, and what the settings bound that it does not.
+
+    The settings do not slow down a rollback: application writes wait for it.
+    """
+    own = job.throttle
+    if own.records_per_second is not None or job.kind == "roll_back":
+        return own
+    number = read_settings(connection, job.tenant).number("job_records_per_second", job.table)
+    return JobThrottle(number, own.bytes_per_second, own.window)
+
+
 class Throttle:
-    """Keeps to so many records a second, and stops between batches when it should."""
+    """Keeps one worker, on one range, to its part of the job's rate."""
 
-    def __init__(
-        self,
-        records_per_second: int | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.records_per_second = records_per_second
+    def __init__(self, job_id: str, should_stop: Callable[[], bool] = lambda: False) -> None:
         self.should_stop = should_stop
-        self._lock = threading.Lock()
-        self._free_at = 0.0
+        self._job_id = job_id
+        self._seq: int | None = None
+        self._bounds = JobThrottle()
+        self._closes_at: float | None = None
+        self._workers = 1
+        self._record_size: float | None = None
+        # What was read by the last batch, and from when on that counts, by the monotonic clock.
+        self._records = self._size = 0
+        self._since = 0.0
 
-    @classmethod
-    def of(
-        cls, storage: Storage, job: Job, should_stop: Callable[[], bool] = lambda: False
-    ) -> Throttle:
-        """As the settings say when the job begins."""
-        if job.kind == "roll_back":  # application writes wait for it
-            return cls(None, should_stop)
-        with storage.transaction(TransactionMode.READ) as connection:
-            settings = read_settings(connection, job.tenant)
-        return cls(settings.number("job_records_per_second", job.table), should_stop)
+    def look(self, connection: Connection, seq: int) -> None:
+        """Take in what was changed up to the catalog's seq; raises `HeldBack` and `Superseded`."""
+        if seq != self._seq:
+            self._read(connection)
+            self._seq = seq
+        if self._closes_at is not None and time.monotonic() >= self._closes_at:
+            raise HeldBack
+        if self._is_bounded:
+            self._workers = count_workers(connection, self._job_id)
+
+    def _read(self, connection: Connection) -> None:
+        job = read_job(connection, self._job_id)
+        if job.state in ("paused", "cancelled"):
+            raise HeldBack
+        if job.state != "planned":
+            raise Superseded
+        self._bounds, self._closes_at = read_throttle(connection, job), None
+        if self._bounds.window is not None:
+            now_us = connection.storage.now_us(connection)
+            closes_us = find_closing(self._bounds.window, now_us)
+            if closes_us is None:
+                raise HeldBack
+            self._closes_at = time.monotonic() + (closes_us - now_us) / 1e6
+
+    @property
+    def _is_bounded(self) -> bool:
+        return any(getattr(self._bounds, name) is not None for name in RATES)
 
     @property
     def batch_records_max(self) -> int:
-        """A batch is no more than a quarter of a second's work: waits stay shorter than leases."""
-        if self.records_per_second is None:
-            return BATCH_RECORDS_MAX
-        return min(BATCH_RECORDS_MAX, max(1, self.records_per_second // 4))
+        """As many records as this worker may read in a fraction of a second."""
+        records, size = self._bounds.records_per_second, self._bounds.bytes_per_second
+        found = float(BATCH_RECORDS_MAX)
+        if records is not None:
+            found = min(found, records * BATCH_SECONDS / self._workers)
+        if size is not None and self._record_size is None:
+            found = min(found, BATCH_RECORDS_MIN)
+        elif size is not None and self._record_size:
+            found = min(found, size * BATCH_SECONDS / self._workers / self._record_size)
+        return max(1, int(found))
 
-    def wait(self, records: int) -> None:
-        """Wait until what follows a batch may begin; raises `Stopped`."""
-        if self.records_per_second is not None:
-            with self._lock:
-                begins = max(self._free_at, time.monotonic())
-                self._free_at = begins + records / self.records_per_second
-                until = self._free_at
-            self.pause(until - time.monotonic())
-        if self.should_stop():
-            raise Stopped
+    def note(self, records: int, size_bytes: int, began: float) -> None:
+        """A batch that began then has read so much."""
+        self._since = max(began, self._since + self._count_seconds())
+        self._records, self._size = records, size_bytes
+        if records:
+            self._record_size = size_bytes / records
 
-    def pause(self, seconds: float) -> None:
-        """Wait so long, less where it should stop."""
-        until = time.monotonic() + seconds
-        while not self.should_stop() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, STEP_SECONDS))
+    def count_seconds_left(self) -> float:
+        """How long to wait before what follows the last batch may begin."""
+        return self._since + self._count_seconds() - time.monotonic()
+
+    def _count_seconds(self) -> float:
+        """How long the last batch has to take at the rate as it is now."""
+        records, size = self._bounds.records_per_second, self._bounds.bytes_per_second
+        seconds = 0.0 if records is None else self._records / records
+        if size is not None:
+            seconds = max(seconds, self._size / size)
+        return seconds * self._workers
+
+
+def wait(seconds: float, should_stop: Callable[[], bool]) -> None:
+    """Wait so long, less where it should stop."""
+    until = time.monotonic() + seconds
+    while not should_stop() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, STEP_SECONDS))

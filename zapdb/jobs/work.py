@@ -18,6 +18,10 @@ class Superseded(Exception):
     """What the job works towards is no longer needed."""
 
 
+class HeldBack(Exception):
+    """Nobody may work on the job now: it is paused or cancelled, or outside its window."""
+
+
 class Work(ABC):
     """What a kind of job does with a batch, under the tenant catalog that it was loaded with."""
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from zapdb.catalog.kinds import Job
 from zapdb.errors import JobError, ZapdbError
-from zapdb.jobs.job import open_ranges
-from zapdb.jobs.range_work import Superseded
+from zapdb.jobs.job import list_open_ranges, open_ranges, read_progress
+from zapdb.jobs.work import HeldBack, Superseded
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
@@ -19,8 +19,9 @@ from zapdb.storage import Storage, TransactionMode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS_MAX: Final = 3
-"""How many rounds process the ranges that are still open."""
+IDLE_ROUNDS_MAX: Final = 3
+"""After so many rounds in a row in which no record was read, the runner gives up."""
+RANGES_NAMED_MAX: Final = 5
 TASKS_PER_CORE: Final = 4
 
 
@@ -48,16 +49,40 @@ def run_on_spark(
 ) -> None:
     """Process a job's open ranges in the active Spark session, or in a new one on `master`.
 
-    `on_tasks` gets the executors' reports. Raises the error with which a task was refused.
+    `on_tasks` gets the executors' reports. Raises the error with which a task was refused, and
+    `JobError` if ranges are left that no round comes on with.
     """
     spark = start_session(master)
     check_session(spark, storage)
-    for _ in range(ROUNDS_MAX):
+    before, idle_rounds = None, 0
+    while True:
         with storage.transaction(TransactionMode.READ) as connection:
-            numbers = open_ranges(connection, job.id)
+            numbers, progress = open_ranges(connection, job.id), read_progress(connection, job.id)
         if not numbers:
             return
+        idle_rounds = idle_rounds + 1 if progress == before else 0
+        if idle_rounds >= IDLE_ROUNDS_MAX:
+            raise _left_over(storage, job)
+        before = progress
         on_tasks(_run_open_ranges(spark, storage, job, numbers, batch_records_max))
+
+
+def _left_over(storage: Storage, job: Job) -> JobError:
+    """The error that names the ranges that are left, and who has them."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        left = list_open_ranges(connection, job.id)
+        progress = read_progress(connection, job.id)
+    named = ", ".join(map(str, left[:RANGES_NAMED_MAX]))
+    if len(left) > RANGES_NAMED_MAX:
+        named += f" and {len(left) - RANGES_NAMED_MAX:,} more"
+    return JobError(
+        "Spark could not finish ranges of the job: other workers took each of them over",
+        job=job.id,
+        left=f"{len(left):,} of {progress.ranges:,}",
+        ranges=named,
+        hint="end other runs of this job, or wait for them, and run it again; it continues where "
+        "it stopped",
+    )
 
 
 def _run_open_ranges(
@@ -83,6 +108,8 @@ def _run_open_ranges(
             raise pickle.loads(bytes(row.error))  # noqa: S301 - see above
         if row.superseded:
             raise Superseded
+        if row.held:
+            raise HeldBack
     return [
         TaskReport(
             row["range"],

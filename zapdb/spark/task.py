@@ -21,12 +21,13 @@ import pyarrow
 from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
 from zapdb.jobs.range_work import RangeResult, Superseded, load_work, run_range
-from zapdb.jobs.work import Work
+from zapdb.jobs.work import HeldBack, Work
 from zapdb.storage import Storage, connect
 
 RESULT_SCHEMA: Final = (
     "range long, read long, written long, conflicts long, finished boolean, seconds double,"
-    " host string, process long, superseded boolean, error binary"
+    " host string, process long, superseded boolean,"
+    " held boolean, error binary"
 )
 
 
@@ -57,6 +58,8 @@ class RangeTask:
             )
         except Superseded:
             return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), superseded=True)
+        except HeldBack:
+            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), held=True)
         except LeaseLost:
             return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0))
         except (StorageError, ConcurrencyError):
@@ -68,7 +71,11 @@ class RangeTask:
 
 
 def _to_batch(
-    result: RangeResult, *, superseded: bool = False, error: ZapdbError | None = None
+    result: RangeResult,
+    *,
+    superseded: bool = False,
+    held: bool = False,
+    error: ZapdbError | None = None,
 ) -> Any:
     columns = {
         "range": result.number,
@@ -80,6 +87,7 @@ def _to_batch(
         "host": socket.gethostname(),
         "process": os.getpid(),
         "superseded": superseded,
+        "held": held,
         "error": None if error is None else pickle.dumps(error),
     }
     binary = pyarrow.binary()

@@ -12,9 +12,10 @@ from tests.documents import document
 TABLE = "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
 DATABASE = "admin applied change_log close for_tenant on_schema_change position run snapshot sql"
 ADMIN = (
-    "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint jobs "
-    "metrics nodes remove_tenant run_jobs schema_history set_setting setting settings sweep "
-    "tenants verify wait_for_catalog"
+    "cancel_job catalog catalog_seq cluster_level count_by_revision create_tenant "
+    "find_fingerprint job_status jobs metrics nodes pause_job remove_tenant resume_job run_jobs "
+    "schema_history set_job_priority set_setting setting settings sweep tenants throttle_job "
+    "verify wait_for_catalog"
 )
 CHANGE_LOG = "begin end follower followers prune read"
 

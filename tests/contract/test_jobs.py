@@ -1,0 +1,387 @@
+"""Jobs under an operator's hand: paused, resumed, cancelled, throttled, by priority."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ADD_WEIGHT, INDEX_SIZE
+from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale, state_of
+from tests.contract.test_conversion import db as db
+from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster.leases import Owner
+from zapdb.database import Database
+from zapdb.errors import LeaseLost, UnknownName, UnknownZone, UsageError
+from zapdb.jobs import (
+    Job,
+    JobReport,
+    list_jobs,
+    plan_jobs,
+    range_work,
+    read_progress,
+    roll_back_newest,
+    run_locally,
+)
+from zapdb.jobs.job import Progress
+from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.work import HeldBack
+from zapdb.storage import Storage, connect
+
+SLOW = 200
+"""Records a second: a job of the tests takes some seconds, and is in its middle for long."""
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 100)
+
+
+def progress_of(db: Database, job: Job) -> Progress:
+    return read_progress(db._storage.connection(), job.id)
+
+
+def convert_command(place: Workspace, *more: str) -> subprocess.Popen[str]:
+    """`zapdb convert run` as a process of its own."""
+    command = [sys.executable, "-m", "zapdb", "convert", "run", "-d", place.address, *more]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture
+def start(workspace: Workspace) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    begun: list[subprocess.Popen[str]] = []
+
+    def start_one() -> subprocess.Popen[str]:
+        begun.append(convert_command(workspace))
+        return begun[-1]
+
+    yield start_one
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
+    out, err = process.communicate(timeout=GUARD_SECONDS)
+    assert err == ""
+    return process.returncode, out
+
+
+def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stopped(
+    db: Database, start: Callable[[], subprocess.Popen[str]]
+) -> None:
+    """Twice, because others have lost their progress in the second of two resumes."""
+    job = only_job(db._storage)
+    db.admin.throttle_job(job.id, records_per_second=SLOW)
+    for _ in range(2):
+        before = progress_of(db, job)
+        process = start()
+        wait_until(lambda b=before: progress_of(db, job).read > b.read, "it has begun")
+        paused = db.admin.pause_job(job.id)
+        assert (paused.state, paused.changed_by != "") == ("paused", True)
+        status, out = end_of(process)
+        assert status == 3
+        assert out.startswith("waiting converting items to revision 4: paused by ")
+        assert f"`zapdb jobs resume {job.id}` lets it go on" in out
+        after = progress_of(db, job)
+        assert before.read < after.read == after.written == COUNT - stale(db) < COUNT
+        assert db.admin.run_jobs() == []  # nobody runs it
+        (wait,) = db.admin.job_status(job.id).waits
+        assert wait.startswith("paused by ")
+        assert db.admin.pause_job(job.id) == paused
+        assert db.admin.resume_job(job.id).state == "planned"
+    db.admin.throttle_job(job.id)
+    (report,) = db.admin.run_jobs()
+    assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
+    assert contents(db) == EXPECTED
+    assert stale(db) == 0
+
+
+def test_rule_17_a_worker_killed_and_a_job_paused_leave_nothing_undone(
+    db: Database, start: Callable[[], subprocess.Popen[str]]
+) -> None:
+    job = only_job(db._storage)
+    db.admin.throttle_job(job.id, records_per_second=SLOW)
+    process = start()
+    wait_until(lambda: progress_of(db, job).read > 0, "it has begun")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    db.admin.pause_job(job.id)
+    killed = progress_of(db, job)
+    assert killed.written == COUNT - stale(db)
+    assert db.admin.run_jobs() == []
+    db.admin.resume_job(job.id)
+    db.admin.throttle_job(job.id)
+    waits = db.admin.job_status(job.id).waits
+    assert len(waits) <= 1  # its leases may not be over yet
+    (report,) = db.admin.run_jobs()
+    assert report.progress.written == COUNT
+    assert contents(db) == EXPECTED
+
+
+def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, at_end, may_go_on = only_job(db._storage), threading.Event(), threading.Event()
+    problems: list[BaseException] = []
+    note = range_work.record_progress
+
+    def wait_before(*arguments: Any, **named: Any) -> None:
+        at_end.set()
+        assert may_go_on.wait(GUARD_SECONDS)
+        note(*arguments, **named)
+
+    def run() -> None:
+        storage = connect(db._storage.full_address())
+        try:
+            run_range(storage, load_work(storage, job.id), Owner.here(), batch_records_max=16)
+        except BaseException as error:
+            problems.append(error)
+        finally:
+            storage.close()
+
+    run_range(db._storage, load_work(db._storage, job.id), Owner.here())
+    if db._storage.dialect == "postgresql":  # on SQLite, cancelling waits for the batch
+        monkeypatch.setattr(range_work, "record_progress", wait_before)
+        worker = threading.Thread(target=run)
+        worker.start()
+        assert at_end.wait(GUARD_SECONDS)
+        db.admin.cancel_job(job.id)
+        may_go_on.set()
+        finish(worker)
+        monkeypatch.undo()
+        monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 100)
+        assert [type(problem) for problem in problems] == [LeaseLost]
+    else:
+        db.admin.cancel_job(job.id)
+    assert stale(db) == COUNT - 100
+    assert progress_of(db, job).written == 100
+    with pytest.raises(HeldBack):
+        load_work(db._storage, job.id)
+    assert plan_jobs(db._storage, DEFAULT_TENANT) == []  # as background jobs do
+    assert state_of(db, job) == "cancelled"
+    with pytest.raises(UsageError, match="cancelled can't be resumed") as caught:
+        db.admin.resume_job(job.id)
+    assert "`zapdb convert run` plans it again" in str(caught.value.hint)
+    (report,) = db.admin.run_jobs()
+    assert report.progress.written == COUNT  # what was done before is not done again
+    assert contents(db) == EXPECTED
+
+
+def test_jobs_run_by_priority(workspace: Workspace, db: Database) -> None:
+    workspace.write(5, INDEX_SIZE)
+    with workspace.open() as other:
+        index, convert = plan_jobs(other._storage, DEFAULT_TENANT)
+        assert (index.kind, convert.kind) == ("index", "convert")
+        assert index.priority > convert.priority
+        other.admin.set_job_priority(convert.id, 1000)
+        assert [report.job.kind for report in other.admin.run_jobs()] == ["convert", "index"]
+        with pytest.raises(UsageError, match="the job is done"):
+            other.admin.set_job_priority(convert.id, 1)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_wrong_priorities_rates_and_windows_are_refused(db: Database) -> None:
+    job = only_job(db._storage)
+    for priority in (-1, 1001):
+        with pytest.raises(UsageError, match="not a priority"):
+            db.admin.set_job_priority(job.id, priority)
+    for window in ("22:00", "22:00-22:00", "24:00-01:00", "10:00-9:00", ""):
+        with pytest.raises(UsageError, match="not a daily window"):
+            db.admin.throttle_job(job.id, window=window)
+    with pytest.raises(UnknownZone, match="lack a zone"):
+        db.admin.throttle_job(job.id, window="22:00-06:00", zone="Europe/Atlantis")
+    with pytest.raises(UsageError, match="bytes_per_second is too small"):
+        db.admin.throttle_job(job.id, bytes_per_second=0)
+    assert only_job(db._storage) == job
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id(workspace: Workspace, db: Database) -> None:
+    workspace.write(5, INDEX_SIZE)
+    with workspace.open() as other:
+        index, convert = plan_jobs(other._storage, DEFAULT_TENANT)
+        assert other.admin.job_status("convert").job.id == convert.id
+        assert other.admin.job_status(index.id).job.id == index.id
+        with pytest.raises(UnknownName, match="no such job"):
+            other.admin.pause_job("verify")
+        with pytest.raises(UnknownName, match="no such job"):
+            other.admin.pause_job("")
+    other_kinds = {job.kind for job in list_jobs(db._storage.connection())}
+    assert other_kinds == {"index", "convert"}
+
+
+def test_a_throttle_changes_a_running_job(db: Database) -> None:
+    job, reports = only_job(db._storage), list[JobReport]()
+    db.admin.throttle_job(job.id, records_per_second=1)
+
+    def run() -> None:
+        reports.extend(db.admin.run_jobs())
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    wait_until(lambda: progress_of(db, job).read > 0, "it has begun")
+    assert "throttled to 1 records per second" in db.admin.job_status(job.id).waits
+    assert progress_of(db, job).read < COUNT / 2
+    db.admin.throttle_job(job.id, bytes_per_second=10_000_000)
+    finish(worker)  # it would take a quarter of an hour otherwise
+    (report,) = reports
+    assert report.progress.written == COUNT
+
+
+@pytest.mark.parametrize("bound", [{"records_per_second": 500}, {"bytes_per_second": 12_000}])
+def test_workers_share_the_rate_of_their_job(db: Database, bound: dict[str, int]) -> None:
+    """All together are no faster; a slower machine takes longer."""
+    job = only_job(db._storage)
+    db.admin.throttle_job(job.id, **bound)
+    sizes = [len(k) + len(v) for k, v in db._storage.connection().fetch_all(
+        f"SELECT key, value FROM {load_work(db._storage, job.id).records.name}"
+    )]  # fmt: skip
+    began = time.monotonic()
+    (report,) = db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=2))
+    seconds = time.monotonic() - began
+    total = COUNT if "records_per_second" in bound else sum(sizes)
+    (rate,) = bound.values()
+    # The last batches of both need not be waited for.
+    assert seconds > total / rate - 1.5
+    assert report.progress.written == COUNT
+
+
+def windows(db: Database, *, opens_in_minutes: int) -> str:
+    """A window of an hour in UTC."""
+    now = time.gmtime(db._storage.now_us(db._storage.connection()) / 1e6 + opens_in_minutes * 60)
+    return f"{now.tm_hour:02}:{now.tm_min:02}-{(now.tm_hour + 1) % 24:02}:{now.tm_min:02}"
+
+
+def test_a_job_runs_inside_its_window_only(db: Database) -> None:
+    job, reports = only_job(db._storage), list[JobReport]()
+    later = windows(db, opens_in_minutes=120)
+    db.admin.throttle_job(job.id, window=later)
+    (report,) = db.admin.run_jobs()
+    assert report.hold is not None
+    assert f"outside its window {later} UTC" in str(report.hold)
+    assert (report.progress.read, report.job.state) == (0, "planned")
+    now_us = db._storage.now_us(db._storage.connection())
+    assert report.hold.until_us is not None
+    assert 0 < report.hold.until_us - now_us <= 121 * 60_000_000
+    now = windows(db, opens_in_minutes=-30)
+    db.admin.throttle_job(job.id, records_per_second=SLOW, window=now)
+
+    worker = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs()))
+    worker.start()
+    wait_until(lambda: progress_of(db, job).read > 0, "it has begun")
+    db.admin.throttle_job(job.id, window=later)  # as if it closed
+    finish(worker)
+    (report,) = reports
+    assert report.hold is not None
+    assert 0 < report.progress.read < COUNT
+    db.admin.throttle_job(job.id, window=now)
+    (report,) = db.admin.run_jobs()
+    assert (report.job.state, report.progress.written) == ("done", COUNT)
+    assert contents(db) == EXPECTED
+
+
+def test_rule_14_background_jobs_leave_a_paused_job_until_it_is_resumed(
+    workspace: Workspace, db: Database
+) -> None:
+    job = only_job(db._storage)
+    db.admin.pause_job(job.id)
+    db.admin.set_setting("convert", "background")
+    wait_until(lambda: db._session.settings.converts_in_background, "it knows the setting")
+    with workspace.open():  # and another one, whose background jobs begin now
+        assert state_of(db, job) == "paused"
+        db.admin.resume_job(job.id)
+        wait_until(lambda: state_of(db, job) == "done", "it has gone on by itself")
+    assert contents(db) == EXPECTED
+
+
+def test_rule_14_an_index_does_not_wait_for_a_long_conversion_in_the_background(
+    workspace: Workspace, db: Database
+) -> None:
+    job = only_job(db._storage)
+    db.admin.throttle_job(job.id, records_per_second=20)
+    db.admin.set_setting("convert", "background")
+    wait_until(lambda: progress_of(db, job).read > 0, "the conversion is under way")
+    workspace.write(5, INDEX_SIZE)
+    with workspace.open() as other:
+        wait_until(lambda: "by_size" in other.table("items").readable_indexes(), "it is built")
+        assert stale(other) > COUNT / 2
+        other.admin.set_setting("convert", "on_access")
+
+
+def test_a_new_layout_keeps_the_pause_and_the_throttle(workspace: Workspace, db: Database) -> None:
+    job = only_job(db._storage)
+    db.admin.throttle_job(job.id, records_per_second=123)
+    db.admin.pause_job(job.id)
+    workspace.write(5, ADD_WEIGHT)
+    with workspace.open() as other:
+        assert other.admin.run_jobs() == []
+        (newer,) = [known for known in other.admin.jobs() if known.state == "paused"]
+        assert (newer.target, newer.throttle.records_per_second) == (5, 123)
+        assert state_of(other, job) == "superseded"
+        other.admin.resume_job(newer.id)
+        other.admin.throttle_job(newer.id)
+        (report,) = other.admin.run_jobs()
+        assert report.progress.written == COUNT
+
+
+def rollback_job(storage: Storage) -> Job | None:
+    jobs = list_jobs(storage.connection())
+    return next((job for job in jobs if job.kind == "roll_back"), None)
+
+
+def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
+    workspace: Workspace, db: Database
+) -> None:
+    workspace.write(5, ADD_WEIGHT)
+    workspace.open().close()
+    db.admin.run_jobs()
+    storage, waiting, done = workspace.connect(), threading.Event(), list[Any]()
+    held: list[JobReport] = []
+
+    def run_slowly(storage: Storage, job: Job) -> None:
+        if not held:
+            db.admin.pause_job(job.id)
+        run_locally(storage, job, workers=1, batch_records_max=16)
+
+    def note(report: JobReport) -> None:
+        held.append(report)
+        waiting.set()
+
+    def run() -> None:
+        done.append(roll_back_newest(storage, evict=True, runner=run_slowly, on_wait=note))
+        storage.release_connection()
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    assert waiting.wait(GUARD_SECONDS)
+    job = rollback_job(db._storage)
+    assert job is not None
+    assert job.state == "paused"
+    with pytest.raises(UsageError, match="rollback can't be cancelled") as caught:
+        db.admin.cancel_job(job.id)
+    assert "zapdb migrate rollback" in str(caught.value.hint)
+    assert not done
+    db.admin.throttle_job(job.id, records_per_second=100_000)
+    db.admin.resume_job(job.id)
+    finish(worker)
+    assert [report.job.state for report in done[0].jobs] == ["done"]
+    workspace.remove(5)
+    assert contents(workspace.open()) == EXPECTED
+
+
+def test_what_is_at_its_end_can_not_be_changed(db: Database) -> None:
+    job = only_job(db._storage)
+    db.admin.run_jobs()
+    for change in (db.admin.pause_job, db.admin.resume_job, db.admin.cancel_job):
+        with pytest.raises(UsageError, match="done") as caught:
+            change(job.id)
+        assert caught.value.hint == "it is at its end"

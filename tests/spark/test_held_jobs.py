@@ -1,0 +1,70 @@
+"""Jobs on executors that are paused and cancelled, and ranges that Spark can't finish."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale
+from tests.contract.test_conversion import db as db
+from tests.contract.test_jobs import progress_of
+from tests.contract.test_jobs import small_ranges as small_ranges
+from tests.spark.test_runner import spark as spark
+from tests.support import Workspace, finish, wait_until
+from zapdb.database import Database
+from zapdb.errors import JobError
+from zapdb.jobs import JobReport
+from zapdb.spark import run_on_spark
+
+
+@pytest.mark.long_on("sqlite")
+def test_rule_17_executors_stop_at_a_paused_job(db: Database, spark: Any) -> None:
+    job, reports = only_job(db._storage), list[JobReport]()
+    db.admin.throttle_job(job.id, records_per_second=100)
+    run = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs(run_on_spark)))
+    run.start()
+    wait_until(lambda: progress_of(db, job).read > 0, "executors have begun")
+    db.admin.pause_job(job.id)
+    finish(run)
+    (report,) = reports
+    assert str(report.hold).startswith("paused by")
+    written = progress_of(db, job).written
+    assert 0 < written == COUNT - stale(db) < COUNT
+    assert [one for one in db.admin.job_status(job.id).open_ranges if one.is_held] == []
+
+    db.admin.resume_job(job.id)
+    run = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs(run_on_spark)))
+    run.start()
+    wait_until(lambda: progress_of(db, job).read > written, "executors go on")
+    db.admin.cancel_job(job.id)
+    finish(run)
+    assert str(reports[-1].hold).startswith("cancelled by")
+    assert stale(db) > 0
+    db.admin.throttle_job(job.id)
+    (report,) = db.admin.run_jobs(run_on_spark)
+    assert (report.job.state, report.progress.written) == ("done", COUNT)
+    assert contents(db) == EXPECTED
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_spark_says_which_ranges_it_could_not_finish(
+    workspace: Workspace, db: Database, spark: Any
+) -> None:
+    """As if another worker were always faster: no batch can note its progress."""
+    job = only_job(db._storage)
+    workspace.execute(
+        "CREATE TRIGGER thief BEFORE UPDATE OF resume_after ON zapdb_ranges"
+        " BEGIN SELECT RAISE(IGNORE); END"
+    )
+    with pytest.raises(JobError, match="could not finish ranges") as caught:
+        db.admin.run_jobs(run_on_spark)
+    context = caught.value.context
+    assert context["left"] == "11 of 11"
+    assert context["ranges"].startswith("0 (")
+    assert context["ranges"].endswith(" and 6 more")
+    assert stale(db) == COUNT
+    workspace.execute("DROP TRIGGER thief")
+    (report,) = db.admin.run_jobs(run_on_spark)
+    assert report.progress.written == progress_of(db, job).written == COUNT

@@ -1,0 +1,366 @@
+"""`zapdb jobs`: what jobs there are, how far they are, what they wait for; and changing them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from msgspec import structs, to_builtins
+
+from zapdb.activation import TenantCatalog
+from zapdb.catalog.feed import read_seq
+from zapdb.catalog.kinds import Job, JobThrottle
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.job_progress import name_job, write_findings
+from zapdb.cli.opening import opened
+from zapdb.cli.output import Output, format_seconds
+from zapdb.errors import UsageError
+from zapdb.jobs.control import (
+    cancel_job,
+    find_job,
+    pause_job,
+    resume_job,
+    set_job_priority,
+    throttle_job,
+)
+from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_progress
+from zapdb.jobs.job_status import JobStatus, read_job_status
+from zapdb.jobs.planning import sort_by_priority
+from zapdb.jobs.throttle import wait
+from zapdb.jobs.waiting import find_waits, is_worked_on
+from zapdb.jobs.window import parse_window
+from zapdb.printing import show_moment
+from zapdb.storage import Storage, TransactionMode
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job's id, or the beginning of it.")
+]
+COLORS = {"done": "green", "planned": "", "superseded": "dim"}
+NONE = "none"
+
+
+def jobs_list_command(
+    every: Annotated[
+        bool, typer.Option("--all", help="Also show jobs that are done or superseded.")
+    ] = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the jobs that are not at their end, the most urgent first, and what they wait for.
+
+    With `--json`: `{jobs: [{id, kind, table, target, state, priority, throttle, records, ranges,
+    ranges_done, read, written, conflicts, changed_at, changed_by, waits, findings}]}`; `kind` is
+    `index`, `convert`, `validate` or `roll_back`, `waits` says in words what a job waits for, and
+    `changed_at` is in microseconds since 1970 UTC.
+    """
+    output = Output(as_json)
+    with (
+        opened(database, tenant) as (storage, catalog),
+        storage.transaction(TransactionMode.READ) as connection,
+    ):
+        jobs = [
+            (job, read_progress(connection, job.id), find_waits(connection, catalog, job))
+            for job in sort_by_priority(list_jobs(connection))
+            if job.tenant == catalog.tenant and (every or job.state in OPEN_STATES)
+        ]
+    output.table(
+        ("job", "work", "state", "priority", "ranges done", "waits"),
+        [
+            (
+                (job.id, "bold"),
+                name_job(catalog, job).doing,
+                (job.state, COLORS.get(job.state, "yellow")),
+                str(job.priority),
+                f"{progress.ranges_done:,} of {progress.ranges:,}",
+                waits[0] if waits else "-",
+            )
+            for job, progress, waits in jobs
+        ],
+        right=("priority", "ranges done"),
+        empty="no jobs",
+    )
+    output.document({"jobs": [_to_json(*found) for found in jobs]})
+
+
+def jobs_show_command(
+    job: JobArgument,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--measure", min=0, max=60, metavar="SECONDS", help="How long to measure the rate."
+        ),
+    ] = 1.0,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how far a job is, its rate, its workers, and everything that it waits for.
+
+    The rate is measured while the command runs, if a process works on the job.
+
+    With `--json`: the job as in `list`, with `reads`, how many records it will have read at its
+    end, `workers: [{range, owner, lease_left_us}]`, `records_per_second` and `seconds_left`; these
+    two are null if nobody works on it.
+    """
+    output = Output(as_json)
+    with opened(database, tenant) as (storage, catalog):
+        status = read_job_status(storage, catalog.tenant, job)
+        rate = _measure_rate(storage, status, seconds)
+    left = None if not rate else max(0, status.reads - status.progress.read) / rate
+    _write_status(catalog, status, rate, left, output)
+    workers = [
+        {"range": one.number, "owner": one.owner, "lease_left_us": one.lease_left_us}
+        for one in status.open_ranges
+        if one.is_held
+    ]
+    output.document(
+        _to_json(status.job, status.progress, status.waits)
+        | {
+            "reads": status.reads,
+            "workers": workers,
+            "records_per_second": None if rate is None else round(rate, 1),
+            "seconds_left": None if left is None else round(left, 1),
+        }
+    )
+
+
+def _measure_rate(storage: Storage, status: JobStatus, seconds: float) -> float | None:
+    """Return the records that are read per second, None if nobody works on the job."""
+    if not seconds or not any(is_worked_on(one) for one in status.open_ranges):
+        return None
+    began = time.perf_counter()
+    wait(seconds, lambda: False)
+    progress = read_progress(storage.connection(), status.job.id)
+    return (progress.read - status.progress.read) / (time.perf_counter() - began)
+
+
+def _write_status(
+    catalog: TenantCatalog,
+    status: JobStatus,
+    rate: float | None,
+    seconds_left: float | None,
+    output: Output,
+) -> None:
+    job, progress = status.job, status.progress
+    output.write((job.id, "bold"), f": {name_job(catalog, job).doing}")
+    changed = f", changed by {job.changed_by}, {show_moment(job.changed_at)}"
+    said = changed if job.changed_at else ""
+    output.write("  state: ", (job.state, COLORS.get(job.state, "yellow")), said)
+    output.write(f"  priority: {job.priority}, throttle: {_show_throttle(job.throttle)}")
+    output.write(
+        f"  records: {progress.read:,} read of {status.reads:,}, {progress.written:,} written, "
+        f"{progress.conflicts:,} conflicts"
+    )
+    output.write(f"  ranges: {progress.ranges_done:,} done of {progress.ranges:,}")
+    if rate is not None:
+        shown = "unknown" if seconds_left is None else format_seconds(seconds_left)
+        output.write(f"  rate: {rate:,.0f} records/s, time left: {shown}")
+    for one in status.open_ranges:
+        if one.is_held:
+            output.write(f"  range {one}")
+    for reason in status.waits:
+        output.write(("  waits: ", "yellow"), reason)
+    write_findings(job, output)
+
+
+def _show_throttle(throttle: JobThrottle) -> str:
+    parts = [
+        f"{throttle.records_per_second:,} records/s" if throttle.records_per_second else "",
+        f"{throttle.bytes_per_second:,} bytes/s" if throttle.bytes_per_second else "",
+        f"in the window {throttle.window}" if throttle.window else "",
+    ]
+    return ", ".join(filter(None, parts)) or NONE
+
+
+def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "table": job.table_name,
+        "target": job.target,
+        "state": job.state,
+        "priority": job.priority,
+        "throttle": to_builtins(job.throttle),
+        "records": job.records,
+        "ranges": progress.ranges,
+        "ranges_done": progress.ranges_done,
+        "read": progress.read,
+        "written": progress.written,
+        "conflicts": progress.conflicts,
+        "changed_at": job.changed_at,
+        "changed_by": job.changed_by,
+        "waits": list(waits),
+        "findings": [to_builtins(finding) for finding in job.findings],
+    }
+
+
+def jobs_pause_command(
+    job: JobArgument,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pause a job: its workers stop after their present batches, until it is resumed.
+
+    The conversion of a rollback can be paused, too; writes stay refused meanwhile.
+
+    With `--json`: `{id, state, seq}`; a process whose catalog cache has the seq sees the change.
+    """
+    _change(job, pause_job, ("paused ", "yellow"), _Place(database, tenant, as_json))
+
+
+def jobs_resume_command(
+    job: JobArgument,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Resume a paused job: background jobs, `convert watch` and a rollback go on by themselves.
+
+    Where none of these runs, `zapdb convert run` goes on with it.
+
+    With `--json`: as for `pause`.
+    """
+    _change(job, resume_job, ("resumed ", "green"), _Place(database, tenant, as_json))
+
+
+def jobs_cancel_command(
+    job: JobArgument,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel a job: its workers stop at once, and background jobs leave it alone from then on.
+
+    What it has done stays done. If its target is still needed, `zapdb convert run` plans it again.
+    The conversion of a rollback can't be cancelled.
+
+    With `--json`: as for `pause`.
+    """
+    output = _change(job, cancel_job, ("cancelled ", "yellow"), _Place(database, tenant, as_json))
+    output.write(
+        "  what it has done stays done; `zapdb convert run` plans it again if it is needed"
+    )
+
+
+def jobs_priority_command(
+    job: JobArgument,
+    priority: Annotated[int, typer.Argument(help="0 to 1,000; jobs with a higher one run first.")],
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the priority of a job.
+
+    By default, rollbacks have 900, indexes that are rebuilt 800, other indexes 600, validations
+    400, and conversions 200. Background jobs and `convert watch` look for the most urgent job at
+    once, `convert run` after its present job.
+
+    With `--json`: as for `pause`.
+    """
+
+    def change(storage: Storage, job_id: str) -> Job:
+        return set_job_priority(storage, job_id, priority)
+
+    said = (f"priority {priority} for ", "green")
+    _change(job, change, said, _Place(database, tenant, as_json))
+
+
+def jobs_throttle_command(
+    job: JobArgument,
+    records: Annotated[
+        str | None,
+        typer.Option(
+            "--records-per-second", metavar="N", help="Bound of all its workers; or none."
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes-per-second",
+            metavar="N",
+            help="Bound of the bytes of keys and records, without large values; or none.",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="HH:MM-HH:MM", help="Run only at this time of each day; or none."),
+    ] = None,
+    zone: Annotated[str, typer.Option(help="The window's time zone.")] = "UTC",
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change how fast all workers of a job together read, and when; takes effect within a batch.
+
+    Bounds that are not given stay as they are. The setting `job_records_per_second` holds for jobs
+    that have no bound of records themselves.
+
+    With `--json`: as for `pause`.
+    """
+    if (records, size, window) == (None, None, None):
+        raise UsageError(
+            "there is nothing to change",
+            hint="give --records-per-second, --bytes-per-second or --window",
+        )
+
+    def change(storage: Storage, job_id: str) -> Job:
+        with storage.transaction(TransactionMode.READ) as connection:
+            found = next(job for job in list_jobs(connection) if job.id == job_id).throttle
+        if records is not None:
+            number = _parse_rate("--records-per-second", records)
+            found = structs.replace(found, records_per_second=number)
+        if size is not None:
+            number = _parse_rate("--bytes-per-second", size)
+            found = structs.replace(found, bytes_per_second=number)
+        if window is not None:
+            daily = None if window == NONE else parse_window(window, zone)
+            found = structs.replace(found, window=daily)
+        return throttle_job(storage, job_id, found)
+
+    _change(
+        job, change, ("throttled ", "green"), _Place(database, tenant, as_json), shows_throttle=True
+    )
+
+
+def _parse_rate(option: str, text: str) -> int | None:
+    if text == NONE:
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**62):
+        raise UsageError(
+            f"{option} takes a whole number above 0, or none", given=text, hint="for example 1000"
+        )
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The options that all commands have."""
+
+    database: str | None
+    tenant: str | None
+    as_json: bool
+
+
+def _change(
+    text: str,
+    change: Callable[[Storage, str], Job],
+    said: tuple[str, str],
+    place: _Place,
+    *,
+    shows_throttle: bool = False,
+) -> Output:
+    output = Output(place.as_json)
+    with opened(place.database, place.tenant) as (storage, catalog):
+        with storage.transaction(TransactionMode.READ) as connection:
+            found = find_job(connection, catalog.tenant, text)
+        changed = change(storage, found.id)
+        seq = read_seq(storage.connection())
+    ending = f": {_show_throttle(changed.throttle)}" if shows_throttle else ""
+    output.write(said, f"{name_job(catalog, changed).doing}{ending}")
+    output.document({"id": changed.id, "state": changed.state, "seq": seq})
+    return output

@@ -1,0 +1,206 @@
+"""Plan the jobs that the active schema needs: indexes to build, records to convert, constraints.
+
+Planning stores jobs with their ranges, supersedes those that are not needed any more, and puts the
+most urgent first: a job's priority says how urgent it is, unless an operator has changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation.rollback import TableRollback
+from zapdb.catalog.kinds import Job, JobKind
+from zapdb.errors import CatalogChanged
+from zapdb.jobs.findings import clear_findings
+from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
+from zapdb.limits import CATALOG
+from zapdb.migrations.chain import digest_chain
+from zapdb.storage import EntryStatements, RecordStatements, Storage, TransactionMode
+from zapdb.storage.retries import retry
+from zapdb.storage.statements import catalog_version_sql
+
+PRIORITIES: Final[dict[JobKind, int]] = {
+    "roll_back": 900,
+    "index": 600,
+    "validate": 400,
+    "convert": 200,
+}
+"""Writes wait for a rollback; queries wait for an index; stale records only cost time."""
+
+REBUILT_PRIORITY: Final = 800
+"""That of an index that queries used until its datasets changed."""
+
+
+def plan_jobs(
+    storage: Storage,
+    tenant: int,
+    kinds: Collection[JobKind] = ("index", "convert", "validate"),
+    *,
+    renews_cancelled: bool = False,
+) -> list[Job]:
+    """Plan whatever the tenant's tables need now; returns the planned jobs of `kinds`, by priority.
+
+    Indexes come first, since queries wait for them, and of these the ones that queries used until
+    their datasets changed; then validations, then conversions. Paused jobs are left out, and so are
+    cancelled ones, unless `renews_cancelled` plans them again.
+    """
+    plan = partial(_plan_jobs, storage, tenant, kinds, renews_cancelled)
+    return retry(CATALOG, plan, on=CatalogChanged)
+
+
+def _plan_jobs(
+    storage: Storage, tenant: int, kinds: Collection[JobKind], renews_cancelled: bool
+) -> list[Job]:
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+    if catalog.rolling_back is not None:
+        return []
+    needed = _needed_jobs(catalog)
+    superseded = _supersede_all_but(storage, catalog, {job.id for job in needed})
+    planned = [
+        plan_job(
+            storage,
+            _take_over(job, superseded),
+            _entries_of(storage, catalog, job),
+            renews_cancelled=renews_cancelled,
+        )
+        for job in needed
+        if job.kind in kinds
+    ]
+    return sort_by_priority(job for job in planned if job.state == "planned")
+
+
+def sort_by_priority(jobs: Iterable[Job]) -> list[Job]:
+    """The most urgent first; equally urgent ones stay in their order."""
+    return sorted(jobs, key=lambda job: -job.priority)
+
+
+def _take_over(job: Job, superseded: list[Job]) -> Job:
+    """Return a job with the throttle, and the pause, of the one in whose place it comes."""
+    for old in superseded:
+        if job.kind != "index" and (old.kind, old.table) == (job.kind, job.table):
+            return structs.replace(
+                job,
+                state="paused" if old.state == "paused" else job.state,
+                priority=old.priority,
+                throttle=old.throttle,
+                changed_at=old.changed_at,
+                changed_by=old.changed_by,
+            )
+    return job
+
+
+def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStatements | None:
+    """Return the entries that a job goes through if it rewrites an index, else None."""
+    for descriptor in catalog.tables.values():
+        for index in descriptor.indexes:
+            if job.kind == "index" and index.build == job.target and index.state == "rewriting":
+                records = RecordStatements(storage, job.table, job.tenant)
+                return EntryStatements(storage, index.entry_table, records)
+    return None
+
+
+def _needed_jobs(catalog: TenantCatalog) -> list[Job]:
+    to_build = [
+        (descriptor, index)
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
+        if index.needs_build
+    ]
+    needed = [
+        _new_job(catalog, descriptor, "index", index.build, catalog.position, _fingerprints(index))
+        for descriptor, index in to_build
+    ]
+    needed += [
+        _new_job(
+            catalog,
+            descriptor,
+            "convert",
+            descriptor.layout_revision,
+            descriptor.origins[descriptor.layout_revision],
+            {},
+        )
+        for descriptor in catalog.tables.values()
+        if descriptor.layout_revision > min(descriptor.layouts)
+    ]
+    needed += [
+        _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
+        for descriptor in catalog.tables.values()
+        if descriptor.unvalidated
+    ]
+    return needed
+
+
+def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
+    return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
+
+
+def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str]) -> list[Job]:
+    """Supersede the jobs that the active schema does not need; returns them as they were.
+
+    Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer the active one: a
+    process with a newer one may have planned some of the jobs.
+    """
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        unwanted = [
+            job
+            for job in list_jobs(connection)
+            if job.tenant == catalog.tenant and job.state in OPEN_STATES and job.id not in needed
+        ]
+        (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
+        if version != catalog.version:
+            raise CatalogChanged(
+                "the schema kept changing while jobs were planned",
+                database=storage.shown_url,
+                hint="run it again when the running migrations have finished",
+            )
+        for job in unwanted:
+            clear_findings(connection, job.id)
+            set_state(connection, structs.replace(job, findings=()), "superseded")
+    return unwanted
+
+
+def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
+    """Return the job that converts a table's records back, for the running rollback."""
+    return plan_job(
+        storage,
+        _new_job(
+            catalog, rollback.descriptor, "roll_back", rollback.revision or 0, catalog.position, {}
+        ),
+    )
+
+
+def _new_job(
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    kind: JobKind,
+    target: int,
+    position: int,
+    datasets: dict[str, str],
+) -> Job:
+    priority = PRIORITIES[kind]
+    if kind == "index" and any(i.build == target and i.is_rebuilt for i in descriptor.indexes):
+        priority = REBUILT_PRIORITY
+    # The chain is part of the name: after a rollback and another migration, the same revision may
+    # be needed again by way of other changes.
+    chain = digest_chain(catalog.chain, position)
+    return Job(
+        f"{kind}/{catalog.tenant}/{descriptor.schema.number}/{target}/{chain[:12]}",
+        kind,
+        catalog.tenant,
+        descriptor.schema.number,
+        descriptor.schema.name,
+        target,
+        position,
+        chain,
+        datasets,
+        "planned",
+        0,
+        0,
+        priority,
+    )

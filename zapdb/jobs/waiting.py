@@ -1,0 +1,109 @@
+"""Why a job does not come on, or not fast: whether it is held back, and what else it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from zapdb.activation import TenantCatalog
+from zapdb.catalog.kinds import Job
+from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
+from zapdb.jobs.throttle import read_throttle
+from zapdb.jobs.window import find_closing, find_opening
+from zapdb.printing import one_line, show_moment
+from zapdb.storage import Connection, Storage, TransactionMode
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why nobody may work on a job now, and until when, in microseconds since 1970 UTC; None if
+    only an operator can change it."""
+
+    reason: str
+    until_us: int | None = None
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def find_hold(connection: Connection, job: Job) -> Hold | None:
+    """Return what holds a job back that is not at its end; None if it may be worked on."""
+    if job.state in ("paused", "cancelled"):
+        return Hold(f"{job.state} by {one_line(job.changed_by)}, {show_moment(job.changed_at)}")
+    window = job.throttle.window
+    if job.state != "planned" or window is None:
+        return None
+    now_us = connection.storage.now_us(connection)
+    if find_closing(window, now_us) is not None:
+        return None
+    opens_us = find_opening(window, now_us)
+    return Hold(f"outside its window {window}, which opens {show_moment(opens_us)}", opens_us)
+
+
+def find_next_opening(storage: Storage, holds: Iterable[Hold]) -> float | None:
+    """Return in how many seconds the first of the holds is over; None if none ends by itself."""
+    until = [hold.until_us for hold in holds if hold.until_us is not None]
+    if not until:
+        return None
+    with storage.transaction(TransactionMode.READ) as connection:
+        return max(0.0, (min(until) - storage.now_us(connection)) / 1e6)
+
+
+def find_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> tuple[str, ...]:
+    """Return in words what a job waits for; nothing for one that is at its end, or runs at full
+    speed."""
+    return tuple(_list_waits(connection, catalog, job))
+
+
+def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Iterator[str]:
+    if job.state == "blocked":
+        yield "records are in its way, until they are changed or deleted"
+    hold = find_hold(connection, job)
+    if hold is not None:
+        yield str(hold)
+    if job.state != "planned":
+        return
+    if catalog.rolling_back is not None and job.kind != "roll_back":
+        yield "a migration is being rolled back"
+    if hold is None:
+        yield from _list_waits_of_ranges(connection, job)
+    throttle = read_throttle(connection, job)
+    if throttle.records_per_second is not None:
+        yield f"throttled to {throttle.records_per_second:,} records per second"
+    if throttle.bytes_per_second is not None:
+        yield f"throttled to {throttle.bytes_per_second:,} bytes per second"
+
+
+def _list_waits_of_ranges(connection: Connection, job: Job) -> Iterator[str]:
+    left = list_open_ranges(connection, job.id)
+    if not left:
+        yield (
+            "all its ranges are done; it is counted and published by its next run, which takes "
+            "the gate and waits for running transactions"
+        )
+    elif not any(one.is_held for one in left):
+        urgent = [one for one in _list_before(connection, job) if _has_worker(connection, one)]
+        if urgent:
+            yield f"{urgent[0].id} comes first"
+        else:
+            yield "no process works on it: run `zapdb convert run`, or `zapdb convert watch`"
+    elif all(one.lease_left_us <= 0 for one in left if one.is_held):
+        yield "its workers ended without giving their ranges back: the next run takes these over"
+
+
+def _list_before(connection: Connection, job: Job) -> list[Job]:
+    """The tenant's planned jobs that come before this one."""
+    return [
+        other
+        for other in list_jobs(connection)
+        if other.tenant == job.tenant and other.state == "planned" and other.priority > job.priority
+    ]
+
+
+def _has_worker(connection: Connection, job: Job) -> bool:
+    return any(is_worked_on(one) for one in list_open_ranges(connection, job.id))
+
+
+def is_worked_on(one: OpenRange) -> bool:
+    """Return whether a worker has the range, as far as its lease tells."""
+    return one.is_held and one.lease_left_us > 0
