@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from zapdb.errors import suggest
 from zapdb.expressions.arithmetic import decimal_operation, saturate
 from zapdb.expressions.failure import FAILED
 from zapdb.expressions.functions import FUNCTIONS
@@ -197,7 +198,7 @@ class _Checker:
             raise ExpressionError(
                 f"there is no function {call.function!r}",
                 call.column,
-                f"there are: {', '.join(sorted([*FUNCTIONS, *SPECIAL]))}",
+                _hint_for_function(call.function),
             )
         resolved = function.resolve(call, self._check_arguments(call, function))
         result = Type(resolved.kind)
@@ -408,3 +409,30 @@ def _check_divisor(operator: str, left: TypedExpression, right: TypedExpression)
             right.node.column,
             f"write {INSTEAD[operator]}",
         )
+
+
+_FUNCTION_HABITS: Final = {
+    "cast": "integer",
+    "concat": "join",
+    "count": "length",
+    "endswith": "ends_with",
+    "extract": "part",
+    "ifnull": "coalesce",
+    "int": "integer",
+    "len": "length",
+    "ltrim": "strip",
+    "nvl": "coalesce",
+    "rtrim": "strip",
+    "startswith": "starts_with",
+    "str": "text",
+    "substr": "substring",
+    "trim": "strip",
+}
+"""What other languages call a function of this one."""
+
+
+def _hint_for_function(name: str) -> str:
+    there = sorted([*FUNCTIONS, *SPECIAL])
+    meant = _FUNCTION_HABITS.get(name.lower())
+    guess = f"did you mean {meant!r}?" if meant else suggest(name.lower(), there)
+    return f"{guess} there are: {', '.join(there)}".lstrip()

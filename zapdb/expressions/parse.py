@@ -12,6 +12,7 @@ only canonical texts are read.
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from typing import Final
 
@@ -88,13 +89,41 @@ def parse_expression(text: str) -> Expression:
             body = ast.parse(_admit_else(stripped, lead), mode="eval").body
     except SyntaxError as error:
         column = (error.offset or 1) + lead
-        raise ExpressionError(f"not an expression: {error.msg}", column) from None
+        hint = _hint_for_operator(stripped, (error.offset or 1) - 1)
+        raise ExpressionError(f"not an expression: {error.msg}", column, hint) from None
     except (ValueError, RecursionError, MemoryError):
         raise ExpressionError("this is not a valid expression") from None
     tree = reader.read(body, 0)
     if len(text) > EXPRESSION_LENGTH_CHARS_MAX and unparse(tree) != text:
         raise _too_long()
     return tree
+
+
+_FOREIGN: Final = {
+    "=>": "at least is written >=",
+    "=<": "at most is written <=",
+    "=": "equal is written ==",
+    "<>": "not equal is written !=",
+    "&&": "write `and`",
+    "||": "write `or`; join(a, b) joins texts",
+    "!": "write `not`",
+    "like": "there are starts_with(text, prefix), ends_with(text, end) and contains(text, part)",
+    "ilike": "write contains(lower(text), part)",
+    "between": "write low <= a and a <= high",
+    "is": "write `a is None`, or `a is not None`",
+    "null": "write None",
+    "case": "write `a if condition else b`",
+    "end": "write `a if condition else b`",
+}
+"""What SQL and other languages write at the place of a syntax error, and what to write instead."""
+
+
+def _hint_for_operator(text: str, at: int) -> str:
+    """The hint for what stands at the place of a syntax error."""
+    word = re.match(r"[a-z]+", text[at:].lower())
+    found = (text[max(0, at - 1) : at + 1], text[at : at + 2], text[at : at + 1])
+    spelled = (*found, word[0]) if word else found
+    return next((_FOREIGN[one] for one in spelled if one in _FOREIGN), "")
 
 
 def _too_long() -> ExpressionError:

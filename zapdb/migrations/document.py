@@ -145,7 +145,8 @@ def read_document(source: DocumentText) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = whole if mark is None else Location(source.name, mark.line + 1, mark.column + 1)
-        raise source.refuse(location, f"not YAML: {error.problem or error.context}") from None
+        problem = str(error.problem or error.context)
+        raise source.refuse(location, f"not YAML: {problem}", _hint_of(problem, text)) from None
     except yaml.reader.ReaderError as error:
         before = text[: text.find(chr(error.character))]
         raise source.refuse(
@@ -153,6 +154,15 @@ def read_document(source: DocumentText) -> Node:
             f"the character U+{error.character:04X} is not allowed in YAML",
             "write an escape sequence in double quotes",
         ) from None
+
+
+def _hint_of(problem: str, text: str) -> str:
+    """The hint for what YAML refuses."""
+    if "cannot start any token" in problem and "\t" in text:
+        return "indent with blanks; YAML refuses tabs"
+    if "mapping values are not allowed" in problem:
+        return "quote a text that has a colon followed by a blank; else check the indentation"
+    return "check the indentation, brackets and quotes"
 
 
 def _location_after(source: DocumentText, before: str) -> Location:
@@ -210,7 +220,10 @@ class _Open:
 
     def _check_key(self, key: Node) -> None:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            raise self.source.refuse(key.location, "a key must be a name; quote it if it is one")
+            hint = "quote it if it is one"
+            if isinstance(key, Scalar) and key.value is None:
+                hint = "a field that may be null says optional: true; quote null if it is a name"
+            raise self.source.refuse(key.location, "a key must be a name", hint)
         if key.value == "<<":
             raise self.source.refuse(key.location, "merge keys are not used here", "write it out")
         first = self.keys.setdefault(key.value, key.location)
@@ -247,6 +260,17 @@ def _resolve(source: DocumentText, event: Any, location: Location) -> str | int 
         raise source.refuse(
             location,
             f"{text} means different things to different readers of YAML",
-            f'write "{text}" for text, or true, false, null, or a plain integer',
+            _spelled_out(text),
         )
     return text
+
+
+def _spelled_out(text: str) -> str:
+    """The hint for a plain scalar that could mean two things: what each meaning is written as."""
+    quoted = f'write "{text}" for text'
+    if text.isalpha():
+        word = {"y": "true", "yes": "true", "on": "true", "true": "true"}.get(text.lower(), "false")
+        return f"write {'null' if text.lower() == 'null' else word}, or {quoted[6:]}"
+    if text.isdigit():
+        return f"write {int(text)} for the number, or {quoted[6:]}"
+    return f"{quoted}; decimals, floats, dates and times are written as texts, too"

@@ -15,7 +15,7 @@ from zapdb.migrations.activation_policy import ActivationPolicy
 from zapdb.migrations.canonical import DOCUMENT_VERSION
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
 from zapdb.migrations.examples import RecordExample, parse_examples
-from zapdb.migrations.habits import KEY_HABITS, OPERATION_HABITS, hint_at
+from zapdb.migrations.habits import KEY_HABITS, KEY_NOTES, OPERATION_HABITS, hint_at
 from zapdb.migrations.operations import OPERATIONS, Operation
 from zapdb.migrations.structure import (
     ParsingStopped,
@@ -55,7 +55,7 @@ def parse_document(node: Node, source: DocumentText, number: int, name: str) -> 
         raise source.refuse(node.location, "a migration is a mapping", f"keys: {', '.join(KEYS)}")
     for key, location in node.keys.items():
         if key not in (*KEYS, *OPTIONAL_KEYS):
-            hint = hint_at(key, (*KEYS, *OPTIONAL_KEYS), KEY_HABITS)
+            hint = hint_at(key, (*KEYS, *OPTIONAL_KEYS), KEY_HABITS, otherwise=KEY_NOTES)
             collector.report(location, f"unknown key {key!r}", hint)
     for key in KEYS:
         if key not in node.entries:
@@ -120,7 +120,11 @@ def _parse_rollback(
 ) -> tuple[Operation, ...] | None:
     if isinstance(node, Scalar):
         if node.value != "inferred":
-            collector.report(node.location, "a rollback is `inferred` or a list of operations")
+            collector.report(
+                node.location,
+                "a rollback is `inferred` or a list of operations",
+                "write `rollback: inferred`; if it can't be inferred, the error says what to add",
+            )
         return None
     return _parse_operations(node, collector, rollback=True)
 
@@ -131,10 +135,14 @@ def _parse_operations(
     if node is None:
         return ()
     if not isinstance(node, Sequence):
-        collector.report(node.location, "a list of operations is needed here")
+        hint = "begin each with a dash: - create_table: {…}"
+        if isinstance(node, Scalar) and node.value is None and not rollback:
+            hint = "take the # from one of the examples, or write your changes below `changes:`"
+        collector.report(node.location, "a list of operations is needed here", hint)
         return ()
     if not node.items and not rollback:
-        collector.report(node.location, "a migration changes something")
+        hint = "write one operation or more, such as - create_table: {…}"
+        collector.report(node.location, "a migration changes something", hint)
     parsed = []
     for item in node.items:
         try:

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NewType
 
-from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation
+from zapdb.errors import InvalidMigration, Location, NotExhaustive, Violation, suggest
 from zapdb.limits import NAME_LENGTH_MAX, SUMMARY_LENGTH_CHARS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence, as_plain_data
-from zapdb.migrations.habits import KEY_HABITS, hint_at
+from zapdb.migrations.habits import KEY_EXAMPLES, KEY_HABITS, KEY_NOTES, fix_name, hint_at
 
 Name = NewType("Name", str)
 """A table's, field's or index's name."""
@@ -199,8 +199,7 @@ def _parse_name(node: Node, collector: ViolationCollector) -> str:
 def _fault_in_name(text: str) -> tuple[str, ...]:
     """Message and hint; empty for a name. Kept, since a chain says the same names over and over."""
     if not NAME.fullmatch(text) or len(text) > NAME_LENGTH_MAX:
-        hint = f"a to z first, then a to z, 0 to 9 and _, at most {NAME_LENGTH_MAX} characters"
-        return f"{text!r} is not a name", hint
+        return f"{text!r} is not a name", fix_name(text)
     if text.startswith(RESERVED):
         return (f"{text!r}: names that begin with zapdb are reserved",)
     return ()
@@ -217,12 +216,17 @@ def _parse_scalar(kind: type, node: Node, collector: ViolationCollector) -> Any:
 def _parse_choice(choices: tuple[Any, ...], node: Node, collector: ViolationCollector) -> Any:
     if isinstance(node, Scalar) and node.value in choices:
         return node.value
-    raise _refuse(collector, node, f"one of {', '.join(map(str, choices))} is needed here")
+    given = node.value if isinstance(node, Scalar) else None
+    hint = suggest(given.lower(), map(str, choices)) if isinstance(given, str) else ""
+    raise _refuse(collector, node, f"one of {', '.join(map(str, choices))} is needed here", hint)
 
 
 def _parse_items(read: Read, node: Node, collector: ViolationCollector) -> tuple[Any, ...]:
     if not isinstance(node, Sequence):
-        raise _refuse(collector, node, "a list is needed here")
+        hint = "begin each entry with a dash, or put all in [ ]"
+        if isinstance(node, Scalar):
+            hint = f"write [{node.value}], even for one"
+        raise _refuse(collector, node, "a list is needed here", hint)
     return tuple(_parse_each(read, node.items, collector))
 
 
@@ -272,7 +276,9 @@ def _parse_dataclass(
     if not plan.keys >= node.keys.keys():
         for name, location in node.keys.items():
             if name not in plan.keys:
-                hint = hint_at(name, (part[0] for part in plan.parts), KEY_HABITS)
+                hint = hint_at(
+                    name, (part[0] for part in plan.parts), KEY_HABITS, otherwise=KEY_NOTES
+                )
                 collector.report(location, f"unknown key {name!r}", hint)
         refused = True
     values: dict[str, Any] = {}
@@ -287,13 +293,21 @@ def _parse_dataclass(
                 if name in plan.reasons:
                     check_line(inner, "a reason", collector)
         elif is_required:
-            collector.report(node.location, f"the key {name!r} is missing")
+            collector.report(node.location, f"the key {name!r} is missing", _sample_of(kind, name))
             refused = True
     if refused:
         raise ParsingStopped
     for attribute in plan.locations:
         values[attribute] = place or node.location
     return kind(**values)
+
+
+def _sample_of(kind: type, name: str) -> str:
+    """The hint for a key that is missing: its choices, or an example."""
+    choices = typing.get_args(keys_of(kind)[name].kind)
+    if typing.get_origin(keys_of(kind)[name].kind) is typing.Literal:
+        return " or ".join(f"{name}: {choice}" for choice in choices)
+    return f"write {KEY_EXAMPLES[name]}" if name in KEY_EXAMPLES else ""
 
 
 @dataclass(frozen=True, slots=True)

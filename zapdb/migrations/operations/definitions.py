@@ -27,6 +27,11 @@ from zapdb.values import VALUE_TYPES, Decimal, Enum, List, Reference, Struct, Va
 
 PARAMETERS: Final = {"decimal": "scale", "list": "of", "reference": "to"}
 """The key that a type takes in addition to its name; all other types take none."""
+PARAMETER_EXAMPLES: Final = {
+    "decimal": "{type: decimal, scale: 2}, for two digits after the point",
+    "list": "{type: list, of: string}",
+    "reference": "{type: reference, to: people}",
+}
 DECLARED: Final = (Enum.name, Struct.name)
 
 
@@ -73,7 +78,9 @@ class TypeDefinition:
             if (value is not ABSENT) != (key == wanted):
                 raise InvalidValue(
                     f"these are not the parameters of type {self.type!r}",
-                    hint="its parameters are {wanted or 'none'}",
+                    hint=f"write {PARAMETER_EXAMPLES[self.type]}"
+                    if wanted
+                    else f"leave out {key!r}: this type has none",
                 )
         match self.type:
             case Decimal.name:
@@ -89,7 +96,9 @@ def _unknown_type(name: str, schema: Schema) -> InvalidValue:
     there = [kind for kind in VALUE_TYPES if kind not in DECLARED]
     there += (kind.declared_name for kind in schema.types)
     hint = hint_at(name, there, TYPE_HABITS, TYPE_NOTES)
-    if name in DECLARED:
+    if schema.table_named(name) is not None:
+        hint = f"for the key of a record of {name}, write type: reference, to: {name}"
+    elif name in DECLARED:
         hint = f"declare the {name} with create_type and use the name that it has there"
     return InvalidValue(f"there is no type {name!r}", hint=hint)
 
@@ -112,8 +121,8 @@ def _list(items: ValueType) -> List:
 def _reference(to: str, schema: Schema) -> Reference:
     target = schema.table_named(to)
     if target is None:
-        there = ", ".join(table.name for table in schema) or "none"
-        raise InvalidValue(f"there is no table {to!r} to refer to", hint=f"there are: {there}")
+        hint = hint_at(to, (table.name for table in schema))
+        raise InvalidValue(f"there is no table {to!r} to refer to", hint=hint)
     return Reference(target.name, target.number, tuple(f.type for f in target.key_fields))
 
 
@@ -168,7 +177,11 @@ class FieldType(TypeDefinition):
         if self.default is not ABSENT:
             check_plain(self.default, kind, self.optional, name, self.location, collector)
         if self.generated and kind.name != "uuid":
-            collector.report(self.location, f"a {kind} can't be generated", "use type: uuid")
+            collector.report(
+                self.location,
+                f"type {kind} can't be generated",
+                "use type: uuid; zapdb numbers no records",
+            )
         if self.generated and self.default is not ABSENT:
             collector.report(self.location, "a generated field has no default")
 
@@ -235,9 +248,21 @@ def check_plain(
             return
         field, expected = error.context["field"], error.context["expected"]
         got = error.context["got"]
-        collector.report(location, f"a value of {field!r} must be {expected}; this is {got}")
+        hint = _hint_for_plain(plain, kind) if field == name else ""
+        collector.report(location, f"a value of {field!r} must be {expected}; this is {got}", hint)
     except UnknownZone as error:
         zone, data = error.context["zone"], error.context["data"]
         collector.report(
             location, f"{data} has no zone {zone!r} for a value of {name!r}", error.hint
         )
+
+
+def _hint_for_plain(plain: Any, kind: ValueType) -> str:
+    """How a value of the type is written in a document, if something else was."""
+    if isinstance(plain, str):
+        if kind.name in ("boolean", "integer"):
+            return f"write {kind.text_form}, without quotes"
+        if plain.lower().rstrip("()") in ("now", "today", "current_timestamp", "current_date"):
+            return "a default is a constant; the application gives the moment"
+        return f"write {kind.text_form}, in quotes" if kind.has_python_order else ""
+    return "quote it" if kind.name in ("string", "decimal", "float") else ""

@@ -114,7 +114,7 @@ def field(text: str) -> str:
             field("type: date, default: yesterday"),
             "a value of 'x' must be a date; this is str of 9 characters",
         ),
-        (field("type: string, generated: true"), "a string can't be generated"),
+        (field("type: string, generated: true"), "type string can't be generated"),
         (
             field("type: uuid, generated: true, default: 00000000-0000-0000-0000-00000000000a"),
             "a generated field has no default",
