@@ -188,7 +188,8 @@ WRONG_FILES = {
         "  hint: quote it\n"
         "error: migrations/0005_wrong.yaml:3:10: a list of operations is needed here\n"
         "    changes: x\n"
-        "             ^\n",
+        "             ^\n"
+        "  hint: begin each with a dash: - create_table: {…}\n",
     ),
     "not UTF-8": (
         later(b"zapdb: 1\nsummary: caf\xe9\n"),
@@ -199,7 +200,8 @@ WRONG_FILES = {
     ),
     "not YAML": (
         later("zapdb: 1\nsummary: [\n"),
-        "error: migrations/0005_wrong.yaml:3:1: not YAML: did not find expected node content\n",
+        "error: migrations/0005_wrong.yaml:3:1: not YAML: did not find expected node content\n"
+        "  hint: check the indentation, brackets and quotes\n",
     ),
     "a character that a terminal obeys": (
         later("zapdb: 1\nsummary: \x1b[31m\n"),
