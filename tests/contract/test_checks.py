@@ -180,7 +180,7 @@ def test_rule_18_a_conversion_refuses_nothing_and_validation_finds_what_it_made(
     workspace.write(3, 'add_check: {table: items, check: halved, expression: "half >= 0"}')
     db = workspace.open()
     assert [r.half for r in db.table("items").scan()] == [-3, -2, -1, 0, 1]
-    convert, validate = run_jobs(workspace.connect())
+    validate, convert = run_jobs(workspace.connect())
     assert (convert.job.kind, convert.job.state) == ("convert", "done")
     assert validate.job.findings[0].count == 3
     assert_clean(db)
