@@ -511,7 +511,7 @@ def test_rule_19_a_job_stores_what_it_makes(
 ) -> None:
     before = ids(workspace)
     sent = Statements(monkeypatch)
-    monkeypatch.setattr("zapdb.storage.rewriting.BATCH_BLOBS", 1)
+    monkeypatch.setattr("zapdb.writes.conversion.BATCH_BLOBS", 1)
     stale.admin.run_jobs()
     assert sorted(sent.take()) == ["INSERT", "INSERT", "SELECT"]
     assert stale.admin.count_by_revision("photos") == {2: 3}

@@ -31,8 +31,6 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:Access.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
-    "zapdb/storage/pending_changes.py:append_change": BEING_REWRITTEN,
-    "zapdb/storage/rewriting.py:rewrite_records": BEING_REWRITTEN,
 }
 
 HEAVY = {

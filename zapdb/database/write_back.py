@@ -17,9 +17,8 @@ from zapdb.indexes import BoundTable
 from zapdb.limits import WRITE_BACK_RECORDS
 from zapdb.records import Attachments, ReadConflict
 from zapdb.storage import Connection, TransactionMode
-from zapdb.storage.archives import archive_rows
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.rewriting import rewrite_records
+from zapdb.writes import BatchConversion, convert_records, execute, plan_conversion
 
 
 def write_back(
@@ -32,9 +31,8 @@ def write_back(
 ) -> None:
     """Set a record that is still `old` to what was made of it, unless anything is in the way."""
     with _best_effort(), _begin(session, bound) as connection:
-        if connection.run(bound.records.swap_sql, (new, key, old)):
-            bound.blobs.insert(connection, attachments.blobs)
-            bound.archives.insert(connection, archive_rows(key, attachments.archived))
+        if _lock(connection, bound, "value =", old, [key]):
+            execute(connection, bound, [plan_conversion(key, old, new, attachments)])
 
 
 def write_back_page(
@@ -44,12 +42,13 @@ def write_back_page(
     the way; do nothing if no setting says so."""
     if not session.writes_back(bound) or session.storage.is_in_transaction:
         return
-    below = bound.stale_below
+    below, conversion = bound.stale_below, BatchConversion(bound.reader.convert)
     stale = iter([key for key, value in rows if type(value) is bytes and value < below])
     with _best_effort():
         while some := list(islice(stale, WRITE_BACK_RECORDS)):
             with _begin(session, bound) as connection:
-                _convert(connection, bound, some)
+                batch = _lock(connection, bound, "value <", below, some)
+                convert_records(connection, bound, batch, conversion)
 
 
 def _best_effort() -> AbstractContextManager[None]:
@@ -66,16 +65,18 @@ def _begin(session: Session, bound: BoundTable) -> Iterator[Connection]:
         yield connection
 
 
-def _convert(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> None:
+def _lock(
+    connection: Connection, bound: BoundTable, value_is: str, value: bytes, keys: Sequence[bytes]
+) -> list[tuple[bytes, bytes]]:
+    """Lock those of some records whose values are so, and that nobody else has locked."""
     records, mark = bound.records, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
     locked = connection.storage.lock_records(
         connection,
         records.name,
-        f"tenant = {records.tenant} AND value < {mark} AND key IN ({marks})",
-        [bound.stale_below, *keys],
+        f"tenant = {records.tenant} AND {value_is} {mark} AND key IN ({marks})",
+        [value, *keys],
         len(keys),
         skip_locked=True,
     )
-    batch = [(as_bytes(key), as_bytes(value)) for key, value in locked]
-    rewrite_records(connection, records, bound.archives, batch, bound.reader.convert)
+    return [(as_bytes(key), as_bytes(value)) for key, value in locked]

@@ -16,7 +16,6 @@ from typing import Any
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
-from zapdb.catalog import principal
 from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level
@@ -42,8 +41,8 @@ from zapdb.migrations.chain import digest_chain
 from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.pending_changes import append_change
 from zapdb.storage.retries import retry
+from zapdb.writes import BatchConversion, convert_records, execute, plan_discard
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,14 @@ class ConvertWork(Work):
         if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
+        self.conversion = BatchConversion(self.bound.reader.convert)
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        return self.rewrite(connection, batch, self.bound.reader.convert)
+        return convert_records(connection, self.bound, batch, self.conversion)
 
 
 class RollbackWork(Work):
@@ -91,12 +91,15 @@ class RollbackWork(Work):
         if catalog.rolling_back is None:
             raise Superseded
         self.rollback: TableRollback = find_table_rollback(catalog, job.table)
-        self.convert: Callable[[bytes, bytes, Attachments], bytes] | None = None
+        self.bound = BoundTable(storage, catalog, descriptor)
+        self.conversion: BatchConversion | None = None
         if self.rollback.revision is not None:
             position = catalog.rolling_back.number - 1
-            self.convert = make_reader(
-                storage, catalog, descriptor, position, self.rollback.revision
-            ).convert
+            reader = make_reader(storage, catalog, descriptor, position, self.rollback.revision)
+            # Application writes are refused meanwhile, and no reader converts back. So only this
+            # job needs the archived values that it consumes.
+            find_change = self.find_change if descriptor.logs_changes else None
+            self.conversion = BatchConversion(reader.convert, find_change, consumes=True)
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
@@ -104,36 +107,26 @@ class RollbackWork(Work):
         return condition, list(parameters)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        convert = self.convert
-        if convert is None:
-            for key, value in batch if self.descriptor.logs_changes else ():
-                self._record(connection, key, value, None)
-            connection.run_many(self.records.delete_sql, [(key,) for key, _ in batch])
-            self.archives.delete_many(connection, [key for key, _ in batch])
-            return len(batch)
-        # Application writes are refused meanwhile, and no reader converts back. So only this job
-        # needs the archived values that it consumes.
-        return self.rewrite(connection, batch, convert, consumes=True)
+        if self.conversion is not None:
+            return convert_records(connection, self.bound, batch, self.conversion)
+        writes = [plan_discard(self.bound, key, value) for key, value in batch]
+        execute(connection, self.bound, writes)
+        return len(batch)
 
-    def log_change(
-        self, connection: Connection, key: bytes, old: bytes, new: bytes, attachments: Attachments
-    ) -> None:
-        """Log a change if the rollback loses something: if converting its result forwards again
-        gives another record (rule 22)."""
+    def find_change(
+        self, key: bytes, old: bytes, new: bytes, attachments: Attachments
+    ) -> tuple[bytes, bytes] | None:
+        """Return what the change log keeps if the rollback loses something: if converting its
+        result forwards again gives another record (rule 22)."""
         ongoing = self.catalog.rolling_back
-        if not self.descriptor.logs_changes or ongoing is None:
-            return
+        assert ongoing is not None  # else there is no such work
         number, table = ongoing.number, self.descriptor.schema.number
         forwards = self.catalog.chain.program(table, number - 1, number, self.catalog.zones)
         _, start = decode_prefix(old, 0)
         _, start_new = decode_prefix(new, 0)
         aside = Attachments(attachments.load, make_uuid7, _Kept(attachments))
-        if forwards.convert(key, new, start_new, old[:start], aside) != old:
-            self._record(connection, key, old, new)
-
-    def _record(self, connection: Connection, key: bytes, old: bytes, new: bytes | None) -> None:
-        who, job = principal.current(), self.job
-        append_change(connection, who, job.tenant, job.table, key, old, new)
+        lost = forwards.convert(key, new, start_new, old[:start], aside) != old
+        return (old, new) if lost else None
 
 
 class _Kept:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.kinds import Job
-from zapdb.records import Attachments
 from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.rewriting import rewrite_records
 
 
 class Superseded(Exception):
@@ -72,30 +69,6 @@ class Work(ABC):
             connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
         )
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
-
-    def rewrite(
-        self,
-        connection: Connection,
-        batch: list[tuple[bytes, bytes]],
-        convert: Callable[[bytes, bytes, Attachments], bytes],
-        *,
-        consumes: bool = False,
-    ) -> int:
-        """Write the batch's records converted: see `rewrite_records`."""
-        return rewrite_records(
-            connection,
-            self.records,
-            self.archives,
-            batch,
-            convert,
-            self.log_change,
-            consumes=consumes,
-        )
-
-    def log_change(  # noqa: B027 - only one kind logs changes
-        self, connection: Connection, key: bytes, old: bytes, new: bytes, attachments: Attachments
-    ) -> None:
-        """A record is about to be written; most kinds of work leave nothing in the change log."""
 
     @abstractmethod
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:

@@ -270,20 +270,12 @@ def _moved_here(connection: Connection) -> CorruptCatalog:
 # Filling it
 
 
-def append_change(
-    connection: Connection,
-    principal: str,
-    tenant: int,
-    table: int,
-    key: bytes,
-    before: bytes | None,
-    after: bytes | None,
-) -> None:
+def append_change(connection: Connection, principal: str, key: ChangeKey, pair: Pair) -> None:
     """Add a record's change inside a transaction; it is written at the transaction's end."""
     pending = connection.pending
     if pending is None:
         pending = connection.pending = PendingChanges(principal)
-    pending.add(connection, tenant, table, key, before, after)
+    pending.add(connection, *key, *pair)
 
 
 def append_event(connection: Connection, principal: str, event: LogEvent) -> None:

@@ -40,7 +40,6 @@ class RecordStatements:
         )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
         self.update_sql = f"UPDATE {self.name} SET value = {mark} WHERE {mine} AND key = {mark}"
-        self.swap_sql = self.update_sql + f" AND value = {mark}"
         self.delete_sql = f"DELETE FROM {self.name} WHERE {mine} AND key = {mark}"
         self.page_sql = (
             f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
@@ -173,6 +172,10 @@ class RecordStatements:
     def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Set the values of records that are there, by (key, value) rows."""
         connection.send_many(self.update_sql, [(value, key) for key, value in rows])
+
+    def set_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """The same for records that the transaction has locked: see `Storage.set_values`."""
+        self.storage.set_values(connection, self.name, self.tenant, rows)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         rows = [(key,) for key in keys]

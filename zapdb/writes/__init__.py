@@ -1,5 +1,6 @@
 """Writing records: a write is planned as a value, and executed."""
 
+from zapdb.writes.conversion import BatchConversion, convert_records, plan_conversion, plan_discard
 from zapdb.writes.execution import NONE_INSERTED, execute
 from zapdb.writes.planning import (
     Keyed,
@@ -14,12 +15,16 @@ from zapdb.writes.write import NotAsPlanned, Write
 
 __all__ = [
     "NONE_INSERTED",
+    "BatchConversion",
     "Keyed",
     "NotAsPlanned",
     "Stored",
     "Write",
+    "convert_records",
     "execute",
+    "plan_conversion",
     "plan_delete",
+    "plan_discard",
     "plan_insert",
     "plan_inserts",
     "plan_null",

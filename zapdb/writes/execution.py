@@ -4,7 +4,7 @@ The order is the same for one write and for many, whatever they do:
 
     swaps         the record is what was read
     records       inserted, updated, deleted         concurrent writers of them wait here
-    attachments   blobs, archived values
+    attachments   blobs; archived values that go, and that come
     entries       old ones removed, new ones added   so that records may exchange values
     targets       the records referred to exist      one may be among the new records
     log           noted; written before COMMIT
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from zapdb.catalog import principal
@@ -32,6 +33,9 @@ from zapdb.writes.write import NotAsPlanned, Write
 NONE_INSERTED: Final = "none was inserted"
 
 Rows = list[tuple[bytes, bytes]]
+
+_IS_LOCKED: Final = attrgetter("is_locked")
+_KEY_AND_AFTER: Final = attrgetter("key", "after")
 
 
 def execute(
@@ -77,6 +81,9 @@ def _write_records(
         else:
             connection.send(records.delete_sql, (write.key,))
         return
+    if all(map(_IS_LOCKED, writes)):
+        _write_locked(connection, bound, writes)
+        return
     gone = [w.key for w in writes if w.after is None]
     changed = [(w.key, w.after) for w in writes if w.after is not None and w.before is not None]
     new = [(w.key, w.after) for w in writes if w.after is not None and w.before is None]
@@ -86,6 +93,16 @@ def _write_records(
         records.update_many(connection, changed)
     if new:
         records.insert_many(connection, new, partial(_refuse_key, bound, writes, hint))
+
+
+def _write_locked(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
+    """Records that are there, and that no other transaction changes meanwhile."""
+    rows = list(map(_KEY_AND_AFTER, writes))
+    if gone := [key for key, after in rows if after is None]:
+        bound.records.delete_many(connection, gone)
+        rows = [row for row in rows if row[1] is not None]
+    if rows:
+        bound.records.set_many(connection, rows)
 
 
 def _refuse_key(bound: BoundTable, writes: Sequence[Write], hint: str) -> Exception:
@@ -131,15 +148,22 @@ def _note_changes(connection: Connection, bound: BoundTable, writes: Sequence[Wr
     tenant, table, who = bound.catalog.tenant, bound.schema.number, principal.current()
     for write in writes:
         if write.change is not None:
-            append_change(connection, who, tenant, table, write.key, *write.change)
+            append_change(connection, who, (tenant, table, write.key), write.change)
 
 
 def _write_beside(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
-    archived = list[ArchiveRow]()
+    blobs, restored, archived = dict[bytes, bytes](), list[tuple[int, bytes]](), list[ArchiveRow]()
     for write in writes:
         if write.blobs:
-            bound.blobs.insert(connection, write.blobs)
-        archived += write.archived
+            blobs |= write.blobs
+        if write.restored:
+            restored += [(field, write.key) for field in write.restored]
+        if write.archived:
+            archived += write.archived
+    if blobs:
+        bound.blobs.insert(connection, blobs)
+    if restored:
+        bound.archives.consume(connection, restored)
     if archived:
         bound.archives.insert(connection, archived)
     if bound.archives.fields:

@@ -43,7 +43,7 @@ def plan_insert(bound: BoundTable, key: bytes, values: Mapping[str, Any]) -> Wri
         tuple([reference.key_of(record) for reference in bound.references]),
         blobs,
         tuple(archive_rows(key, attachments.archived)),
-        (None, value) if bound.logs_changes else None,
+        change=(None, value) if bound.logs_changes else None,
     )
 
 
@@ -138,7 +138,7 @@ def plan_update(
         tuple(targets),
         blobs,
         tuple(archive_rows(key, attachments.archived)),
-        change,
+        change=change,
     )
 
 

@@ -6,6 +6,7 @@ without a connection, and describes the result, not the order of steps: only `ex
     insert    before is None                 upsert    one of the two on the left
     update    neither is None                set null  an update
     delete    after is None                  cascade   a delete
+    convert   neither is None, and the record means the same
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ NO_BLOBS: Final[Mapping[bytes, bytes]] = {}
 Keys = tuple[bytes | None, ...]
 """One key for each index, or each reference, in the table's order; None if it has none."""
 EntryChange = tuple[bytes | None, bytes | None]
-"""A record before and after as the change log keeps it: both of the active revision."""
+"""A record before and after as the change log keeps it: both of the active revision, but for those
+of a rollback."""
 
 
 class Write(NamedTuple):
@@ -46,11 +48,15 @@ class Write(NamedTuple):
     """New ones, by id."""
     archived: tuple[ArchiveRow, ...] = ()
     """Values of dropped fields that are archived with it."""
+    restored: tuple[int, ...] = ()
+    """Numbers of dropped fields whose archived values are its own again, and no longer archived."""
     change: EntryChange | None = None
     """What is appended to the change log, if it is on."""
     is_swap: bool = False
     """Whether the database must check that the record still is `before`, because no read has.
     `NotAsPlanned` is raised if it is not."""
+    is_locked: bool = False
+    """Whether the caller has locked the record, so that it surely is `before`."""
 
 
 class NotAsPlanned(Exception):

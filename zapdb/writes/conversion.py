@@ -1,0 +1,120 @@
+"""Conversions as writes: stored records become what a program makes of them (rules 18 to 20).
+
+A conversion leaves what an application sees of a record as it was, so a record keeps its index
+entries, and neither checks nor references are looked at. What it makes beside the record, it stores
+with it: new blobs, and the archived values of dropped fields.
+
+The caller has locked the records, so they are what it read until its transaction ends (rule 17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zapdb.indexes import BoundTable
+from zapdb.limits import BATCH_BLOBS
+from zapdb.records import Attachments
+from zapdb.records.attachments import NO_ARCHIVE
+from zapdb.storage import Connection
+from zapdb.storage.archives import archive_rows
+from zapdb.writes.execution import execute
+from zapdb.writes.planning import Stored
+from zapdb.writes.write import NO_BLOBS, EntryChange, Write
+
+Convert = Callable[[bytes, bytes, Attachments], bytes]
+"""(key, record, attachments) → the record as it is to be stored."""
+FindChange = Callable[[bytes, bytes, bytes, Attachments], EntryChange | None]
+"""(key, old record, new record, attachments) → what the change log keeps of a conversion."""
+
+
+_make: Final = tuple.__new__
+_BARE: Final = Write(b"", b"", b"", is_locked=True)[3:]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchConversion:
+    """What becomes of the records of a table."""
+
+    convert: Convert
+    find_change: FindChange | None = None
+    """Most conversions leave nothing in the change log (rule 22)."""
+    consumes: bool = False
+    """Whether restored values are deleted from the archive, because nobody else reads them."""
+
+
+def convert_records(
+    connection: Connection, bound: BoundTable, batch: Sequence[Stored], conversion: BatchConversion
+) -> int:
+    """Write records converted, which are locked; returns how many."""
+    archive = bound.archives.load_many(connection, [key for key, _ in batch])
+    for writes in plan_conversions(bound, batch, archive, conversion):
+        execute(connection, bound, writes)
+    return len(batch)
+
+
+def plan_conversions(
+    bound: BoundTable,
+    batch: Sequence[Stored],
+    archive: Mapping[bytes, Mapping[int, bytes]],
+    conversion: BatchConversion,
+) -> Iterator[list[Write]]:
+    """Plan the conversions of records, in parts: no more than some new blobs are held at once.
+
+    `archive` has their archived values, by key and field number.
+    """
+    convert, find_change = conversion.convert, conversion.find_change
+    attachments = bound.make_attachments()
+    has_archive = bool(bound.archives.fields)
+    writes, blob_count = list[Write](), 0
+    for key, value in batch:
+        if has_archive:
+            attachments = bound.make_attachments()
+            attachments.archive = archive.get(key, NO_ARCHIVE)
+        new = convert(key, value, attachments)
+        if not (has_archive or find_change or attachments.blobs):
+            writes.append(_plan_bare(key, value, new))
+            continue
+        change = None if find_change is None else find_change(key, value, new, attachments)
+        write = plan_conversion(key, value, new, attachments, change, consumes=conversion.consumes)
+        writes.append(write)
+        blob_count += len(attachments.take_blobs())
+        if blob_count >= BATCH_BLOBS:
+            yield writes
+            writes, blob_count = [], 0
+    yield writes
+
+
+def plan_discard(bound: BoundTable, key: bytes, stored: bytes) -> Write:
+    """A locked record that goes with its whole table, as its index entries do."""
+    change = (stored, None) if bound.logs_changes else None
+    return Write(key, stored, None, change=change, is_locked=True)
+
+
+def _plan_bare(key: bytes, old: bytes, new: bytes) -> Write:
+    """What `plan_conversion` plans where nothing is beside the record, in a third of its time."""
+    return _make(Write, (key, old, new, *_BARE))
+
+
+def plan_conversion(
+    key: bytes,
+    old: bytes,
+    new: bytes,
+    attachments: Attachments,
+    change: EntryChange | None = None,
+    *,
+    consumes: bool = False,
+) -> Write:
+    """A locked record that becomes what its conversion made of it, with these attachments."""
+    archived, restored = attachments.archived, attachments.restored
+    return Write(
+        key,
+        old,
+        new,
+        blobs=attachments.blobs or NO_BLOBS,
+        archived=tuple(archive_rows(key, archived)) if archived else (),
+        restored=tuple(restored) if consumes and restored else (),
+        change=change,
+        is_locked=True,
+    )
