@@ -14,9 +14,17 @@ from msgspec import structs
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import LIVE, Workspace, dump, error_of
 from zapdb import release
-from zapdb.catalog import cache, feed, kinds, rows
+from zapdb.activation import TableDescriptor, load_tenant_catalog
+from zapdb.catalog import DEFAULT_TENANT, cache, feed, kinds, rows
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.kinds import DatabaseRow, FormatChange, SettingRow
+from zapdb.catalog.kinds import (
+    CatalogRow,
+    ChainState,
+    DatabaseRow,
+    FormatChange,
+    IndexRow,
+    SettingRow,
+)
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
 from zapdb.cluster import ensure_rows, leases
 from zapdb.cluster.leases import Owner
@@ -372,6 +380,72 @@ def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage)
     wanted = follow(storage)
     assert follow(storage, behind).to_bytes() == wanted.to_bytes()
     assert follow(storage, at_horizon).to_bytes() == wanted.to_bytes()
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the rows that are read from the database from now on, and by which thread."""
+    found = list[str]()
+    for name in ("get", "list_rows"):
+        original = getattr(rows, name)
+
+        def read(
+            connection: Any, kind: type[CatalogRow], *key: Any, by: Any = original, **how: Any
+        ) -> Any:
+            found.append(f"{kind.KIND} by {threading.current_thread().name}")
+            return by(connection, kind, *key, **how)
+
+        monkeypatch.setattr(rows, name, read)
+    return found
+
+
+def test_rule_8_a_tenant_catalog_is_made_of_a_cache_that_is_not_behind(
+    workspace: Workspace, reads: list[str]
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, INDEX_SIZE)
+    with workspace.open() as db:
+        db.admin.set_setting("change_log", "on")
+        db.admin.create_tenant("other")
+    storage = workspace.connect()
+    known = follow(storage)
+
+    def load(cached: CatalogCache | None) -> tuple[TableDescriptor, ChainState, list[str]]:
+        reads.clear()
+        with storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, DEFAULT_TENANT, cache=cached)
+        asked = [kind.partition(" ")[0] for kind in reads]
+        return catalog.table("items"), catalog.chain_state, asked
+
+    read, state, asked = load(None)
+    assert asked == ["tenant", "chain", "index", "constraint"]
+    assert read.logs_changes
+    assert load(known) == (read, state, [])
+    for kind in kinds.KINDS.values():
+        assert known.list(kind) == rows.list_rows(storage.connection(), kind)
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        index = rows.list_rows(connection, IndexRow)[0]
+        rows.put(connection, structs.replace(index, state="disabled"))
+    changed, state, asked = load(known)
+    assert asked == ["tenant", "chain", "index", "constraint"]
+    assert changed.indexes[0].state == "disabled"
+    assert load(follow(storage, known)) == (changed, state, [])
+
+
+def test_rule_8_an_open_database_follows_a_schema_by_its_cache(
+    workspace: Workspace, reads: list[str]
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, INDEX_SIZE)
+    db = workspace.open()
+    db.admin.catalog()  # the watcher has its cache
+    storage = workspace.connect()
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        (index,) = rows.list_rows(connection, IndexRow)
+        reads.clear()
+        seq = rows.put(connection, structs.replace(index, state="disabled"))
+    db.admin.wait_for_catalog(seq)
+    assert [read for read in reads if read.endswith("zapdb-watch")] == []
 
 
 def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> None:

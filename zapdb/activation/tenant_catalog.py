@@ -16,7 +16,7 @@ from zapdb.activation.descriptors import (
     IndexDescriptor,
     constraints_of,
 )
-from zapdb.catalog import rows
+from zapdb.catalog.cache import CatalogCache, current_rows
 from zapdb.catalog.kinds import (
     ChainState,
     ConstraintRow,
@@ -27,9 +27,9 @@ from zapdb.catalog.kinds import (
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import (
     StoredMigration,
+    find_chain_state,
     list_stored,
     read_chain,
-    read_chain_state,
 )
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
@@ -118,18 +118,26 @@ class TenantCatalog:
 
 
 def load_tenant_catalog(
-    connection: Connection, tenant: int, known: TenantCatalog | None = None
+    connection: Connection,
+    tenant: int,
+    known: TenantCatalog | None = None,
+    cache: CatalogCache | None = None,
 ) -> TenantCatalog:
-    """Load what is active, inside a transaction; parts of `known` that still hold are kept."""
+    """Load what is active, inside a transaction; parts of `known` that still hold are kept.
+
+    With a `cache` it is a transaction that reads one snapshot; the rows of the catalog are not read
+    if the cache has them as of that.
+    """
     with reading("zapdb_catalog"):
-        return _load_tenant_catalog(connection, tenant, known)
+        return _load_tenant_catalog(connection, tenant, known, cache)
 
 
 def _load_tenant_catalog(
-    connection: Connection, tenant: int, known: TenantCatalog | None
+    connection: Connection, tenant: int, known: TenantCatalog | None, cache: CatalogCache | None
 ) -> TenantCatalog:
+    found = current_rows(connection, cache)
     active = connection.fetch_one(catalog_version_sql(tenant))
-    row = rows.get(connection, Tenant, tenant)
+    row = found.get(Tenant, tenant)
     if (row is None and active is None) or (row is not None and row.removing):
         raise UnknownName("the tenant was removed", tenant=tenant)
     if row is None or active is None:
@@ -139,7 +147,7 @@ def _load_tenant_catalog(
             table="zapdb_catalog" if row is None else "zapdb_catalog_versions",
             hint="restore it from a backup",
         )
-    chain_state = read_chain_state(connection)
+    chain_state = find_chain_state(found)
     if known is not None and (known.tenant, known.version, known.chain_state) == (
         tenant,
         active[0],
@@ -157,9 +165,11 @@ def _load_tenant_catalog(
     entries: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, tenant):
         entries.setdefault(entry.table_number, []).append(entry)
-    indexes = {row.key: row for row in rows.list_rows(connection, IndexRow, tenant)}
-    constraints = {row.key: row for row in rows.list_rows(connection, ConstraintRow, tenant)}
-    recorded = read_history_settings(connection, tenant)
+    indexes = {row.key: row for row in found.list(IndexRow, tenant)}
+    constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
+    recorded = read_history_settings(
+        found if isinstance(found, CatalogCache) else connection, tenant
+    )
     ongoing = _find_ongoing_rollback(chain_state, chain, position, entries)
     tables = {}
     for table in chain.schema_at(position):

@@ -1,24 +1,54 @@
 """A process's own copy of the catalog: all rows as of one seq, immutable.
 
 It is loaded whole once, and then follows the feed: each step reads the changed rows, in one
-snapshot, and makes a new cache. Two caches with the same seq have the same bytes. A cache never
-decides what a transaction may do: transactions read the rows themselves (rules 7 and 8).
+snapshot, and makes a new cache. Two caches with the same seq have the same bytes, and a transaction
+that sees the seq of a cache sees its rows, too: it need not read them (`current_rows`). A cache
+that is behind never decides what a transaction may do (rules 7 and 8).
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
+from typing import Protocol
 
+from zapdb.catalog import rows
 from zapdb.catalog.feed import read_horizon, read_rows, read_seq
 from zapdb.catalog.kinds import row_key
 from zapdb.catalog.row_values import R, load_row
 from zapdb.storage import Connection
 
 
+class CatalogRows(Protocol):
+    """The rows of the catalog as of one moment."""
+
+    def get(self, kind: type[R], *key: object) -> R | None:
+        """The row, or None; raises `CorruptCatalog` for one that its kind does not allow."""
+
+    def list(self, kind: type[R], *within: object) -> list[R]:
+        """All rows of a kind in the order of their keys; `within` are the first parts of it."""
+
+
 @dataclass(frozen=True, slots=True)
+class StoredRows:
+    """The rows as a transaction sees them; each call reads the database."""
+
+    connection: Connection
+
+    def get(self, kind: type[R], *key: object) -> R | None:
+        return rows.get(self.connection, kind, *key)
+
+    def list(self, kind: type[R], *within: object) -> list[R]:
+        return rows.list_rows(self.connection, kind, *within)
+
+
+@dataclass(frozen=True)
 class CatalogCache:
     """The stored texts by (kind, key), as of `seq`."""
 
@@ -36,12 +66,20 @@ class CatalogCache:
 
     def list(self, kind: type[R], *within: object) -> list[R]:
         """All rows of a kind in the order of their keys; `within` are the first parts of it."""
-        prefix = row_key(*within, "")
-        return [
-            load_row(kind, key, text)
-            for (of, key), text in sorted(self.texts.items())
-            if of == kind.KIND and key.startswith(prefix)
-        ]
+        prefix, keys, found = row_key(*within, ""), self._keys.get(kind.KIND, ()), []
+        for key in islice(keys, bisect_left(keys, prefix), None):
+            if not key.startswith(prefix):
+                break
+            found.append(load_row(kind, key, self.texts[kind.KIND, key]))
+        return found
+
+    @cached_property
+    def _keys(self) -> Mapping[str, tuple[str, ...]]:
+        """The keys of each kind, in order."""
+        found = defaultdict(list)
+        for kind, key in sorted(self.texts):
+            found[kind].append(key)
+        return {kind: tuple(keys) for kind, keys in found.items()}
 
     def to_bytes(self) -> bytes:
         """The same for equal caches, in every process."""
@@ -52,6 +90,14 @@ class CatalogCache:
         """The (kind, key) pairs whose values are not those of another cache."""
         names = self.texts.keys() | older.texts.keys()
         return {name for name in names if self.texts.get(name) != older.texts.get(name)}
+
+
+def current_rows(connection: Connection, cache: CatalogCache | None) -> CatalogRows:
+    """The rows as of a transaction that reads one snapshot: those of the cache if it has them all,
+    which one statement tells."""
+    if cache is not None and cache.seq == read_seq(connection):
+        return cache
+    return StoredRows(connection)
 
 
 def load_cache(connection: Connection) -> CatalogCache:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import principal, rows
+from zapdb.catalog.cache import CatalogRows
 from zapdb.catalog.kinds import ChainState
 from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
@@ -32,7 +33,15 @@ ROLLED_BACK = "rolled_back"
 
 def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
     """Raises `CorruptCatalog` where the row is missing."""
-    state = rows.get(connection, ChainState, lock=lock)
+    return _require_state(rows.get(connection, ChainState, lock=lock))
+
+
+def find_chain_state(found: CatalogRows) -> ChainState:
+    """The same of rows that may have been read before."""
+    return _require_state(found.get(ChainState))
+
+
+def _require_state(state: ChainState | None) -> ChainState:
     if state is None:
         raise CorruptCatalog(
             "the catalog's `chain` row is missing",

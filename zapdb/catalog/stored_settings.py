@@ -45,8 +45,12 @@ HISTORY_SQL: Final = (
 )
 
 
-def read_history_settings(connection: Connection, tenant: int) -> Settings:
+def read_history_settings(source: Connection | CatalogCache, tenant: int) -> Settings:
     """What is set of `change_log` alone, for a tenant: asked for with every change of a schema."""
+    if isinstance(source, CatalogCache):
+        known = [*source.list(SettingRow, ANY), *source.list(SettingRow, tenant)]
+        return _collect(tenant, [row for row in known if row.name == CHANGE_LOG])
+    connection = source
     found = connection.fetch_all(
         HISTORY_SQL.format(mark=connection.storage.placeholder), (f"%/{CHANGE_LOG}",)
     )

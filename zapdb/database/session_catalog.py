@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinning import Pins, Violations
 from zapdb.activation.served_schema import find_served_table, require_active
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.settings import Settings
 from zapdb.errors import UnknownName
 from zapdb.indexes import BoundTable
@@ -218,22 +219,25 @@ class SessionCatalog:
             loaded.tables[number] = bound
         return bound
 
-    def reload(self) -> None:
+    def reload(self, cache: CatalogCache | None = None) -> None:
         """Load the tenant catalog, as this thread's transaction sees it if it has one.
+
+        In no transaction, its rows are those of the `cache`, if that is given and still as new as
+        the database.
 
         A snapshot may be older than what other threads work with: it keeps its tenant catalog, too.
         """
         with self.using():
-            self._reload()
+            self._reload(cache)
 
-    def _reload(self) -> None:
+    def _reload(self, cache: CatalogCache | None) -> None:
         connection = self.storage.connection()
         known = self._shared.loaded.catalog
         if connection.mode is None:
             with self.storage.transaction(TransactionMode.READ):  # all of it as of one moment
-                loaded = self._load(connection, known)
+                loaded = self._load(connection, known, cache)
         else:
-            loaded = self._load(connection, known)
+            loaded = self._load(connection, known, None)
         catalog = loaded.catalog
         if self.is_read_only and self.served_position is not None:
             require_active(catalog, self.served_position)
@@ -244,8 +248,10 @@ class SessionCatalog:
                 self._pins.log_new(self._shared.loaded.violations, loaded.violations)
                 self._shared.loaded = loaded
 
-    def _load(self, connection: Connection, known: TenantCatalog) -> _LoadedCatalog:
-        catalog = load_tenant_catalog(connection, known.tenant, known)
+    def _load(
+        self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
+    ) -> _LoadedCatalog:
+        catalog = load_tenant_catalog(connection, known.tenant, known, cache)
         return _LoadedCatalog(catalog, self._pins.find_violations(connection, catalog))
 
     def _flush_beginning(self, connection: Connection) -> None:

@@ -74,7 +74,7 @@ class TenantRefresher:
             self.use(read_settings(cache, self._tenant))
         if concerns(self._tenant, changed):
             with suppress(UnknownName):  # removed just now
-                self._session.reload()
+                self._session.reload(cache)
             self._start_or_stop_jobs()
             self._wake_jobs()
         elif (changed_at := find_job_change(self._tenant, cache, changed)) > self._jobs_changed_at:
