@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins as _builtins
 import datetime
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from io import BufferedReader
 from typing import (
     Any,
@@ -25,6 +25,8 @@ from typing import (
 
 from zapdb.models import (
     AnyField,
+    AsyncFile,
+    AsyncTypedTable,
     BytesLike,
     FieldOf,
     Model,
@@ -144,7 +146,7 @@ SessionKey: TypeAlias = bytes
 
 
 @MODELS.record("users")
-class User(Model["UsersTable"]):
+class User(Model["UsersTable", "AsyncUsersTable"]):
     """A record of users.
 
     Made by 0001_lists: People, their lists, and what is to be done
@@ -223,16 +225,16 @@ class UsersTable(TypedTable[User], Protocol):
 
     def __getitem__(self, name: UserField, /) -> AnyField: ...
 
-    def get(self, id: uuid.UUID, /) -> User:
+    def get(self, id: uuid.UUID) -> User:
         """The record with this key; raises `RecordNotFound`."""
 
-    def find(self, id: uuid.UUID, /) -> User | None:
+    def find(self, id: uuid.UUID) -> User | None:
         """The record with this key, or None."""
 
     def get_many(self, keys: Iterable[UserKey]) -> _builtins.list[User | None]:
         """The records with these keys in their order, None where there is none."""
 
-    def exists(self, id: uuid.UUID, /) -> bool:
+    def exists(self, id: uuid.UUID) -> bool:
         """Whether there is a record with this key."""
 
     def insert(self, /, **values: Unpack[UserValues]) -> User:
@@ -275,8 +277,71 @@ class UsersTable(TypedTable[User], Protocol):
         """A string or binary field of a record as a binary file."""
 
 
+class AsyncUsersTable(AsyncTypedTable[User], Protocol):
+    """The table users in zapdb.aio."""
+
+    @property
+    def f(self) -> UserFields: ...
+
+    def __getitem__(self, name: UserField, /) -> AnyField: ...
+
+    async def get(self, id: uuid.UUID) -> User:
+        """The record with this key; raises `RecordNotFound`."""
+
+    async def find(self, id: uuid.UUID) -> User | None:
+        """The record with this key, or None."""
+
+    async def get_many(self, keys: Iterable[UserKey]) -> _builtins.list[User | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    async def exists(self, id: uuid.UUID) -> bool:
+        """Whether there is a record with this key."""
+
+    async def insert(self, /, **values: Unpack[UserValues]) -> User:
+        """Insert a record and return it."""
+
+    async def insert_many(
+        self,
+        records: Iterable[UserValues] | AsyncIterable[UserValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    async def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: User | str | None = None,
+        **changes: Unpack[UserChanges],
+    ) -> User:
+        """Change fields of a record and return it."""
+
+    async def upsert(self, /, **values: Unpack[UserUpsert]) -> User:
+        """Insert a record, or change the one that has its key already."""
+
+    async def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    async def delete_many(
+        self,
+        keys: Iterable[UserKey] | AsyncIterable[UserKey],
+    ) -> int:
+        """Delete records by their keys; returns how many."""
+
+    async def open(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        field: Literal["name", "zone"],
+    ) -> AsyncFile:
+        """A string or binary field of a record as a binary file."""
+
+
 @MODELS.record("lists")
-class TodoList(Model["ListsTable"]):
+class TodoList(Model["ListsTable", "AsyncListsTable"]):
     """A record of lists.
 
     Made by 0001_lists: People, their lists, and what is to be done
@@ -343,16 +408,16 @@ class ListsTable(TypedTable[TodoList], Protocol):
 
     def __getitem__(self, name: TodoListField, /) -> AnyField: ...
 
-    def get(self, id: uuid.UUID, /) -> TodoList:
+    def get(self, id: uuid.UUID) -> TodoList:
         """The record with this key; raises `RecordNotFound`."""
 
-    def find(self, id: uuid.UUID, /) -> TodoList | None:
+    def find(self, id: uuid.UUID) -> TodoList | None:
         """The record with this key, or None."""
 
     def get_many(self, keys: Iterable[TodoListKey]) -> _builtins.list[TodoList | None]:
         """The records with these keys in their order, None where there is none."""
 
-    def exists(self, id: uuid.UUID, /) -> bool:
+    def exists(self, id: uuid.UUID) -> bool:
         """Whether there is a record with this key."""
 
     def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
@@ -389,8 +454,68 @@ class ListsTable(TypedTable[TodoList], Protocol):
         """A string or binary field of a record as a binary file."""
 
 
+class AsyncListsTable(AsyncTypedTable[TodoList], Protocol):
+    """The table lists in zapdb.aio."""
+
+    @property
+    def f(self) -> TodoListFields: ...
+
+    def __getitem__(self, name: TodoListField, /) -> AnyField: ...
+
+    async def get(self, id: uuid.UUID) -> TodoList:
+        """The record with this key; raises `RecordNotFound`."""
+
+    async def find(self, id: uuid.UUID) -> TodoList | None:
+        """The record with this key, or None."""
+
+    async def get_many(
+        self,
+        keys: Iterable[TodoListKey],
+    ) -> _builtins.list[TodoList | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    async def exists(self, id: uuid.UUID) -> bool:
+        """Whether there is a record with this key."""
+
+    async def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
+        """Insert a record and return it."""
+
+    async def insert_many(
+        self,
+        records: Iterable[TodoListValues] | AsyncIterable[TodoListValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    async def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: TodoList | str | None = None,
+        **changes: Unpack[TodoListChanges],
+    ) -> TodoList:
+        """Change fields of a record and return it."""
+
+    async def upsert(self, /, **values: Unpack[TodoListUpsert]) -> TodoList:
+        """Insert a record, or change the one that has its key already."""
+
+    async def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    async def delete_many(
+        self,
+        keys: Iterable[TodoListKey] | AsyncIterable[TodoListKey],
+    ) -> int:
+        """Delete records by their keys; returns how many."""
+
+    async def open(self, id: uuid.UUID, /, *, field: Literal["title"]) -> AsyncFile:
+        """A string or binary field of a record as a binary file."""
+
+
 @MODELS.record("items")
-class Item(Model["ItemsTable"]):
+class Item(Model["ItemsTable", "AsyncItemsTable"]):
     """A record of items.
 
     Made by 0001_lists: People, their lists, and what is to be done
@@ -496,16 +621,16 @@ class ItemsTable(TypedTable[Item], Protocol):
 
     def __getitem__(self, name: ItemField, /) -> AnyField: ...
 
-    def get(self, id: uuid.UUID, /) -> Item:
+    def get(self, id: uuid.UUID) -> Item:
         """The record with this key; raises `RecordNotFound`."""
 
-    def find(self, id: uuid.UUID, /) -> Item | None:
+    def find(self, id: uuid.UUID) -> Item | None:
         """The record with this key, or None."""
 
     def get_many(self, keys: Iterable[ItemKey]) -> _builtins.list[Item | None]:
         """The records with these keys in their order, None where there is none."""
 
-    def exists(self, id: uuid.UUID, /) -> bool:
+    def exists(self, id: uuid.UUID) -> bool:
         """Whether there is a record with this key."""
 
     def insert(self, /, **values: Unpack[ItemValues]) -> Item:
@@ -548,8 +673,71 @@ class ItemsTable(TypedTable[Item], Protocol):
         """A string or binary field of a record as a binary file."""
 
 
+class AsyncItemsTable(AsyncTypedTable[Item], Protocol):
+    """The table items in zapdb.aio."""
+
+    @property
+    def f(self) -> ItemFields: ...
+
+    def __getitem__(self, name: ItemField, /) -> AnyField: ...
+
+    async def get(self, id: uuid.UUID) -> Item:
+        """The record with this key; raises `RecordNotFound`."""
+
+    async def find(self, id: uuid.UUID) -> Item | None:
+        """The record with this key, or None."""
+
+    async def get_many(self, keys: Iterable[ItemKey]) -> _builtins.list[Item | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    async def exists(self, id: uuid.UUID) -> bool:
+        """Whether there is a record with this key."""
+
+    async def insert(self, /, **values: Unpack[ItemValues]) -> Item:
+        """Insert a record and return it."""
+
+    async def insert_many(
+        self,
+        records: Iterable[ItemValues] | AsyncIterable[ItemValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    async def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: Item | str | None = None,
+        **changes: Unpack[ItemChanges],
+    ) -> Item:
+        """Change fields of a record and return it."""
+
+    async def upsert(self, /, **values: Unpack[ItemUpsert]) -> Item:
+        """Insert a record, or change the one that has its key already."""
+
+    async def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    async def delete_many(
+        self,
+        keys: Iterable[ItemKey] | AsyncIterable[ItemKey],
+    ) -> int:
+        """Delete records by their keys; returns how many."""
+
+    async def open(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        field: Literal["title", "notes"],
+    ) -> AsyncFile:
+        """A string or binary field of a record as a binary file."""
+
+
 @MODELS.record("tags")
-class Tag(Model["TagsTable"]):
+class Tag(Model["TagsTable", "AsyncTagsTable"]):
     """A record of tags.
 
     Made by 0005_tags: Tags, as many as one likes on an item
@@ -615,16 +803,16 @@ class TagsTable(TypedTable[Tag], Protocol):
 
     def __getitem__(self, name: TagField, /) -> AnyField: ...
 
-    def get(self, id: uuid.UUID, /) -> Tag:
+    def get(self, id: uuid.UUID) -> Tag:
         """The record with this key; raises `RecordNotFound`."""
 
-    def find(self, id: uuid.UUID, /) -> Tag | None:
+    def find(self, id: uuid.UUID) -> Tag | None:
         """The record with this key, or None."""
 
     def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
         """The records with these keys in their order, None where there is none."""
 
-    def exists(self, id: uuid.UUID, /) -> bool:
+    def exists(self, id: uuid.UUID) -> bool:
         """Whether there is a record with this key."""
 
     def insert(self, /, **values: Unpack[TagValues]) -> Tag:
@@ -661,8 +849,62 @@ class TagsTable(TypedTable[Tag], Protocol):
         """A string or binary field of a record as a binary file."""
 
 
+class AsyncTagsTable(AsyncTypedTable[Tag], Protocol):
+    """The table tags in zapdb.aio."""
+
+    @property
+    def f(self) -> TagFields: ...
+
+    def __getitem__(self, name: TagField, /) -> AnyField: ...
+
+    async def get(self, id: uuid.UUID) -> Tag:
+        """The record with this key; raises `RecordNotFound`."""
+
+    async def find(self, id: uuid.UUID) -> Tag | None:
+        """The record with this key, or None."""
+
+    async def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    async def exists(self, id: uuid.UUID) -> bool:
+        """Whether there is a record with this key."""
+
+    async def insert(self, /, **values: Unpack[TagValues]) -> Tag:
+        """Insert a record and return it."""
+
+    async def insert_many(
+        self,
+        records: Iterable[TagValues] | AsyncIterable[TagValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    async def update(
+        self,
+        id: uuid.UUID,
+        /,
+        *,
+        if_unchanged: Tag | str | None = None,
+        **changes: Unpack[TagChanges],
+    ) -> Tag:
+        """Change fields of a record and return it."""
+
+    async def upsert(self, /, **values: Unpack[TagUpsert]) -> Tag:
+        """Insert a record, or change the one that has its key already."""
+
+    async def delete(self, id: uuid.UUID, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    async def delete_many(self, keys: Iterable[TagKey] | AsyncIterable[TagKey]) -> int:
+        """Delete records by their keys; returns how many."""
+
+    async def open(self, id: uuid.UUID, /, *, field: Literal["label"]) -> AsyncFile:
+        """A string or binary field of a record as a binary file."""
+
+
 @MODELS.record("taggings")
-class Tagging(Model["TaggingsTable"]):
+class Tagging(Model["TaggingsTable", "AsyncTaggingsTable"]):
     """A record of taggings.
 
     Made by 0005_tags: Tags, as many as one likes on an item
@@ -723,16 +965,16 @@ class TaggingsTable(TypedTable[Tagging], Protocol):
 
     def __getitem__(self, name: TaggingField, /) -> AnyField: ...
 
-    def get(self, item: ItemKey, tag: TagKey, /) -> Tagging:
+    def get(self, item: ItemKey, tag: TagKey) -> Tagging:
         """The record with this key; raises `RecordNotFound`."""
 
-    def find(self, item: ItemKey, tag: TagKey, /) -> Tagging | None:
+    def find(self, item: ItemKey, tag: TagKey) -> Tagging | None:
         """The record with this key, or None."""
 
     def get_many(self, keys: Iterable[TaggingKey]) -> _builtins.list[Tagging | None]:
         """The records with these keys in their order, None where there is none."""
 
-    def exists(self, item: ItemKey, tag: TagKey, /) -> bool:
+    def exists(self, item: ItemKey, tag: TagKey) -> bool:
         """Whether there is a record with this key."""
 
     def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
@@ -767,8 +1009,66 @@ class TaggingsTable(TypedTable[Tagging], Protocol):
         """Delete records by their keys; returns how many."""
 
 
+class AsyncTaggingsTable(AsyncTypedTable[Tagging], Protocol):
+    """The table taggings in zapdb.aio."""
+
+    @property
+    def f(self) -> TaggingFields: ...
+
+    def __getitem__(self, name: TaggingField, /) -> AnyField: ...
+
+    async def get(self, item: ItemKey, tag: TagKey) -> Tagging:
+        """The record with this key; raises `RecordNotFound`."""
+
+    async def find(self, item: ItemKey, tag: TagKey) -> Tagging | None:
+        """The record with this key, or None."""
+
+    async def get_many(
+        self,
+        keys: Iterable[TaggingKey],
+    ) -> _builtins.list[Tagging | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    async def exists(self, item: ItemKey, tag: TagKey) -> bool:
+        """Whether there is a record with this key."""
+
+    async def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
+        """Insert a record and return it."""
+
+    async def insert_many(
+        self,
+        records: Iterable[TaggingValues] | AsyncIterable[TaggingValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    async def update(
+        self,
+        item: ItemKey,
+        tag: TagKey,
+        /,
+        *,
+        if_unchanged: Tagging | str | None = None,
+        **changes: Unpack[TaggingChanges],
+    ) -> Tagging:
+        """Change fields of a record and return it."""
+
+    async def upsert(self, /, **values: Unpack[TaggingUpsert]) -> Tagging:
+        """Insert a record, or change the one that has its key already."""
+
+    async def delete(self, item: ItemKey, tag: TagKey, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    async def delete_many(
+        self,
+        keys: Iterable[TaggingKey] | AsyncIterable[TaggingKey],
+    ) -> int:
+        """Delete records by their keys; returns how many."""
+
+
 @MODELS.record("sessions")
-class Session(Model["SessionsTable"]):
+class Session(Model["SessionsTable", "AsyncSessionsTable"]):
     """A record of sessions.
 
     Made by 0009_sessions: Who is signed in, by the hash of what their cookie says
@@ -834,16 +1134,16 @@ class SessionsTable(TypedTable[Session], Protocol):
 
     def __getitem__(self, name: SessionField, /) -> AnyField: ...
 
-    def get(self, digest: bytes, /) -> Session:
+    def get(self, digest: bytes) -> Session:
         """The record with this key; raises `RecordNotFound`."""
 
-    def find(self, digest: bytes, /) -> Session | None:
+    def find(self, digest: bytes) -> Session | None:
         """The record with this key, or None."""
 
     def get_many(self, keys: Iterable[SessionKey]) -> _builtins.list[Session | None]:
         """The records with these keys in their order, None where there is none."""
 
-    def exists(self, digest: bytes, /) -> bool:
+    def exists(self, digest: bytes) -> bool:
         """Whether there is a record with this key."""
 
     def insert(self, /, **values: Unpack[SessionValues]) -> Session:
@@ -877,4 +1177,64 @@ class SessionsTable(TypedTable[Session], Protocol):
         """Delete records by their keys; returns how many."""
 
     def open(self, digest: bytes, /, *, field: Literal["digest"]) -> BufferedReader:
+        """A string or binary field of a record as a binary file."""
+
+
+class AsyncSessionsTable(AsyncTypedTable[Session], Protocol):
+    """The table sessions in zapdb.aio."""
+
+    @property
+    def f(self) -> SessionFields: ...
+
+    def __getitem__(self, name: SessionField, /) -> AnyField: ...
+
+    async def get(self, digest: bytes) -> Session:
+        """The record with this key; raises `RecordNotFound`."""
+
+    async def find(self, digest: bytes) -> Session | None:
+        """The record with this key, or None."""
+
+    async def get_many(
+        self,
+        keys: Iterable[SessionKey],
+    ) -> _builtins.list[Session | None]:
+        """The records with these keys in their order, None where there is none."""
+
+    async def exists(self, digest: bytes) -> bool:
+        """Whether there is a record with this key."""
+
+    async def insert(self, /, **values: Unpack[SessionValues]) -> Session:
+        """Insert a record and return it."""
+
+    async def insert_many(
+        self,
+        records: Iterable[SessionValues] | AsyncIterable[SessionValues],
+        batch_records: int = ...,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
+        """Insert from a stream, batch by batch; returns how many."""
+
+    async def update(
+        self,
+        digest: bytes,
+        /,
+        *,
+        if_unchanged: Session | str | None = None,
+        **changes: Unpack[SessionChanges],
+    ) -> Session:
+        """Change fields of a record and return it."""
+
+    async def upsert(self, /, **values: Unpack[SessionUpsert]) -> Session:
+        """Insert a record, or change the one that has its key already."""
+
+    async def delete(self, digest: bytes, /) -> None:
+        """Delete a record; raises `RecordNotFound`."""
+
+    async def delete_many(
+        self,
+        keys: Iterable[SessionKey] | AsyncIterable[SessionKey],
+    ) -> int:
+        """Delete records by their keys; returns how many."""
+
+    async def open(self, digest: bytes, /, *, field: Literal["digest"]) -> AsyncFile:
         """A string or binary field of a record as a binary file."""

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import Project
+from zapdb import aio
 from zapdb.cli.model_names import to_singular
-from zapdb.database import Page, Query, Table, typing_protocols
+from zapdb.database import Page, Query, Table, async_typing, typing_protocols
 from zapdb.database.fields import FieldExpression
 
 ROOT = Path(__file__).parents[2]
@@ -430,10 +431,25 @@ def test_nothing_is_left_out_of_what_type_checkers_see(
     assert public - by_fields == {name for name in dir(promised) if not name.startswith("_")}
 
 
-def test_nothing_is_left_out_of_a_generated_table(items: Project) -> None:
+@pytest.mark.parametrize(
+    ("name", "shared", "real", "definition"),
+    [
+        ("PeopleTable", typing_protocols.TypedTable, Table, "def"),
+        ("AsyncPeopleTable", async_typing.AsyncTypedTable, aio.Table, "(?:async )?def"),
+    ],
+)
+def test_nothing_is_left_out_of_a_generated_table(
+    items: Project, name: str, shared: type, real: type, definition: str
+) -> None:
     text = check_well(items)
-    body = text[text.index("class PeopleTable") : text.index('@MODELS.record("items")')]
-    declared = set(re.findall(r"^    def ([a-z_]+)\(", body, re.MULTILINE)) - {"__getitem__"}
-    shared = {name for name in dir(typing_protocols.TypedTable) if not name.startswith("_")}
-    assert declared & shared == set()
-    assert declared | shared == {name for name in dir(Table) if not name.startswith("_")}
+    (body,) = re.findall(rf"^class {name}\(.*?(?=\n\n\n)", text, re.DOTALL | re.MULTILINE)
+    declared = set(re.findall(rf"^    {definition} ([a-z_]+)\(", body, re.MULTILINE))
+    declared -= {"__getitem__"}
+    common = {name for name in dir(shared) if not name.startswith("_")}
+    assert declared & common == set()
+    assert declared | common == {name for name in dir(real) if not name.startswith("_")}
+
+
+def test_nothing_is_left_out_of_an_asynchronous_file() -> None:
+    promised = {name for name in dir(async_typing.AsyncFile) if not name.startswith("_")}
+    assert promised == {name for name in dir(aio.BlobFile) if not name.startswith("_")}

@@ -46,6 +46,8 @@ reveal_type(milk.title)
 reveal_type(milk.size)
 reveal_type(items.get(milk.id).id)
 reveal_type(items.find(milk.id))
+reveal_type(items.get(id=milk.id))
+reveal_type(items.exists(id=milk.id))
 reveal_type(items.where().order_by("title").limit(3).first())
 reveal_type(items.where().page(20).records)
 reveal_type(items.where().count())
@@ -72,6 +74,18 @@ async def main(key: uuid.UUID) -> None:
         items = db.table(Item)
         reveal_type(await items.get(key))
         reveal_type(await items.find(key))
+        reveal_type(await items.get(id=key))
+        reveal_type(await items.exists(id=key))
+        reveal_type(await items.get_many([key]))
+        reveal_type((await items.update(key, title="Tea", size=None)).size)
+        reveal_type(await items.upsert(id=key, title="Tea"))
+        reveal_type(await items.insert_many([{"title": "Milk"}, {"title": "Tea", "size": 1}]))
+        reveal_type(await items.delete(key))
+        async with await items.open(key, field="title") as file:
+            reveal_type(await file.read(10))
+        reveal_type(items.f.title)
+        reveal_type(await items.first())
+        reveal_type(await items.all())
         reveal_type((await items.insert(title="Milk")).title)
         reveal_type(await items.where().order_by("title").first())
         reveal_type((await items.where().page(20)).records)
@@ -85,10 +99,12 @@ async def main(key: uuid.UUID) -> None:
 
 WRONG = """\
 import zapdb
+import zapdb.aio
 from models import Item
 
 db = zapdb.open("sqlite:///shop.db")
 items = db.table(Item)
+adb = zapdb.aio.Database.__new__(zapdb.aio.Database)
 # From here on, each line is wrong:
 zapdb.open("sqlite:///shop.db", migration="migrations")
 zapdb.opne("sqlite:///shop.db")
@@ -102,6 +118,15 @@ db.tabel("items")
 db.table("items").wher(title="Milk")
 db.table("items").where().frist()
 items.where().frist()
+items.get(ident=1)
+items.get(id="x")
+a = adb.table(Item).get(id="x")
+b = adb.table(Item).get(ident=1)
+c = adb.table(Item).insert(titel="Milk")
+d = adb.table(Item).insert(title=3)
+e = adb.table(Item).update("x", title="Milk")
+f = adb.table(Item).open(items.one().id, field="size")
+adb.table(Item).frist()
 """
 
 
@@ -170,6 +195,8 @@ def test_mypy_and_pyright_infer_the_same(program: Path) -> None:
 
 def test_mypy_and_pyright_find_the_same_mistakes(program: Path) -> None:
     mypy, pyright = ask_mypy(program, "wrong.py"), ask_pyright(program, "wrong.py")
-    wrong = set(range(7, WRONG.count("\n") + 1))
+    lines = WRONG.splitlines()
+    before = next(at for at, line in enumerate(lines, 1) if line.startswith("# From here"))
+    wrong = set(range(before + 1, len(lines) + 1))
     assert {at for at, said in mypy.items() if said.startswith("error")} == wrong
     assert {at for at, said in pyright.items() if said.startswith("error")} == wrong

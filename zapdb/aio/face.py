@@ -57,7 +57,7 @@ else:
     R = TypeVar("R")
     """The records of a table: those of a model, else any."""
 
-M = TypeVar("M", bound=Model[Any])
+A = TypeVar("A")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -141,9 +141,9 @@ class AccessFace(Face[S]):
     def table(self, name: str) -> faces.Table: ...
 
     @overload
-    def table(self, name: type[M]) -> faces.Table[M]: ...
+    def table(self, name: type[Model[Any, A]]) -> A: ...
 
-    def table(self, name: str | type[Model[Any]]) -> faces.Table[Any]:
+    def table(self, name: str | type[Model[Any, Any]]) -> Any:
         """A table by its name, or by the class of its records in generated models.
 
         Raises `UnknownName`, naming the tables that there are, and `ModelsMismatch` for a class

@@ -117,17 +117,20 @@ def method(
     result: str,
     about: str = "",
     decorator: str = "",
+    *,
+    is_async: bool = False,
 ) -> Iterator[str]:
     """The signature of a method of a protocol."""
     end = ":" if about else ": ..."
     yield ""
     if decorator:
         yield f"    @{decorator}"
-    line = f"    def {name}({', '.join(['self', *parameters])}) -> {result}{end}"
+    define = "async def" if is_async else "def"
+    line = f"    {define} {name}({', '.join(['self', *parameters])}) -> {result}{end}"
     if len(line) <= WIDTH:
         yield line
     else:
-        yield f"    def {name}("
+        yield f"    {define} {name}("
         yield from (f"        {one}," for one in ("self", *parameters))
         yield f"    ) -> {result}{end}"
     if about:

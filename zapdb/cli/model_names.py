@@ -38,6 +38,8 @@ ENDINGS: Final = (
     ("s", ""),
 )
 RECORD_SUFFIXES: Final = ("", "Field", "Fields", "Key", "Values", "Changes", "Upsert")
+ASYNC: Final = "Async"
+"""Before the name of a table's class, the class of the table in `zapdb.aio`."""
 STRUCT_SUFFIXES: Final = ("", "Values", "Like")
 
 
@@ -71,7 +73,8 @@ def name_classes(schema: Schema, given: Mapping[str, str], taken: Collection[str
             if (name in given) is is_given:
                 usual = _candidates(given, name, to_singular(name), "Record")
                 records[name] = _take(usual, RECORD_SUFFIXES, used)
-                tables[name] = _take(_candidates({}, name, f"{name}_table", "Table"), ("",), used)
+                usual = _candidates({}, name, f"{name}_table", "Table")
+                tables[name] = _take(usual, ("",), used, ("", ASYNC))
         for kind in schema.types:
             name = kind.declared_name
             if (name in given and name not in table_names) is is_given:
@@ -93,10 +96,15 @@ def _candidates(given: Mapping[str, str], name: str, usual: str, suffix: str) ->
         number += 1
 
 
-def _take(candidates: Iterator[str], suffixes: Collection[str], used: set[str]) -> str:
-    """The first candidate that is free with all of the suffixes; they are taken then."""
+def _take(
+    candidates: Iterator[str],
+    suffixes: Collection[str],
+    used: set[str],
+    prefixes: Collection[str] = ("",),
+) -> str:
+    """The first candidate that is free with all prefixes and suffixes; they are taken then."""
     for candidate in candidates:
-        wanted = {candidate + suffix for suffix in suffixes}
+        wanted = {before + candidate + behind for before in prefixes for behind in suffixes}
         if not wanted & used and not iskeyword(candidate):
             used |= wanted
             return candidate

@@ -12,19 +12,29 @@ Method = tuple[str, list[str], str, str]
 """Name, parameters, result, and what it does."""
 
 
-def describe_methods(table: TableSchema, record: str, types: Types) -> Iterator[Method]:
+def describe_methods(
+    table: TableSchema, record: str, types: Types, *, is_async: bool = False
+) -> Iterator[Method]:
+    """The methods of a table, or of one in `zapdb.aio`, which are coroutine functions."""
     integer, boolean, list_, anything = map(types.name, ("int", "bool", "list", "object"))
-    by_key = [f"{_parameter(f.name)}: {types.held(f.type)}" for f in table.key_fields] + ["/"]
-    keys = f"keys: Iterable[{record}Key]"
-    yield "get", by_key, record, "The record with this key; raises `RecordNotFound`."
-    yield "find", by_key, f"{record} | None", "The record with this key, or None."
+
+    def stream(of: str) -> str:
+        return f"Iterable[{of}] | AsyncIterable[{of}]" if is_async else f"Iterable[{of}]"
+
+    key = [f"{_parameter(f.name)}: {types.held(f.type)}" for f in table.key_fields]
+    by_key = [*key, "/"]
+    # A parameter that can't have the name of its field is given by its place alone.
+    named = key if all(_parameter(f.name) == f.name for f in table.key_fields) else by_key
+    keys, stream_keys = f"keys: Iterable[{record}Key]", f"keys: {stream(f'{record}Key')}"
+    yield "get", named, record, "The record with this key; raises `RecordNotFound`."
+    yield "find", named, f"{record} | None", "The record with this key, or None."
     yield (
         "get_many",
         [keys],
         f"{list_}[{record} | None]",
         "The records with these keys in their order, None where there is none.",
     )
-    yield "exists", by_key, boolean, "Whether there is a record with this key."
+    yield "exists", named, boolean, "Whether there is a record with this key."
     yield (
         "insert",
         ["/", f"**values: Unpack[{record}Values]"],
@@ -34,7 +44,7 @@ def describe_methods(table: TableSchema, record: str, types: Types) -> Iterator[
     yield (
         "insert_many",
         [
-            f"records: Iterable[{record}Values]",
+            f"records: {stream(f'{record}Values')}",
             f"batch_records: {integer} = ...",
             f"progress: Callable[[{integer}], {anything}] | None = None",
         ],
@@ -59,13 +69,13 @@ def describe_methods(table: TableSchema, record: str, types: Types) -> Iterator[
         "Insert a record, or change the one that has its key already.",
     )
     yield "delete", by_key, "None", "Delete a record; raises `RecordNotFound`."
-    yield "delete_many", [keys], integer, "Delete records by their keys; returns how many."
+    yield "delete_many", [stream_keys], integer, "Delete records by their keys; returns how many."
     files = [f.name for f in table.fields if f.type.may_be_blob]
     if files:
         yield (
             "open",
             [*by_key[:-1], "/", "*", f"field: {_literal(files)}"],
-            "BufferedReader",
+            "AsyncFile" if is_async else "BufferedReader",
             "A string or binary field of a record as a binary file.",
         )
 

@@ -20,7 +20,7 @@ from zapdb.cli.model_format import (
     tuple_of,
     wrap,
 )
-from zapdb.cli.model_names import Names, name_classes
+from zapdb.cli.model_names import ASYNC, Names, name_classes
 from zapdb.cli.model_table import describe_methods, list_items
 from zapdb.cli.model_types import Types
 from zapdb.database.models import MODELS, describe_models, describe_type
@@ -31,7 +31,7 @@ from zapdb.values import Enum, Reference, Struct, StructValue
 MODELS_MARK: Final = "Written by `zapdb codegen models`"
 """This text marks a module as generated."""
 IMPORTS: Final = {
-    "collections.abc": ("Callable", "Iterable"),
+    "collections.abc": ("AsyncIterable", "Callable", "Iterable"),
     "io": ("BufferedReader",),
     "typing": (
         "Any",
@@ -46,6 +46,8 @@ IMPORTS: Final = {
     ),
     "zapdb.models": (
         "AnyField",
+        "AsyncFile",
+        "AsyncTypedTable",
         "BytesLike",
         "FieldOf",
         "ListLike",
@@ -214,7 +216,8 @@ class _Writer:
             f"{m.name}: {describe_type(m.type)}" + ", optional" * m.optional for m in kind.members
         ]
         yield from head(
-            f"@{MODELS}.struct({quote_literal(kind.declared_name)})", f"class {name}(Model[None]):"
+            f"@{MODELS}.struct({quote_literal(kind.declared_name)})",
+            f"class {name}(Model[None, None]):",
         )
         yield from docstring(f"A value of the struct {kind.declared_name}.", said)
         held = {m.name: self.types.held(m.type) + " | None" * m.optional for m in kind.members}
@@ -233,7 +236,8 @@ class _Writer:
     def table(self, table: TableSchema, history: list[str]) -> Iterator[str]:
         record, name = self._names.records[table.name], self._names.tables[table.name]
         yield from head(
-            f"@{MODELS}.record({quote_literal(table.name)})", f'class {record}(Model["{name}"]):'
+            f"@{MODELS}.record({quote_literal(table.name)})",
+            f'class {record}(Model["{name}", "{ASYNC}{name}"]):',
         )
         said = [f"{f.name}: {_describe(table, f)}" for f in table.fields]
         yield from docstring(f"A record of {table.name}.", [*history, "", *said])
@@ -255,16 +259,26 @@ class _Writer:
             yield ""
         for f in fields:
             yield f"    {f.name}: {self.types.field(f.type)}"
-        yield from head(f"class {name}(TypedTable[{record}], Protocol):")
-        yield from docstring(f"The table {table.name}.")
+        for is_async in (False, True):
+            yield from self._table_class(table, is_async=is_async)
+
+    def _table_class(self, table: TableSchema, *, is_async: bool) -> Iterator[str]:
+        """What type checkers know of a table, or of one in `zapdb.aio`."""
+        record, name = self._names.records[table.name], self._names.tables[table.name]
+        base, about = "TypedTable", f"The table {table.name}."
+        if is_async:
+            base, about = "AsyncTypedTable", f"The table {table.name} in zapdb.aio."
+            name = f"{ASYNC}{name}"
+        yield from head(f"class {name}({base}[{record}], Protocol):")
+        yield from docstring(about)
         yield from method("f", [], f"{record}Fields", decorator=self.types.property)
         items = list(list_items(table, record, self.types))
         overload = self.types.overload if len(items) > 1 else ""
         for field_name, kind in items:
             parameters = [f"name: {field_name}", "/"]
             yield from method("__getitem__", parameters, kind, decorator=overload)
-        for one in describe_methods(table, record, self.types):
-            yield from method(*one)
+        for one in describe_methods(table, record, self.types, is_async=is_async):
+            yield from method(*one, is_async=is_async)
 
     def _attributes(self, held: Mapping[str, str]) -> Iterator[str]:
         yield ""

@@ -33,9 +33,9 @@ class Access:
     def table(self, name: str) -> Table: ...
 
     @overload
-    def table(self, name: type[Model[M]]) -> M: ...
+    def table(self, name: type[Model[M, Any]]) -> M: ...
 
-    def table(self, name: str | type[Model[Any]]) -> Any:
+    def table(self, name: str | type[Model[Any, Any]]) -> Any:
         """Return a table by its name, or by the class of its records in generated models.
 
         Raises `UnknownName`, which lists the tables, and `ModelsMismatch` for a class of other

@@ -25,6 +25,7 @@ from zapdb.schema import Field, Schema, TableSchema, fingerprint
 from zapdb.values import Decimal, Enum, List, Reference, Struct, StructValue, ValueType
 from zapdb.values.struct_value import struct_class
 
+A = TypeVar("A")
 C = TypeVar("C")
 T = TypeVar("T")
 
@@ -35,8 +36,9 @@ _SHOWN_MAX: Final = 20
 
 
 @dataclass_transform(frozen_default=True)
-class Model(StructValue, Generic[T]):
-    """Base of the classes that a generated module declares; `T` is the table's, None for a struct.
+class Model(StructValue, Generic[T, A]):
+    """Base of the classes that a generated module declares; `T` is the table's, `A` that of the
+    table in `zapdb.aio`; both are None for a struct.
 
     Frozen to type checkers, since setting an attribute changes no record of the database.
     """
