@@ -16,7 +16,7 @@ import typer
 import typer.core
 import typer.main
 
-from zapdb.cli.habits import ALIASES, HABITS
+from zapdb.cli.habits import ALIASES, HABITS, find_note
 from zapdb.errors import UsageError, suggest
 
 
@@ -170,8 +170,10 @@ class LazyGroup(typer.core.TyperGroup):
             return super().resolve_command(ctx, [ALIASES[typed], *args[1:]])
         if name in self.commands or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        habit = HABITS.get(typed)
+        habit = HABITS.get(typed) or HABITS.get(name)
         guess = f"did you mean `zapdb {habit}`? " if habit else ""
+        if note := find_note(typed):
+            guess = f"{note}; "
         if closest := suggest(name, self.commands):
             guess = guess or f"{closest} "
         raise UsageError(

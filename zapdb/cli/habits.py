@@ -7,17 +7,35 @@ from typing import Final
 
 HABITS: Final[Mapping[str, str]] = {
     "add": "migrate new",
+    "catalog describe": "catalog show",
+    "catalog tables": "catalog list",
     "apply": "migrate up",
     "check": "migrate check",
+    "console": "shell",
     "create": "init",
     "current": "migrate status",
+    "data add": "data put",
+    "data create": "data put",
+    "data dump": "data export",
+    "data find": "data list",
+    "data import": "import",
+    "data insert": "data put",
+    "data load": "import",
+    "data set": "data put",
+    "data show": "data get",
+    "data update": "data put",
     "dbshell": "sql",
+    "describe": "catalog show",
+    "diff": "migrate diff",
     "downgrade": "migrate rollback",
+    "dumpdata": "export",
     "get": "data get",
     "history": "catalog revisions",
     "load": "import",
     "loaddata": "import",
     "insert": "data put",
+    "inspectdb": "catalog list",
+    "lint": "migrate lint",
     "makemigrations": "migrate new",
     "migrate apply": "migrate up",
     "migrate back": "migrate rollback",
@@ -32,26 +50,65 @@ HABITS: Final[Mapping[str, str]] = {
     "migrate revision": "migrate new",
     "migrate run": "migrate up",
     "migrate show": "migrate graph",
+    "migrate sql": "migrate plan",
     "migrate test": "migrate prove",
     "migrate undo": "migrate new --undo",
     "migrate upgrade": "migrate up",
     "migrate validate": "migrate check",
     "migrations": "migrate",
     "nodes": "cluster nodes",
+    "plan": "migrate plan",
+    "prove": "migrate prove",
     "query": "sql",
     "revision": "migrate new",
     "rollback": "migrate rollback",
+    "select": "sql",
+    "settings show": "settings list",
     "showmigrations": "migrate status",
+    "sqlmigrate": "migrate plan",
+    "squash": "migrate squash",
+    "squashmigrations": "migrate squash",
     "start": "init",
     "startapp": "init",
     "startproject": "init",
     "status": "migrate status",
     "tables": "catalog list",
+    "tenant add": "tenant create",
+    "tenant delete": "tenant remove",
+    "tenant drop": "tenant remove",
+    "tenant new": "tenant create",
     "tenants": "tenant list",
     "up": "migrate up",
     "upgrade": "migrate up",
 }
 """What is typed behind `zapdb`, and the command that does it."""
+
+_NO_RECORDS: Final = "`zapdb migrate rollback --to 0` rolls back all migrations, with their records"
+_MOVES: Final = (
+    "`zapdb migrate up` applies all pending ones, `zapdb migrate rollback --to N` goes back"
+)
+NOTES: Final[Mapping[str, str]] = {
+    "data delete": "`zapdb shell` can delete records: items.delete(key)",
+    "data remove": "`zapdb shell` can delete records: items.delete(key)",
+    "delete": "`zapdb shell` can delete records: items.delete(key)",
+    "drop": _NO_RECORDS,
+    "flush": _NO_RECORDS,
+    "help": "`zapdb --help` and `zapdb COMMAND --help` show what there is",
+    "migrate fake": _MOVES,
+    "migrate head": _MOVES,
+    "migrate stamp": _MOVES,
+    "migrate zero": _MOVES,
+    "reset": _NO_RECORDS,
+    "version": "`zapdb --version` shows the version",
+}
+"""What is typed behind `zapdb` that no command does, and what to do instead."""
+
+
+def find_note(typed: str) -> str:
+    """Return what to do instead of a command that there is not; an empty text if it is unknown."""
+    group, _, name = typed.partition(" ")
+    return _MOVES if group == "migrate" and name[:4].isdigit() else NOTES.get(typed, "")
+
 
 ALIASES: Final[Mapping[str, str]] = {
     "catalog history": "revisions",

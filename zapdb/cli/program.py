@@ -71,7 +71,7 @@ def run_program(arguments: Sequence[str]) -> int:
         report_error(error, as_json=as_json, hide=_hide(arguments))
         return error.exit_status
     except WrongArguments as error:
-        report_error(_explain_arguments(error), as_json=as_json, hide=_hide(arguments))
+        report_error(_explain_arguments(error, arguments), as_json=as_json, hide=_hide(arguments))
         return UsageError.exit_status
     except OSError as error:
         report_error(_explain_system(error), as_json=as_json, hide=_hide(arguments))
@@ -89,10 +89,10 @@ def _hide(arguments: Sequence[str]) -> Callable[[str], str]:
     return hide
 
 
-def _explain_arguments(error: Any) -> UsageError:
-    command = error.ctx.command_path if error.ctx is not None else "zapdb"
-    message = str(error.format_message()).rstrip(".")
-    return UsageError(message[:1].lower() + message[1:], hint=f"run `{command} --help`")
+def _explain_arguments(error: Any, arguments: Sequence[str]) -> ZapdbError:
+    """Return the error for wrong arguments; its module is imported only when needed."""
+    explain: Callable[..., ZapdbError] = load_function("wrong_arguments.explain_wrong_arguments")
+    return explain(error, arguments)
 
 
 def _explain_system(error: OSError) -> ZapdbError:

@@ -30,7 +30,11 @@ def read_assignments(table: TableSchema, texts: Sequence[str]) -> dict[str, Any]
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign:
-            raise UsageError("give a field as name=value", got=text)
+            raise UsageError(
+                "give a field as name=value",
+                got=text,
+                hint="for example title=Bread; JSON and CSV are read by --stdin",
+            )
         if name in values:
             raise UsageError("a field was given twice", field=f"{table.name}.{name}")
         values[name] = from_text(table, find_input_field(table, name), value)

@@ -90,7 +90,7 @@ def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:
             return from_document(plain, path)
         except InvalidValue as error:
             if error.context.get("field") == path:
-                raise _refuse(field.type, path, plain) from None
+                raise _refuse(field.type, path, plain, error) from None
             raise
 
     return from_text
@@ -123,13 +123,21 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
     return None
 
 
-def _refuse(kind: ValueType, path: str, text: str) -> InvalidValue:
+def _refuse(
+    kind: ValueType, path: str, text: str, error: InvalidValue | None = None
+) -> InvalidValue:
+    expected, usual = kind.text_form, kind
+    if isinstance(kind, Reference) and len(kind.key) == 1:
+        usual = kind.key[0]
+    if error is not None and error.context.get("expected", usual.expected) != usual.expected:
+        expected = error.context["expected"]  # the text has the form, and its value is refused
     return InvalidValue(
         "a value does not fit its field",
         field=path,
-        expected=kind.text_form,
+        expected=expected,
         got=describe_value(text),
         value=one_line(text, REFUSED_CHARS_MAX),
+        hint="a null is written \\N" if text.lower() in ("", "null", "none", "nil") else "",
     )
 
 
