@@ -191,6 +191,7 @@ FACES = {
             "throttle_job": WRITE,
             "jobs": READ,
             "count_by_revision": READ,
+            "repair": TASK,
             "verify": TASK,
             "sweep": TASK,
             "setting": READ,

@@ -39,6 +39,7 @@ def test_what_is_whole(current: Project) -> None:
                 "problems": [],
             }
         ],
+        "repairs": None,
     }
 
 
@@ -92,3 +93,32 @@ def test_a_file_that_differs_from_what_is_stored(current: Project) -> None:
     result = current.run("verify")
     assert (result.status, result.out) == (1, "")
     assert result.err.startswith("error: migrations/0002_add_age.yaml:1:1: the file differs from")
+
+
+def test_index_entries_are_repaired_after_asking(current: Project) -> None:
+    before = current.dump()
+    current.sql("DELETE FROM zapdb_entries_1 WHERE record = x'87'")
+    damaged = current.dump()
+    asked = current.run("verify", "--repair")
+    assert asked.status != 0
+    assert asked.out.startswith(
+        "table   index   entries to add  entries to remove\n"
+        "------  ------  --------------  -----------------\n"
+        "people  by_age               1                  0\n"
+    )
+    assert "a repair needs confirmation, and standard input is not a terminal" in asked.err
+    assert current.run("verify", "--repair", "--dry-run").status == 1
+    assert current.dump() == damaged
+
+    repaired = current.run("verify", "--repair", "--yes")
+    assert (repaired.status, repaired.err) == (0, "")
+    assert "\nrepaired index entries of by_age: 1 added, 0 removed\n" in repaired.out
+    assert current.dump() == before
+    again = current.run("verify", "--repair", "--yes", "--json")
+    assert (again.status, again.json["repairs"]) == (0, [])
+
+
+def test_dry_run_and_yes_belong_to_repair(current: Project) -> None:
+    assert current.run("verify", "--dry-run").err.startswith(
+        "error: --dry-run and --yes belong to --repair"
+    )

@@ -37,7 +37,7 @@ from zapdb.database.node_context import Apply
 from zapdb.database.opening import open as open_sync
 from zapdb.database.typing_protocols import TypedPage
 from zapdb.indexes.predicates import Predicate
-from zapdb.jobs import JobReport, Runner, SweepReport, TableReport, run_locally
+from zapdb.jobs import IndexRepair, JobReport, Runner, SweepReport, TableReport, run_locally
 from zapdb.jobs.job_status import JobStatus
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
@@ -560,6 +560,15 @@ class DatabaseAdmin(DatabaseAdminFace):
         """Check that every record decodes, that indexes have exactly their entries, and that no
         blob is missing."""
         return await self._done("task", lambda sync: sync.verify())
+
+    async def repair(self, *, dry_run: bool = False) -> list[IndexRepair]:
+        """Make missing index entries anew, and remove those that no record has; with `dry_run`,
+        only count them.
+
+        Returns a report for each index that has something wrong. Records are never changed. Safe
+        beside readers and writers.
+        """
+        return await self._done("task", lambda sync: sync.repair(dry_run=dry_run))
 
     async def sweep(
         self, *, older_than_seconds: float | None = None, dry_run: bool = False

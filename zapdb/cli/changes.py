@@ -21,7 +21,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import parse_duration
-from zapdb.cli.output import Output, Part, ask_user, format_count, print_note
+from zapdb.cli.output import Output, Part, confirm, format_count, print_note
 from zapdb.cli.record_output import format_cell
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.database.changes import FollowerStatus
@@ -289,14 +289,7 @@ def changes_remove_follower_command(
 
 
 def _confirm(question: str, *, as_json: bool) -> bool:
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"{question} [y/N]")
-    if answer is None:
-        raise UsageError(
-            "this needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    return confirm("this", question, as_json=as_json)
 
 
 # Pruning

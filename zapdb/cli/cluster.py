@@ -14,7 +14,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected
-from zapdb.cli.output import Output, Part, ask_user, format_count, format_seconds
+from zapdb.cli.output import Output, Part, confirm, format_count, format_seconds
 from zapdb.cluster import ensure_rows
 from zapdb.cluster import status as cluster
 from zapdb.cluster.nodes import Node
@@ -272,14 +272,8 @@ def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> 
 
 
 def _confirm(count: int, *, as_json: bool) -> bool:
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"evict {'it' if count == 1 else f'these {count} nodes'}? [y/N]")
-    if answer is None:
-        raise UsageError(
-            "an eviction needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    whom = "it" if count == 1 else f"these {count} nodes"
+    return confirm("an eviction", f"evict {whom}?", as_json=as_json)
 
 
 def cluster_upgrade_command(

@@ -16,7 +16,7 @@ from zapdb.cli.configuration import (
 )
 from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, format_count
-from zapdb.cli.rollback import confirm, preview_steps, run_step, step_to_json, write_step
+from zapdb.cli.rollback import confirm_steps, preview_steps, run_step, step_to_json, write_step
 from zapdb.cli.scaffold import create_migration, describe_added_field
 from zapdb.errors import EXIT_ERROR
 from zapdb.migrations import (
@@ -143,7 +143,7 @@ def migrate_rollback_command(
             output.write(f"nothing to roll back: the newest migration is {_newest(catalog)}")
         for step in steps:
             write_step(step, output)
-        if steps and not yes and not confirm(steps, as_json=as_json):
+        if steps and not yes and not confirm_steps(steps, as_json=as_json):
             output.write("nothing was changed")
             return EXIT_ERROR
         rolled_back = []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from zapdb.errors import InvalidMigration, ZapdbError
+from zapdb.errors import InvalidMigration, UsageError, ZapdbError
 from zapdb.printing import one_line, printable
 
 if TYPE_CHECKING:
@@ -177,6 +177,21 @@ def ask_user(question: str) -> str | None:
     if not sys.stdin.isatty():
         _write_to_stderr(["\n"])  # no user pressed Enter
     return answer.strip() if answer else None
+
+
+def confirm(what: str, question: str, *, as_json: bool) -> bool:
+    """Whether the user agrees; `what` needs it: "a rollback".
+
+    Raises `UsageError` if nobody can be asked: with `--json`, or without a terminal.
+    """
+    if as_json:
+        raise UsageError("--json does not ask for confirmation", hint="add --yes")
+    answer = ask_user(f"{question} [y/N]")
+    if answer is None:
+        raise UsageError(
+            f"{what} needs confirmation, and standard input is not a terminal", hint="add --yes"
+        )
+    return answer.lower() in ("y", "yes")
 
 
 def _write_to_stderr(parts: Sequence[Part]) -> None:

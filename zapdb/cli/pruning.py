@@ -13,8 +13,8 @@ from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import run_jobs, stopping_on_interrupt
 from zapdb.cli.opening import opened, read_tenant_catalog
-from zapdb.cli.output import Output, Part, ask_user, format_count
-from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.cli.output import Output, Part, confirm, format_count
+from zapdb.errors import EXIT_ERROR
 from zapdb.jobs import Job, plan_jobs, run_locally
 from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
 from zapdb.storage import Storage, TransactionMode
@@ -81,14 +81,7 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
 
 
 def _confirm(*, as_json: bool) -> bool:
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user("delete all archived values for good? [y/N]")
-    if answer is None:
-        raise UsageError(
-            "pruning needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    return confirm("pruning", "delete all archived values for good?", as_json=as_json)
 
 
 def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:

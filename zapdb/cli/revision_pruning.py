@@ -12,9 +12,9 @@ from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruni
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.opening import opened_for
-from zapdb.cli.output import Output, Part, ask_user
+from zapdb.cli.output import Output, Part, confirm
 from zapdb.cli.revisions import TableNumberOption, TableOption, find_log, show_time
-from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.errors import EXIT_ERROR
 from zapdb.storage import TransactionMode
 
 
@@ -98,14 +98,7 @@ def _write_plan(pruning: Pruning, output: Output) -> None:
 
 
 def _confirm(pruning: Pruning, *, as_json: bool) -> bool:
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"delete {_count(pruning.pruned)} for good? [y/N]")
-    if answer is None:
-        raise UsageError(
-            "pruning needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    return confirm("pruning", f"delete {_count(pruning.pruned)} for good?", as_json=as_json)
 
 
 def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:

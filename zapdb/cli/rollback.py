@@ -8,7 +8,7 @@ from typing import Any
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.cli.job_progress import name_job, stopping_on_interrupt, with_bar
 from zapdb.cli.opening import read_tenant_catalog
-from zapdb.cli.output import Output, ask_user, format_count, format_seconds, print_note
+from zapdb.cli.output import Output, confirm, format_count, format_seconds, print_note
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, roll_back_newest, run_locally
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
@@ -60,17 +60,10 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
     return said
 
 
-def confirm(steps: list[RollbackStep], *, as_json: bool) -> bool:
+def confirm_steps(steps: list[RollbackStep], *, as_json: bool) -> bool:
     """Ask the operator to confirm; raises `UsageError` without a terminal."""
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
-    answer = ask_user(f"roll back {what}? [y/N]")
-    if answer is None:
-        raise UsageError(
-            "a rollback needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    return confirm("a rollback", f"roll back {what}?", as_json=as_json)
 
 
 def run_step(

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
-from zapdb.cli.output import Output, ask_user, format_count
-from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.cli.output import Output, confirm, format_count
+from zapdb.errors import EXIT_ERROR
 from zapdb.migrations import Migration, find_file, list_files, load_directory
 from zapdb.migrations.chain import MigrationFile
 from zapdb.migrations.lockfile import FILE, check_lock, write_lock
@@ -60,15 +60,9 @@ def migrate_squash_command(
 
 
 def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> bool:
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
     count = format_count(len(replaced), "file")
-    answer = ask_user(f"write {path}, and delete the {count} that it replaces? [y/N]")
-    if answer is None:
-        raise UsageError(
-            "a squash needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    question = f"write {path}, and delete the {count} that it replaces?"
+    return confirm("a squash", question, as_json=as_json)
 
 
 def _write(directory: Path, path: Path, made: Migration, replaced: list[MigrationFile]) -> None:

@@ -12,8 +12,8 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, ask_user, format_count
-from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.cli.output import Output, confirm, format_count
+from zapdb.errors import EXIT_ERROR
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 
@@ -98,14 +98,8 @@ def tenant_remove_command(
 
 
 def _confirm(tenant: Tenant, *, as_json: bool) -> bool:
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"delete the tenant {tenant.name} with all its records? [y/N]")
-    if answer is None:
-        raise UsageError(
-            "a removal needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    question = f"delete the tenant {tenant.name} with all its records?"
+    return confirm("a removal", question, as_json=as_json)
 
 
 def _to_json(tenant: Tenant) -> dict[str, Any]:

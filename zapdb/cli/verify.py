@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
+
+import typer
 
 from zapdb import jobs
 from zapdb.activation.file_comparison import compare_files
@@ -14,9 +17,9 @@ from zapdb.cli.configuration import (
     find_migrations_if_any,
 )
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, format_count
-from zapdb.errors import EXIT_ERROR, CorruptionError
-from zapdb.jobs import BlobsReport, TableReport
+from zapdb.cli.output import Output, confirm, format_count
+from zapdb.errors import EXIT_ERROR, CorruptionError, UsageError
+from zapdb.jobs import BlobsReport, IndexRepair, TableReport
 from zapdb.migrations import list_files
 from zapdb.storage import Storage
 
@@ -25,6 +28,13 @@ def verify_command(
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair index entries, after asking.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --repair: show what would be repaired.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Check that migrations, schema histories, records, indexes, constraints and blobs are intact.
@@ -35,16 +45,36 @@ def verify_command(
     status 1 if there is a problem. Blobs that no record owns are counted; `zapdb sweep` removes
     them.
 
+    With `--repair`, index entries that are missing are made anew, and entries that no record has
+    are removed, after a confirmation; then everything is checked again. Records and large values
+    are never changed: restore what is lost from a backup.
+
     With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
-    records, revisions, entries, building, blobs, problem_count, problems}]}`; `blobs` is null if a
-    record can't be read, because it may own any blob.
+    records, revisions, entries, building, blobs, problem_count, problems}], repairs}`; `blobs` is
+    null if a record can't be read, because it may own any blob; `repairs` is `[{table, index,
+    missing, wrong, refused_count, refused}]`, or null without `--repair`, which needs `--yes` or
+    `--dry-run` then.
     """
+    if (dry_run or yes) and not repair:
+        raise UsageError("--dry-run and --yes belong to --repair", hint="add --repair")
     output = Output(as_json)
     directory = find_migrations_if_any(migrations)
     with opened(database, tenant) as (storage, catalog):
         if directory is not None:
             compare_files(list_files(directory), list(catalog.stored), catalog.chain)
         reports = jobs.verify_tenant(storage, catalog.tenant)
+        repairs: list[IndexRepair] | None = None
+        if repair:
+            repairs = jobs.repair_indexes(storage, catalog.tenant, dry_run=True)
+            _write_repairs(repairs, output)
+            if any(r.missing or r.wrong for r in repairs) and not dry_run:
+                if not yes and not confirm("a repair", "repair these indexes?", as_json=as_json):
+                    output.write("nothing was changed")
+                    return EXIT_ERROR
+                repairs = jobs.repair_indexes(storage, catalog.tenant)
+                _write_refused(repairs, output)
+                output.write(("repaired index entries", "green"), f" of {_count_repaired(repairs)}")
+                reports = jobs.verify_tenant(storage, catalog.tenant)
         blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)
@@ -67,6 +97,7 @@ def verify_command(
             "files_compared": directory is not None,
             "blobs": None if blobs is None else asdict(blobs),
             "tables": [asdict(report) for report in reports],
+            "repairs": None if repairs is None else [asdict(one) for one in repairs],
         }
     )
     return EXIT_ERROR if problems else 0
@@ -77,6 +108,27 @@ def _count_blobs(storage: Storage) -> BlobsReport | None:
         return jobs.verify_blobs(storage)
     except CorruptionError:
         return None  # the reports say what is wrong
+
+
+def _write_repairs(repairs: list[IndexRepair], output: Output) -> None:
+    rows = [(one.table, one.index, f"{one.missing:,}", f"{one.wrong:,}") for one in repairs]
+    columns = ("table", "index", "entries to add", "entries to remove")
+    output.table(columns, rows, right=columns[2:], empty="no index entry needs repair")
+    output.write()
+
+
+def _write_refused(repairs: list[IndexRepair], output: Output) -> None:
+    for one in repairs:
+        for text in one.refused:
+            output.write((f"{one.table}: ", "red"), f"index {one.index!r}: {text}")
+        if one.refused_count > len(one.refused):
+            hidden = one.refused_count - len(one.refused)
+            output.write(f"{one.table}: … and {hidden:,} more")
+
+
+def _count_repaired(repairs: list[IndexRepair]) -> str:
+    added, removed = sum(one.missing for one in repairs), sum(one.wrong for one in repairs)
+    return f"{', '.join(one.index for one in repairs)}: {added:,} added, {removed:,} removed"
 
 
 def _write_reports(reports: list[TableReport], output: Output) -> None:

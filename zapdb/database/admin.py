@@ -29,11 +29,13 @@ from zapdb.database.node_context import NodeContext
 from zapdb.database.session import Session
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.jobs import (
+    IndexRepair,
     JobReport,
     Runner,
     SweepReport,
     TableReport,
     plan_jobs,
+    repair_indexes,
     run_job,
     run_locally,
     sweep_blobs,
@@ -191,6 +193,15 @@ class DatabaseAdmin(Facet):
         """Check that every record decodes, that indexes have exactly their entries, and that no
         blob is missing."""
         return verify_tenant(self._storage, self._tenant)
+
+    def repair(self, *, dry_run: bool = False) -> list[IndexRepair]:
+        """Make missing index entries anew, and remove those that no record has; with `dry_run`,
+        only count them.
+
+        Returns a report for each index that has something wrong. Records are never changed. Safe
+        beside readers and writers.
+        """
+        return repair_indexes(self._storage, self._tenant, dry_run=dry_run)
 
     def sweep(
         self, *, older_than_seconds: float | None = None, dry_run: bool = False

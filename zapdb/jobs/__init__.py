@@ -4,6 +4,7 @@ from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.jobs.job import Progress, list_jobs, read_progress
 from zapdb.jobs.planning import plan_jobs
 from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening, run_rebuilds
+from zapdb.jobs.repair import IndexRepair, repair_indexes
 from zapdb.jobs.rollback import RolledBack, roll_back_newest
 from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
 from zapdb.jobs.sweep import SweepReport, sweep_blobs
@@ -12,6 +13,7 @@ from zapdb.jobs.verify import BlobsReport, TableReport, verify_blobs, verify_ten
 __all__ = [
     "BlobsReport",
     "ConstraintFinding",
+    "IndexRepair",
     "Job",
     "JobReport",
     "Progress",
@@ -24,6 +26,7 @@ __all__ = [
     "plan_jobs",
     "read_progress",
     "rebuild_when_opening",
+    "repair_indexes",
     "roll_back_newest",
     "run_job",
     "run_locally",

@@ -142,7 +142,6 @@ def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems
     readable = [index for index in bound.indexes if index.is_readable]
     demands = bool(bound.checks or bound.references)
     records, after = 0, b""
-    mark = connection.storage.placeholder
     while True:
         page = connection.fetch_all(bound.records.page_sql, (after, PAGE_RECORDS_MAX))
         if not page:
@@ -164,18 +163,15 @@ def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems
                 continue
             if not has_blobs:
                 continue  # keys of entries and checks may need them
-            for index in readable:
-                row = connection.fetch_one(
-                    f"SELECT 1 FROM {index.entries.name} WHERE tenant = {bound.records.tenant}"
-                    f" AND key = {mark} AND record = {mark}",
-                    (index.entry_key(record, key), key),
-                )
-                if row is None:
-                    problems.add(f"record {key.hex()[:32]}: no entry in {index.name!r}")
-            if demands:
-                whole.append((key, record))
-        for what, text in find_violations(connection, bound, whole, validated=True):
-            problems.add(f"{what}: {text}")
+            whole.append((key, record))
+        for index in readable:
+            rows = [(index.entry_key(record, key), key) for key, record in whole]
+            there = index.entries.find_entries(connection, rows)
+            for _, key in (row for row in rows if row not in there):
+                problems.add(f"record {key.hex()[:32]}: no entry in {index.name!r}")
+        if demands:
+            for what, text in find_violations(connection, bound, whole, validated=True):
+                problems.add(f"{what}: {text}")
         records += len(page)
         after = as_bytes(page[-1][0])
     for prefix, count in bound.records.count_by_prefix(connection):

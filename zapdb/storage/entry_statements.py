@@ -10,7 +10,13 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import index_table_name
 from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.record_statements import RecordStatements
-from zapdb.storage.statements import between, catalog_version_sql, count_rows, fetch_in
+from zapdb.storage.statements import (
+    VALUES_PER_STATEMENT,
+    between,
+    catalog_version_sql,
+    count_rows,
+    fetch_in,
+)
 
 
 def pack_entry(key: bytes, record: bytes) -> bytes:
@@ -84,6 +90,23 @@ class EntryStatements:
         sql = f"SELECT key, record FROM {self.name} WHERE tenant = {self.tenant} AND key IN"
         found = fetch_in(connection, sql, keys)
         return {as_bytes(key): as_bytes(record) for key, record in found}
+
+    def find_entries(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> set[tuple[bytes, bytes]]:
+        """Which of these entries are there: (key, record key)."""
+        found, mark = set[tuple[bytes, bytes]](), self.storage.placeholder
+        for start in range(0, len(rows), VALUES_PER_STATEMENT):
+            some = rows[start : start + VALUES_PER_STATEMENT]
+            values = ", ".join([f"({mark}, {mark})"] * len(some))
+            there = connection.fetch_all(
+                f"WITH asked (key, record) AS (VALUES {values})"
+                f" SELECT x.key, x.record FROM asked JOIN {self.name} AS x"
+                f" ON x.tenant = {self.tenant} AND x.key = asked.key AND x.record = asked.record",
+                [part for row in some for part in row],
+            )
+            found.update((as_bytes(key), as_bytes(record)) for key, record in there)
+        return found
 
     def list_missing(self, connection: Connection, limit: int) -> list[bytes]:
         """The keys of some records that have no entry, in order."""
