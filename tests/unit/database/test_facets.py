@@ -13,9 +13,9 @@ TABLE = "create_table: {table: items, key: [id], fields: [{name: id, type: integ
 DATABASE = "admin applied change_log close for_tenant on_schema_change position run snapshot sql"
 ADMIN = (
     "cancel_job catalog catalog_seq cluster_level count_by_revision create_tenant "
-    "find_fingerprint job_status jobs metrics nodes pause_job remove_tenant resume_job run_jobs "
-    "schema_history set_job_priority set_setting setting settings sweep tenants throttle_job "
-    "verify wait_for_catalog"
+    "find_fingerprint job_status jobs metrics nodes pause_job remove_tenant repair resume_job "
+    "run_jobs schema_history set_job_priority set_setting setting settings sweep tenants "
+    "throttle_job verify wait_for_catalog"
 )
 CHANGE_LOG = "begin end follower followers prune read"
 

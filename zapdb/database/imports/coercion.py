@@ -102,7 +102,7 @@ class _Coercer:
     how: Coercion
 
     def make(self, kind: ValueType) -> Coerce:
-        made: Coerce = _coercer_of(kind, self)
+        made: Coerce = coercer_of(kind, self)
         return made
 
     def refuse(self, kind: ValueType, value: Any) -> InvalidValue:
@@ -128,11 +128,11 @@ def _refuse(kind: ValueType, path: str, value: Any, hint: str = "") -> InvalidVa
 
 
 @singledispatch
-def _coercer_of(kind: ValueType, at: _Coercer) -> Coerce:
+def coercer_of(kind: ValueType, at: _Coercer) -> Coerce:
     raise NotImplementedError(f"values of type {kind.name} cannot be imported")
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Integer, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if type(value) is int:
@@ -153,7 +153,7 @@ def _(kind: Integer, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Decimal, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
@@ -165,7 +165,7 @@ def _(kind: Decimal, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Float, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
@@ -175,7 +175,7 @@ def _(kind: Float, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Boolean, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, bool):
@@ -188,7 +188,7 @@ def _(kind: Boolean, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Date, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
@@ -203,7 +203,7 @@ def _(kind: Date, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Timestamp, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         given = value
@@ -226,12 +226,12 @@ def _(kind: Timestamp, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: ZonedTimestamp, at: _Coercer) -> Coerce:
     return lambda value: at.read(kind, value) if isinstance(value, str) else value
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Uuid, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
@@ -242,7 +242,7 @@ def _(kind: Uuid, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Binary, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
@@ -252,7 +252,7 @@ def _(kind: Binary, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: String, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if type(value) is str:
@@ -264,19 +264,19 @@ def _(kind: String, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Enum, at: _Coercer) -> Coerce:
     return lambda value: at.read(kind, value) if isinstance(value, str) else value
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Json, at: _Coercer) -> Coerce:
     if not at.how.is_text:
         return lambda value: value
     return lambda value: parse_json_cell(value, at.path, kind.text_form)
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: List, at: _Coercer) -> Coerce:
     item = _Coercer(f"{at.path}[]", Coercion(at.how.time_zone)).make(kind.items)
 
@@ -290,7 +290,7 @@ def _(kind: List, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Struct, at: _Coercer) -> Coerce:
     members = {
         m.name: (_Coercer(f"{at.path}.{m.name}", Coercion(at.how.time_zone)).make(m.type))
@@ -310,7 +310,7 @@ def _(kind: Struct, at: _Coercer) -> Coerce:
     return coerce
 
 
-@_coercer_of.register
+@coercer_of.register
 def _(kind: Reference, at: _Coercer) -> Coerce:
     if len(kind.key) == 1:
         return at.make(kind.key[0])
