@@ -66,7 +66,7 @@ def test_rule_04_a_rollback_that_returns_to_a_schema_repeats_its_fingerprint(
     assert first.fingerprint == back.fingerprint
     assert changed.fingerprint == again.fingerprint != first.fingerprint
     # The field that is added again is another one: numbers are no part of a fingerprint.
-    assert changed.snapshot != again.snapshot
+    assert changed.schema_bytes != again.schema_bytes
     assert find_rollbacks([first, changed, back, again]) == [None, None, 2, 3]
 
 
@@ -208,8 +208,8 @@ def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
     def look() -> list[int]:
         entries = entries_of(storage)
         for entry in entries:
-            known = used.setdefault(entry.revision, (entry.event, entry.snapshot))
-            assert known == (entry.event, entry.snapshot)
+            known = used.setdefault(entry.revision, (entry.event, entry.schema_bytes))
+            assert known == (entry.event, entry.schema_bytes)
         return [entry.revision for entry in entries]
 
     up(workspace, 1, ITEMS)

@@ -57,7 +57,7 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
     migrate_up(workspace.control, 1, workspace.directory, MigrationChoice(again=True))
     first, _, again = log(workspace)[1:]
     assert (first.digest, first.fingerprint) == (again.digest, again.fingerprint)
-    assert first.snapshot != again.snapshot
+    assert first.schema_bytes != again.schema_bytes
     assert [report.problems for report in verify(workspace)] == [()]
 
     # The newest one has to have the numbers that the migration has now.

@@ -109,7 +109,7 @@ def _find_end(log: Sequence[RevisionEntry], name: str) -> float:
 
 def _is_named(entry: RevisionEntry, name: str) -> bool:
     # Few snapshots hold the text at all, and reading one takes long.
-    return name.encode() in entry.snapshot and entry.schema.name == name
+    return name.encode() in entry.schema_bytes and entry.schema.name == name
 
 
 def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[RevisionEntry]:

@@ -262,7 +262,7 @@ def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
             table=table.name,
             hint="open the database or run `zapdb catalog revisions`; both begin one",
         )
-    if entries[-1].snapshot != canonical_bytes(table):
+    if entries[-1].schema_bytes != canonical_bytes(table):
         raise CorruptCatalog(
             "the schema history of a table does not end at its active schema",
             table=table.name,

@@ -56,10 +56,10 @@ def sweep_retired(storage: Storage) -> None:
             try:
                 _sweep_one(storage, retired)
             except ConcurrencyError:
-                logger.info("the table of %s is in use, and stays until the next sweep", retired)
+                logger.info("a retired table is in use; the next sweep drops it: %s", retired)
         feed.purge_if_long(storage)
     except ZapdbError as error:
-        logger.info("the sweep is left to the next one: %s", error)
+        logger.info("the sweep of retired tables stopped; the next one continues: %s", error)
 
 
 def _sweep_one(storage: Storage, retired: Retired) -> None:
@@ -88,11 +88,12 @@ def drop_unused_record_tables(storage: Storage) -> None:
                     drop_record_table_if_empty(connection, number)
         entry_tables.drop_unused_entry_tables(storage)
     except ConcurrencyError as error:
-        logger.info("tables that nobody uses stay for now: %s", error)
+        logger.info("unused tables could not be locked; a later sweep drops them: %s", error)
 
 
 def _is_active(connection: Connection, number: int) -> bool:
-    """Whether any tenant has the table: the last entry of its log there is not its drop."""
+    """Return whether any tenant has the table: the newest entry of its schema history there is not
+    its drop."""
     last = (
         sa.select(SCHEMA_HISTORY.c.tenant, sa.func.max(SCHEMA_HISTORY.c.revision).label("revision"))
         .where(SCHEMA_HISTORY.c.table_number == number)

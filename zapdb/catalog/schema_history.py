@@ -75,7 +75,7 @@ class RevisionEntry:
         )
 
     @property
-    def snapshot(self) -> bytes:
+    def schema_bytes(self) -> bytes:
         """The canonical bytes of the schema; raises `CorruptCatalog`."""
         try:
             return zlib.decompress(self.packed)
@@ -90,7 +90,7 @@ class RevisionEntry:
 
     @property
     def schema(self) -> TableSchema:
-        return read_canonical_bytes(self.snapshot)
+        return read_canonical_bytes(self.schema_bytes)
 
 
 @dataclass(frozen=True, slots=True)

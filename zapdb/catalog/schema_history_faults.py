@@ -48,7 +48,7 @@ def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -
     stored = chain.schema_at(entry.position).table_active_or_archived(entry.table_number)
     # A migration that was rolled back and stored again has other numbers under its digest (rule 3).
     if stored is None or not (
-        canonical_bytes(stored) == entry.snapshot
+        canonical_bytes(stored) == entry.schema_bytes
         or (was_rolled_back and fingerprint(stored) == made)
     ):
         yield f"its snapshot is not what {chain.at(entry.position).label} makes of the table"

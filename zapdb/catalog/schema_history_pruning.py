@@ -40,7 +40,7 @@ class PruneBound:
         if len(given) != 1:
             raise UsageError(
                 "give exactly one of --keep-last, --before and --older-than",
-                hint="give one of --keep-last, --before and --older-than",
+                hint="for example --keep-last 10",
             )
         if self.keep_last is not None and self.keep_last < 1:
             raise UsageError("the newest revision cannot be pruned", keep_last=self.keep_last)

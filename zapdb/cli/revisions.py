@@ -209,7 +209,7 @@ def _line_to_json(
         "layout_revision": line.entry.layout_revision,
     }
     if with_schema:
-        described["schema"] = base64.b64encode(line.entry.snapshot).decode()
+        described["schema"] = base64.b64encode(line.entry.schema_bytes).decode()
     return described
 
 

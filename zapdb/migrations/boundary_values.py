@@ -288,7 +288,7 @@ def _(kind: Reference, literals: ExpressionLiterals) -> Sequence[Any]:
 def _from_literals(kind: ValueType, literals: ExpressionLiterals) -> Iterator[Any]:
     match kind:
         case String():
-            yield from _texts_around(literals)
+            yield from _strings_near(literals)
         case Integer():
             for number in literals.numbers:
                 yield from (number, number - 1, number + 1, -number)
@@ -307,7 +307,7 @@ def _from_literals(kind: ValueType, literals: ExpressionLiterals) -> Iterator[An
                 yield kind.from_document(text, "literal")
 
 
-def _texts_around(literals: ExpressionLiterals) -> Iterator[str]:
+def _strings_near(literals: ExpressionLiterals) -> Iterator[str]:
     """Texts with a literal in them once and twice, at the start, in the middle, at the end."""
     for text in literals.texts:
         yield from (text, f"a{text}b", f"{text}b", f"a{text}", f"a{text}b{text}c", text + text)

@@ -272,7 +272,7 @@ def _lint_operation(
         case AddReference(field=field) if not _is_null(migration, table, field):
             yield "ZL006", f"records of {name} may have a missing target in {field!r}"
         case ChangeType() | Transform():
-            if any(map(_can_fail, _texts_of(operation.up))):
+            if any(map(_can_fail, _expressions_in(operation.up))):
                 yield (
                     "ZL007",
                     (
@@ -315,7 +315,7 @@ def _has_reason(because: Any) -> bool:
     return because is not ABSENT and bool(str(because).strip())
 
 
-def _texts_of(up: Any) -> Iterable[str]:
+def _expressions_in(up: Any) -> Iterable[str]:
     return up.values() if isinstance(up, dict) else [up]
 
 

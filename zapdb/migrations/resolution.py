@@ -85,9 +85,8 @@ def _require_lasting_changes(
         if not all(plan.is_identity for plan in plans):
             collector.report(
                 parsed.place,
-                f"the changes of {table.name!r} lead back to the shape that it had, and change "
-                "values on the way",
-                "put the way there and the way back into two migrations",
+                f"the changes to {table.name!r} cancel out in the schema but still change values",
+                "put the changes and those that take them back into two migrations",
             )
 
 

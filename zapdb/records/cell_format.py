@@ -17,7 +17,7 @@ from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
 from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
-from zapdb.values import Boolean, Integer, Reference, ValueType
+from zapdb.values import Boolean, Decimal, Integer, Reference, ValueType
 
 NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
@@ -126,11 +126,13 @@ def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:
 def _refuse(
     kind: ValueType, path: str, text: str, error: InvalidValue | None = None
 ) -> InvalidValue:
-    expected, usual = kind.text_form, kind
-    if isinstance(kind, Reference) and len(kind.key) == 1:
-        usual = kind.key[0]
-    if error is not None and error.context.get("expected", usual.expected) != usual.expected:
-        expected = error.context["expected"]  # the text has the form, and its value is refused
+    expected = kind.text_form
+    if (
+        error is not None
+        and isinstance(kind, Decimal)
+        and error.context["expected"] != kind.expected
+    ):
+        expected = error.context["expected"]  # it is a number, with too many digits
     return InvalidValue(
         "a value does not fit its field",
         field=path,

@@ -96,7 +96,7 @@ class RecordReader:
         def read(key: bytes, value: bytes) -> Record:
             return decode(key, convert(key, value, start, prefix, shared), after, shared)
 
-        def read_beside(key: bytes, value: bytes) -> Record:
+        def read_with_attachments(key: bytes, value: bytes) -> Record:
             attachments = make_attachments(key, value)
             try:
                 converted = convert(key, value, start, prefix, attachments)
@@ -104,7 +104,7 @@ class RecordReader:
                 return self.read(key, conflict.value_or_conflict())
             return decode(key, converted, after, attachments)
 
-        self._read[slot] = read if program.is_self_contained else read_beside
+        self._read[slot] = read if program.is_self_contained else read_with_attachments
         self._convert[revision] = lambda key, value, attachments: convert(
             key, value, start, prefix, attachments
         )

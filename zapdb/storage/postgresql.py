@@ -259,7 +259,9 @@ class PostgreSQL(PostgreSQLStatements):
         for holder in holders:
             if not holder.may_be_ended:
                 continue
-            logger.warning("the gate is held by a session whose process is gone: %s", holder)
+            logger.warning(
+                "ending a session that holds the gate, because its process has ended: %s", holder
+            )
             try:
                 driver.execute(END_SQL, holder.identity)
             except driver_errors.InsufficientPrivilege:

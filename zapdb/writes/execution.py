@@ -54,7 +54,7 @@ def execute(
     _write_records(connection, bound, writes, hint)
     if bound.logs_changes:
         _note_changes(connection, bound, writes)
-    _write_beside(connection, bound, writes)
+    _write_attachments(connection, bound, writes)
     for at, index in enumerate(bound.indexes):
         if gone := _removed(writes, at):
             index.remove_entries(connection, gone)
@@ -151,7 +151,7 @@ def _note_changes(connection: Connection, bound: BoundTable, writes: Sequence[Wr
             append_change(connection, who, (tenant, table, write.key), write.change)
 
 
-def _write_beside(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
+def _write_attachments(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
     blobs, restored, archived = dict[bytes, bytes](), list[tuple[int, bytes]](), list[ArchiveRow]()
     for write in writes:
         if write.blobs:

@@ -86,14 +86,14 @@ class _Offer:
             columns = [(column, kind, False) for column, kind in relation.columns.items()]
         else:
             bound = self._session.bind_served(name)
-            texts = self._texts_of(bound)
+            texts = self._fields_as_text(bound)
             source = TableSource(self._session, bound, texts)
             columns = [(f.name, f.type, f.name in texts) for f in bound.adapter.schema.fields]
         offered = f"zapdb_source_{name}"
         self.sources.append(source)
         self.offered.append((offered, pack_schema(source.schema), view_sql(name, offered, columns)))
 
-    def _texts_of(self, bound: BoundTable) -> list[str]:
+    def _fields_as_text(self, bound: BoundTable) -> list[str]:
         """The fields of a table that `as_text` names, as `table.field`."""
         prefix = f"{bound.adapter.schema.name}."
         return [path.removeprefix(prefix) for path in self._as_text if path.startswith(prefix)]

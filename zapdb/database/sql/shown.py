@@ -46,11 +46,11 @@ def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> s
 
 def _cells(columns: Sequence[str], kinds: Sequence[ColumnKind], held: Any) -> list[list[str]]:
     described = zip(columns, kinds, held.combine_chunks().columns, strict=True)
-    texts = [_texts(*column) for column in described]
+    texts = [_format_column(*column) for column in described]
     return [list(row) for row in zip(*texts, strict=True)]
 
 
-def _texts(name: str, kind: ColumnKind, column: Any) -> list[str]:
+def _format_column(name: str, kind: ColumnKind, column: Any) -> list[str]:
     chunks = column.chunks
     try:
         values = [value for chunk in chunks for value in decode_column(name, kind, chunk)]
