@@ -27,7 +27,7 @@ ORDER = [
     {"jobs"},
     {"database"},
     {"aio"},
-    {"export"},
+    {"export", "inference"},
     {"mirror"},
     {"spark", "history", "service", "cli", "models", "testing"},
 ]

@@ -44,6 +44,7 @@ LOOPS = {
     "database/sql/sandbox/spill.py": STREAM,
     "database/sql/sandbox/statement.py": STREAM,
     "database/table.py": PAGES,
+    "inference/copying.py": PAGES,
     "jobs/archives.py": DELETES,
     "jobs/building.py": DELETES,
     "jobs/rollback.py": "waits for the operator who holds the rollback back, and says so",

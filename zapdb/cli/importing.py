@@ -21,6 +21,10 @@ SourceArgument = Annotated[
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
 ]
+InferOption = Annotated[
+    bool,
+    typer.Option("--infer", help="Import nothing: write a migration for the source's tables."),
+]
 FormatOption = Annotated[
     str | None,
     typer.Option(
@@ -81,6 +85,7 @@ TimeZoneOption = Annotated[
 def import_command(
     source: SourceArgument,
     table: TableOption = None,
+    infer: InferOption = False,
     form: FormatOption = None,
     mapping: MapOption = None,
     mode: ModeOption = "append",
@@ -127,6 +132,7 @@ def import_command(
         source,
         form,
         table,
+        infer,
         mapping=_read_mapping(mapping or ()),
         mode=mode,
         on_error=on_error,
@@ -143,7 +149,8 @@ def import_command(
         tenant=tenant,
     )
     _require_source(request)
-    status = find_kind(request).run(request, Output(as_json))
+    kind = find_kind(request)
+    status = (kind.infer if infer else kind.run)(request, Output(as_json))
     if status:
         raise typer.Exit(status)
 

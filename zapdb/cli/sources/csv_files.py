@@ -42,7 +42,7 @@ class CsvSource(RowSource):
         self._request = request
         self._target = target
 
-    def rows(self) -> Iterator[SourceRow]:
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
         with opened_text(self._request, newline="") as stream:
             yield from self._read(stream)
 

@@ -41,7 +41,7 @@ class JsonSource(RowSource):
         self._split = split
         self._known = dict[str, tuple[str, Coerce] | None]()
 
-    def rows(self) -> Iterator[SourceRow]:
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
         with opened_text(self._request, newline="\n") as stream:
             for number, text in self._split(stream, self.name):
                 try:

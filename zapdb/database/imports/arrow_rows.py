@@ -57,7 +57,7 @@ class ArrowSource(RowSource):
         self._mapping = mapping
         self._how = how
 
-    def rows(self) -> Iterator[SourceRow]:
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
         schema, batches = self._open()
         fields = match_columns(self._table, schema.names, self._mapping)
         columns = [

@@ -34,9 +34,16 @@ class RowSource(ABC):
     stamp = ""
     """Changes if a source changes that yields no `given` rows."""
 
+    seeks = False
+    """Whether it can begin behind the position of a row."""
+
     @abstractmethod
-    def rows(self) -> Iterator[SourceRow]:
-        """All rows in an order that does not change."""
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
+        """All rows in an order that does not change; those behind a position, if it seeks."""
+
+    def position_of(self, row: SourceRow) -> str:
+        """The position of a row, if it seeks."""
+        raise NotImplementedError
 
     def place(self, error: ZapdbError, number: int) -> ZapdbError:
         """Say in an error of which row it is; returns the error."""

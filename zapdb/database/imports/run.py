@@ -24,7 +24,7 @@ from zapdb.database.imports.batches import (
 from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id
 from zapdb.database.imports.row import RowSource, SourceRow
 from zapdb.database.session import Session
-from zapdb.errors import UsageError, ZapdbError
+from zapdb.errors import RecordExists, UsageError, ZapdbError
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.storage import Connection
 
@@ -44,6 +44,8 @@ class ImportReport:
     skipped: int
     resumed_after: int
     seconds: float
+    skipped_to: int = 0
+    """The position behind its last row in what keeps the skipped ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class Importer:
     mode: ImportMode = "append"
     batch_records: int = INSERT_BATCH_RECORDS
     skipped: Skipped | None = None
+    skipped_from: int = 0
+    """Where the skipped rows of this import begin: before are those of others."""
     resumable: bool = False
     anew: bool = False
     """Begin at the first row, whatever an earlier run has done."""
@@ -89,6 +93,15 @@ class Importer:
 
     def run(self, source: RowSource) -> ImportReport:
         """Raises the error of the first wrong row, with its place in the source."""
+        kept = list[Checkpoint]()
+        report = self.run_and_keep(source, kept)
+        for checkpoint in kept:
+            checkpoint.forget()
+        return report
+
+    def run_and_keep(self, source: RowSource, kept: list[Checkpoint]) -> ImportReport:
+        """The same, for a part of a larger import: adds its checkpoint to `kept`, so that a later
+        run knows that this part is done; the caller forgets it when all parts are."""
         checkpoint = self._claim(source) if self.resumable and source.identity else None
         run = _Run(self, source, checkpoint)
         try:
@@ -98,7 +111,8 @@ class Importer:
                 checkpoint.release()
             raise
         if checkpoint is not None:
-            checkpoint.forget()
+            checkpoint.release()
+            kept.append(checkpoint)
         return report
 
     def _claim(self, source: RowSource) -> Checkpoint:
@@ -119,16 +133,17 @@ class _Run:
         self.checkpoint = checkpoint
         self.resumed_after = int(state.get("rows", 0))
         self.expected = (state.get("crc", 0), state.get("stamp", source.stamp))
-        self.skipped_at = int(state.get("skipped_at", 0))
+        self.skipped_at = int(state.get("skipped_at", importer.skipped_from))
         self.skipped = int(state.get("skipped", 0))
+        self.after = str(state.get("after", ""))
         self.read = 0
         self.crc = 0
         self.written = 0
 
     def run(self) -> ImportReport:
         began = time.perf_counter()
-        rows = self.source.rows()
-        if self.importer.skipped is not None:
+        rows = self.source.rows(self.after)
+        if self.importer.skipped is not None and not self.resumed_after:
             self.importer.skipped.go_back(self.skipped_at)
         self._pass_over(rows)
         for batch in batched(rows, self.importer.batch_records):
@@ -142,11 +157,15 @@ class _Run:
             self.skipped,
             self.resumed_after,
             time.perf_counter() - began,
+            self.skipped_at,
         )
 
     def _pass_over(self, rows: Iterator[SourceRow]) -> None:
         """Read what an earlier run has imported; raises `UsageError` if it is not the same."""
         if not self.resumed_after:
+            return
+        if self.source.seeks:
+            self.read = self.resumed_after
             return
         for row in islice(rows, self.resumed_after):
             self._count(row)
@@ -173,7 +192,7 @@ class _Run:
         def save(connection: Connection, refused: list[Refused]) -> None:
             if refused and importer.skipped is None:
                 raise BatchRefused(refused)
-            self._save(connection, len(batch), refused)
+            self._save(connection, batch, refused)
 
         try:
             refused = write_batch(importer.session, importer.table, batch, importer.mode, save)
@@ -188,7 +207,7 @@ class _Run:
         self.skipped += len(refused)
         self.written += len(batch) - len(refused)
 
-    def _save(self, connection: Connection, count: int, refused: list[Refused]) -> None:
+    def _save(self, connection: Connection, batch: list[SourceRow], refused: list[Refused]) -> None:
         """Keep what is skipped, before it is committed that it is; then note the batch."""
         skipped = self.importer.skipped
         if skipped is not None:
@@ -204,8 +223,9 @@ class _Run:
             "stamp": self.source.stamp,
             "skipped": self.skipped + len(refused),
             "skipped_at": 0 if skipped is None else skipped.position(),
+            "after": self.source.position_of(batch[-1]) if self.source.seeks else "",
         }
-        self.checkpoint.save(connection, state, count, count - len(refused))
+        self.checkpoint.save(connection, state, len(batch), len(batch) - len(refused))
 
     @property
     def _imported(self) -> int:
@@ -214,6 +234,8 @@ class _Run:
     def _stop(self, refused: Refused) -> ZapdbError:
         error = self.source.place(refused.error, refused.row.number)
         error.context["imported"] = f"{self._imported:,} rows"
+        if isinstance(error, RecordExists):
+            error.hint = "the mode upsert updates records that exist"
         way = ""
         if self.checkpoint is not None:
             way = "correct it and run the same command again, which goes on after these rows"

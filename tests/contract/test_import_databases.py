@@ -1,0 +1,325 @@
+"""`zapdb import` of other databases: a migration for their tables, and every row of them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import decimal
+import io
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import sqlalchemy as sa
+
+from tests import chinook
+from tests.support import PostgresServer, Workspace, wait_until
+from zapdb import asdict
+from zapdb.cli.program import run_program
+
+
+class Result(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Place(NamedTuple):
+    """A source without tables, and a database without migrations."""
+
+    workspace: Workspace
+    source: str
+    directory: Path
+
+    def run(self, *arguments: str) -> Result:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run_program(arguments)
+        return Result(status, out.getvalue(), err.getvalue())
+
+    def infer(self, *options: str) -> Result:
+        return self.run("import", self.source, "--infer", "-m", self.migrations, *options)
+
+    def migrate(self) -> None:
+        assert self.run("migrate", "up", "-m", self.migrations, "-d", self.target).status == 0
+
+    def copy(self, *options: str) -> Result:
+        return self.run("import", self.source, "-d", self.target, *options)
+
+    @property
+    def migrations(self) -> str:
+        return str(self.workspace.directory)
+
+    @property
+    def target(self) -> str:
+        return self.workspace.address
+
+    def migration(self) -> str:
+        (path,) = self.workspace.directory.glob("*.yaml")
+        return path.read_text()
+
+    def execute(self, *statements: str) -> None:
+        engine = sa.create_engine(self.source)
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+
+    def fill(self, size: int) -> None:
+        chinook.fill(self.source, size).dispose()
+
+    def source_rows(self, table: sa.Table) -> list[dict[str, Any]]:
+        """The rows by SQLAlchemy's own types."""
+        engine = sa.create_engine(self.source)
+        query = sa.select(table).order_by(*table.primary_key.columns)
+        with engine.connect() as connection:
+            rows = [dict(row) for row in connection.execute(query).mappings()]
+        engine.dispose()
+        return rows
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        with contextlib.closing(self.workspace.follow()) as db:
+            return [asdict(record) for record in db.table(name)]
+
+    def count(self, name: str) -> int:
+        with contextlib.closing(self.workspace.follow()) as db:
+            return db.table(name).count()
+
+
+@pytest.fixture(params=["from sqlite", "from postgresql"])
+def place(request: pytest.FixtureRequest, workspace: Workspace, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "from sqlite":
+        yield Place(workspace, f"sqlite:///{tmp_path / 'source.db'}", tmp_path)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    with server.fresh_database() as address:
+        yield Place(workspace, address, tmp_path)
+
+
+def expected(table: sa.Table, row: dict[str, Any]) -> dict[str, Any]:
+    """A row as its record should be, from what is known of the shop."""
+    made = {}
+    for name, value in row.items():
+        field = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+        if isinstance(value, datetime.datetime):
+            made[field] = value.replace(tzinfo=datetime.UTC)
+        elif isinstance(value, chinook.Kind):
+            made[field] = str(value)
+        else:
+            made[field] = value
+    if table is chinook.INVOICE_LINE:
+        made["invoice"] = (made.pop("invoice_country"), made.pop("invoice_number"))
+    return made
+
+
+def require_same(place: Place) -> None:
+    for table in chinook.METADATA.sorted_tables:
+        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in table.name).lstrip("_")
+        rows = [expected(table, row) for row in place.source_rows(table)]
+        found = place.records(name)
+        assert sorted(found, key=repr_of) == sorted(rows, key=repr_of), name
+
+
+def repr_of(row: dict[str, Any]) -> str:
+    return repr(sorted(row.items()))
+
+
+def test_a_shop_of_eleven_tables_comes_over_whole(place: Place) -> None:
+    place.fill(60)
+    inferred = place.infer("--json")
+    assert (inferred.status, inferred.err) == (0, "")
+    assert len(inferred.json["tables"]) == 11
+    assert inferred.json["left_out"] == []
+    text = place.migration()
+    for part in (
+        "{type: reference, to: employee, optional: true, name: reports_to}",
+        "{type: reference, to: invoice, name: invoice}",
+        "key: [playlist_id, track_id]",
+        "add_reference: {table: track, field: album_id, on_delete: set_null}",
+        "add_reference: {table: album, field: artist_id, on_delete: cascade}",
+        "milliseconds >= 0",
+        "country == 'AT'",
+        'default: "0.99"',
+        "default: true, name: active",
+        "Invoice.InvoiceDate: the default has no equivalent: the moment of the insertion",
+    ):
+        assert part in text, part
+    assert place.run("migrate", "check", "--write", "-m", place.migrations).status == 0
+    place.migrate()
+    copied = place.copy("--json")
+    assert (copied.status, copied.err) == (0, "")
+    assert copied.json["is_complete"]
+    assert [t["rows"] for t in copied.json["tables"] if t["table"] == "track"] == [60]
+    require_same(place)
+    with contextlib.closing(place.workspace.follow()) as db:
+        assert [r.problem_count for r in db.admin.verify()] == [0] * 11
+    # Again: nothing is doubled, and an upsert brings what has changed.
+    again = place.copy()
+    assert again.status == 1
+    assert "already exists" in again.err
+    place.execute('UPDATE "Track" SET "Name" = \'new\' WHERE "TrackId" < 9')
+    place.execute("INSERT INTO \"Genre\" VALUES (77, 'more')")
+    assert place.copy("--mode", "upsert").status == 0
+    require_same(place)
+
+
+def start(place: Place, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "zapdb", "import", place.source, "-d", place.target]
+    return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.long_on("postgresql")
+def test_a_killed_copy_goes_on_where_it_was(place: Place) -> None:
+    place.fill(1_200)
+    assert place.infer().status == 0
+    place.migrate()
+    chance = random.Random(5)
+    for name, enough in (("invoice", 150), ("track", 200), ("playlist_track", 300)):
+        with start(place, "--batch", "25") as process:
+            wait_until(lambda name=name, n=enough: place.count(name) >= n, "it goes on")
+            time.sleep(chance.random() / 20)
+            process.kill()
+    assert place.copy().status == 0
+    require_same(place)
+
+
+def test_rows_that_break_a_rule_are_named_or_skipped(place: Place) -> None:
+    place.execute(
+        "CREATE TABLE parents (id INTEGER PRIMARY KEY, name VARCHAR(9))",
+        "CREATE TABLE children (id INTEGER PRIMARY KEY, parent INTEGER NOT NULL,"
+        " price NUMERIC(5, 2))",
+        "INSERT INTO parents VALUES (1, 'a')",
+        "INSERT INTO children VALUES (1, 1, 1.5), (2, 7, 1), (3, 1, 2.25), (4, 9, 0)",
+    )
+    assert place.infer().status == 0
+    path = next(place.workspace.directory.glob("*.yaml"))
+    text = path.read_text()
+    # The reference that the source never had.
+    text = text.replace(
+        "{type: integer, name: parent}", "{type: reference, to: parents, name: parent}"
+    )
+    parents = text.index("  - create_table:\n      table: parents")
+    children = text.index("  # children.id")
+    end = text.index("rollback:")
+    rules = (
+        "  - create_index: {table: children, index: by_parent, fields: [{field: parent}]}\n"
+        "  - add_reference: {table: children, field: parent, on_delete: restrict}\n"
+    )
+    head, notes = text[:children], text.rindex("  # parents.id")
+    path.write_text(head + text[notes:end] + text[children:notes] + rules + text[end:])
+    assert parents > children
+    place.migrate()
+    refused = place.copy("--batch", "1")
+    assert refused.status == 1
+    assert "children: a record refers to a record that does not exist" in refused.err
+    assert "row: 2" in refused.err
+    assert place.count("children") == 1
+    skipped = place.directory / "skipped.ndjson"
+    options = ("--on-error", "skip", "--skipped", str(skipped), "--batch", "1")
+    copied = place.copy(*options)
+    assert copied.status == 3, copied.err
+    assert "skipped 2 rows" in copied.err
+    lines = [json.loads(line) for line in skipped.read_text().splitlines()]
+    assert [(line["source"], line["given"]["id"]) for line in lines] == [
+        ("children", 2),
+        ("children", 4),
+    ]
+    assert [str(record["price"]) for record in place.records("children")] == ["1.50", "2.25"]
+
+
+def test_what_has_no_equivalent_is_said(place: Place) -> None:
+    place.execute(
+        "CREATE TABLE logs (line VARCHAR(20), at TIMESTAMP)",
+        "CREATE TABLE tags (name VARCHAR(20) NOT NULL UNIQUE, hours TIME, amount NUMERIC)",
+        "CREATE TABLE weights (w FLOAT PRIMARY KEY)",
+        "CREATE TABLE notes (id INTEGER PRIMARY KEY, tag VARCHAR(20) REFERENCES tags (name),"
+        " log INTEGER, size INTEGER CHECK (size * 2 > 1), kind VARCHAR(9) DEFAULT ('a' || 'b'))",
+        "CREATE INDEX partial ON notes (log) WHERE log > 3",
+        "CREATE INDEX computed ON notes (lower(kind))",
+        "CREATE VIEW both_of_them AS SELECT * FROM notes",
+        "INSERT INTO tags VALUES ('x', '10:00:00', 1.25)",
+        "INSERT INTO notes (id, tag, size) VALUES (1, 'x', 1)",
+    )
+    inferred = place.infer()
+    assert inferred.status == 3
+    for part in (
+        "logs: left out: it has no primary key",
+        "weights: left out: its primary key has a type",
+        "tags: no primary key; its key is unique: name",
+        "tags.hours: the type TIME has no equivalent; it is text",
+        "notes.partial: a partial index: left out",
+        "a check without equivalent",
+        "notes.kind: the default has no equivalent",
+        "both_of_them: a view",
+    ):
+        assert part in inferred.out, (part, inferred.out)
+        assert part in place.migration(), part
+    assert "{type: reference, to: tags, optional: true, name: tag}" in place.migration()
+    place.migrate()
+    copied = place.copy()
+    assert copied.status == 3
+    assert "not imported: logs" in copied.err
+    (tag,) = place.records("tags")
+    assert (tag["name"], tag["hours"], tag["amount"] == decimal.Decimal("1.25")) == (
+        "x",
+        "10:00:00",
+        True,
+    )
+
+
+def test_a_circle_of_references(place: Place) -> None:
+    place.execute(
+        "CREATE TABLE people (id INTEGER PRIMARY KEY, home INTEGER)",
+        "CREATE TABLE houses (id INTEGER PRIMARY KEY, owner INTEGER REFERENCES people (id))",
+        "INSERT INTO people VALUES (1, 1), (2, 2), (3, NULL)",
+        "INSERT INTO houses VALUES (1, 2), (2, 1), (3, NULL)",
+    )
+    if "sqlite" in place.source:
+        place.execute(
+            "DROP TABLE people",
+            "CREATE TABLE people (id INTEGER PRIMARY KEY, home INTEGER REFERENCES houses (id))",
+            "INSERT INTO people VALUES (1, 1), (2, 2), (3, NULL)",
+        )
+    else:
+        place.execute("ALTER TABLE people ADD FOREIGN KEY (home) REFERENCES houses (id)")
+    assert place.infer().status == 0
+    assert "add_field" in place.migration()
+    place.migrate()
+    assert place.copy().status == 0
+    assert [record["home"] for record in place.records("people")] == [1, 2, None]
+    assert [record["owner"] for record in place.records("houses")] == [2, 1, None]
+
+
+def test_wrong_sources(place: Place) -> None:
+    assert "has no tables" in place.infer().err or "no such file" in place.infer().err
+    other = place.run("import", place.target, "--infer", "-m", place.migrations)
+    assert other.status in (1, 2)
+    for address, shown in [
+        ("postgresql://nobody@127.0.0.1:1/x", "the source database reported an error"),
+        ("mysql://user:secret@host/x", "pip install pymysql"),
+        ("oracledb2://user:secret@host/x", "no such kind of database"),
+        ("sqlite:///missing.db", "no such file"),
+    ]:
+        result = place.run("import", address, "--infer", "-m", place.migrations)
+        assert result.status in (1, 2)
+        assert shown in result.err, result.err
+        assert "secret" not in result.err
+    place.execute("CREATE TABLE x (id INTEGER PRIMARY KEY)")
+    place.workspace.write(
+        1, "create_table: {table: other, key: [id], fields: [{name: id, type: uuid}]}"
+    )
+    place.migrate()
+    result = place.copy()
+    assert (result.status, "tables of the source do not exist here" in result.err) == (2, True)
+    same = place.run("import", place.target, "-d", place.target)
+    assert "the source is a database of zapdb" in same.err

@@ -1,0 +1,26 @@
+"""Databases of others: what their tables would be here, and the way of their rows.
+
+    source ─▶ reflected tables ─▶ Inference ─▶ migration 1, for review
+                                      │
+                                      ╰──────▶ rows of each table, referenced ones first
+
+What has no equivalent is a note: a comment in the migration and a line of the report.
+"""
+
+from zapdb.inference.copying import CopyOptions, TableCopy, copy_tables
+from zapdb.inference.inferred import Inference, InferredTable, Note
+from zapdb.inference.rendering import render_changes
+from zapdb.inference.source import SourceDatabase
+from zapdb.inference.tables import infer_tables
+
+__all__ = [
+    "CopyOptions",
+    "Inference",
+    "InferredTable",
+    "Note",
+    "SourceDatabase",
+    "TableCopy",
+    "copy_tables",
+    "infer_tables",
+    "render_changes",
+]

@@ -1,0 +1,95 @@
+"""The value type for a column's type, by SQLAlchemy's classes.
+
+A type without an equivalent is a string, with a note: the text is what the driver's value prints.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from zapdb.limits import DECIMAL_SCALE_MAX
+from zapdb.migrations.operations.definitions import TypeDefinition
+from zapdb.migrations.structure import NAME, Name
+from zapdb.values import Enum
+
+SCALE_WITHOUT_ONE = 10
+
+
+class MappedType(NamedTuple):
+    """Parameters of a type definition, a note if the type is not quite the same, and the members of
+    an enum that has to be declared."""
+
+    parameters: dict[str, Any]
+    note: str = ""
+    members: tuple[str, ...] = ()
+    enum_name: str = ""
+
+
+def map_type_of(kind: Any, scale: int | None = None) -> MappedType:
+    """The type for a column type; `scale` is the longest of its numbers, if that had to be
+    measured."""
+    if isinstance(kind, sa.Enum) and kind.enums:
+        return _map_enum(kind)
+    if isinstance(kind, sa.ARRAY):
+        return _map_array(kind)
+    if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
+        return _map_numeric(kind, scale)
+    if isinstance(kind, sa.DateTime) and not kind.timezone:
+        return MappedType(_named("timestamp"), "its times have no zone; import takes them as UTC")
+    for classes, name in _SIMPLE:
+        if isinstance(kind, classes):
+            return MappedType(_named(name))
+    return MappedType(_named("string"), f"the type {_show(kind)} has no equivalent; it is text")
+
+
+_SIMPLE: tuple[tuple[Any, str], ...] = (
+    (sa.Boolean, "boolean"),
+    (sa.Integer, "integer"),
+    (sa.Float, "float"),
+    (sa.DateTime, "timestamp"),
+    (sa.Date, "date"),
+    (sa.JSON, "json"),
+    (sa.Uuid, "uuid"),
+    (sa.types._Binary, "binary"),
+    (sa.String, "string"),
+)
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"type": Name(name)}
+
+
+def _show(kind: Any) -> str:
+    try:
+        return str(kind)
+    except sa.exc.CompileError:
+        return type(kind).__name__
+
+
+def _map_enum(kind: sa.Enum) -> MappedType:
+    members = tuple(kind.enums)
+    if all(NAME.fullmatch(member) for member in members):
+        return MappedType(_named(Enum.name), members=members, enum_name=kind.name or "")
+    shown = ", ".join(repr(member) for member in members)
+    return MappedType(_named("string"), f"an enum whose members are no names here: {shown}")
+
+
+def _map_array(kind: Any) -> MappedType:
+    item = map_type_of(kind.item_type)
+    if (kind.dimensions or 1) > 1 or item.members:
+        return MappedType(_named("json"), f"the type {_show(kind)} is JSON here")
+    return MappedType({"type": Name("list"), "items": TypeDefinition(**item.parameters)}, item.note)
+
+
+def _map_numeric(kind: Any, scale: int | None) -> MappedType:
+    if kind.scale == 0 and kind.precision is not None:
+        return MappedType(_named("integer"))
+    if kind.scale is not None:
+        return MappedType({"type": Name("decimal"), "scale": min(kind.scale, DECIMAL_SCALE_MAX)})
+    if scale is not None:
+        note = f"the type {_show(kind)} has no scale; its numbers have at most {scale} digits"
+        return MappedType({"type": Name("decimal"), "scale": scale}, f"{note} after the point")
+    note = f"the type {_show(kind)} has no scale; {SCALE_WITHOUT_ONE} was taken"
+    return MappedType({"type": Name("decimal"), "scale": SCALE_WITHOUT_ONE}, note)

@@ -1,0 +1,120 @@
+"""The database that is read: opened so that nothing in it can change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from zapdb.errors import StorageError, UsageError
+from zapdb.storage.addresses import show_address
+
+SQLITE_MAGIC: Final = b"SQLite format 3\0"
+_DRIVERS: Final = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+
+
+def is_sqlite_file(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDatabase:
+    """A database of another program; `shown` is its address without a password."""
+
+    engine: sa.Engine
+    shown: str
+
+    @classmethod
+    @contextmanager
+    def opened(cls, address: str) -> Iterator[SourceDatabase]:
+        """Open the database at an address or the SQLite file at a path.
+
+        Raises `UsageError` for an address that is none, and if a driver is missing.
+        """
+        made = cls._make(address)
+        try:
+            yield made
+        except exc.DBAPIError as error:
+            raise StorageError(
+                "the source database reported an error",
+                source=made.shown,
+                problem=str(error.orig).strip(),
+            ) from None
+        finally:
+            made.engine.dispose()
+
+    @classmethod
+    def _make(cls, address: str) -> SourceDatabase:
+        url = _read_url(address)
+        shown = show_address(url)
+        try:
+            engine = sa.create_engine(_read_only(url))
+        except exc.NoSuchModuleError:
+            raise UsageError(
+                "SQLAlchemy knows no such kind of database",
+                source=shown,
+                hint="give sqlite:///file.db, postgresql://user@host/name or mysql://user@host/name",
+            ) from None
+        except ImportError as error:
+            raise UsageError(
+                "the driver of the source database is not installed",
+                source=shown,
+                missing=error.name,
+                hint=f"run: pip install {error.name}",
+            ) from None
+        return cls(engine, shown)
+
+    @property
+    def dialect(self) -> str:
+        return self.engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that sees the source as of one moment, where the engine can."""
+        with self.engine.connect() as connection:
+            if self.dialect == "postgresql":
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+            with connection.begin():
+                yield connection
+
+
+def _read_url(address: str) -> sa.URL:
+    if "://" not in address:
+        return sa.URL.create("sqlite", database=address)
+    try:
+        url = sa.make_url(address)
+    except (exc.ArgumentError, ValueError):
+        raise UsageError(
+            "this is not a database address",
+            hint="give sqlite:///file.db or postgresql://user@host/name",
+        ) from None
+    return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+
+
+def _read_only(url: sa.URL) -> sa.URL:
+    if url.get_backend_name() != "sqlite":
+        return url
+    path = Path(url.database or "")
+    if not path.is_file():
+        raise UsageError(
+            "there is no such file", source=str(path), hint="give the path of a SQLite database"
+        )
+    query: dict[str, Any] = {"mode": "ro", "uri": "true"}
+    return sa.URL.create("sqlite", database=f"file:{quote(str(path.resolve()))}", query=query)
