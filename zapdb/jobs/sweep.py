@@ -5,16 +5,17 @@ snapshot. The sweep loads the ids of a slice, scans the records of all tables an
 removes the ids that these own. The blobs with the remaining ids are deleted afterwards, in short
 transactions.
 
-No writer waits for it, and none can be hurt. A blob is stored in the transaction that stores the
-first record which owns it, so a snapshot shows both or neither: what is being written is no
-candidate. And a blob that no record of the snapshot owns can't be owned later. Its id stands in
-records, and in the change log as their past, and who writes a record takes ids over from the
-version that it replaces, which it locks, compares or reads serializably; conversions and rollbacks
-do so, too. What an older snapshot still reads, the database keeps for it.
+Writers do not wait for a sweep, and a sweep never deletes a blob that they need:
 
-The age is an additional margin, for clocks that differ, and for readers that have just read a
-record and are about to load its blob. A record that can't be read may own any blob, so it ends the
-sweep.
+- A blob and the first record that owns it are stored in one transaction, so a snapshot shows both
+  or neither. A blob that is being written is not in the slice.
+- A blob that no record of the snapshot owns can't be owned later. Only records, and the change log
+  with their earlier versions, contain its id. A writer takes ids only from the version that it
+  replaces, which it locks, compares or reads serializably; so do conversions and rollbacks.
+- The database keeps the blobs that an older snapshot still reads.
+
+The age is an additional margin for clocks that differ, and for readers that have read a record and
+are about to load its blob. A record that can't be read may own any blob, so it ends the sweep.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True)
 class SweepSlice:
-    """One slice: how many blobs it has, the last of them, and the unowned ones with their sizes."""
+    """One slice: the number of its blobs, the last id, and the sizes of the unowned blobs by id."""
 
     blobs: int
     last: bytes
@@ -74,14 +75,14 @@ def sweep_blobs(
     """Delete the blobs without an owner that are older than the age; safe to interrupt.
 
     With `dry_run` they are only counted. Raises `CorruptRecord` or `CorruptCatalog` if a record
-    can't be read: nothing more is deleted then.
+    can't be read, and deletes nothing more.
     """
     if not 0 <= older_than_seconds < float("inf"):
         raise UsageError("an age cannot be negative", older_than_seconds=older_than_seconds)
     started = time.perf_counter()
     age_ms = int(older_than_seconds * 1000)
     now_ms = storage.now_us(storage.connection()) // 1000
-    # Blobs of that very millisecond count, too: with age 0, every existing blob is old enough.
+    # Blobs of this millisecond are included, so with age 0 every existing blob is old enough.
     before = first_id_at_ms(max(0, now_ms - age_ms + 1))
     blobs = unowned = unowned_bytes = deleted = 0
     after = b""
@@ -117,7 +118,7 @@ def _mark_in_snapshot(storage: Storage, after: bytes, before: bytes) -> SweepSli
 
 
 def mark_slice(connection: Connection, after: bytes, before: bytes | None) -> SweepSlice | None:
-    """The next slice of blobs behind the id `after`; None if there is none below `before`."""
+    """Return the next slice of blobs after the id `after`; None if there is none below `before`."""
     table = BlobStatements(connection.storage)
     ids = table.page_ids(connection, after, before, SWEEP_SLICE_BLOBS)
     if not ids:
@@ -132,7 +133,7 @@ def mark_slice(connection: Connection, after: bytes, before: bytes | None) -> Sw
 
 
 def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
-    """Delete blobs in short transactions, in the order given; returns how many were there."""
+    """Delete blobs in short transactions, in the given order; returns how many existed."""
     table, deleted = BlobStatements(storage), 0
     for start in range(0, len(ids), SWEEP_BATCH_BLOBS):
         with storage.transaction(TransactionMode.CATALOG) as connection:
@@ -142,8 +143,8 @@ def delete_blobs(storage: Storage, ids: list[bytes]) -> int:
 
 
 def _iter_owned(connection: Connection) -> Iterator[list[bytes]]:
-    """The blobs that records, archives and the change log own, of all tables and tenants, page
-    by page."""
+    """Yield, page by page, the ids that records, archives and the change log of all tables and
+    tenants own."""
     yield from _iter_archives(connection)
     yield from _iter_changes(connection)
     for number in list_record_tables(connection):
@@ -168,7 +169,7 @@ def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
 
 
 def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
-    """What records were before and after their changes."""
+    """Yield the ids in the versions of records before and after their logged changes."""
     owners: dict[tuple[int, int], OwnedBlobs] = {}
     for page in iter_changes(connection, REFERENCE_SIZE_BYTES_MIN):
         found: list[bytes] = []

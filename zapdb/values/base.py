@@ -8,9 +8,9 @@ both kinds of keys: x sorts before y exactly when its bytes do, and no encoding 
 another, so that concatenations keep the order.
 
 `encode`, `decode` and `skip` define the format. The `*_source` methods return Python source that
-does the same inside a generated function; by default it calls them, and types on the hot path
-write it out. A property test ties the two. Inside generated source `b` is the buffer, `p` the
-position in it, and `c`, `q` are scratch names.
+does the same inside a generated function. By default that source calls them; types on the hot path
+write it out. A property test compares the two. In generated source `b` is the buffer, `p` the
+position in it, and `c` and `q` are scratch names.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ValueType(ABC):
-    """A type together with its parameters; immutable, hashable, compared by both."""
+    """A type with its parameters; immutable and hashable, equal if both are equal."""
 
     name: ClassVar[str]
     expected: ClassVar[str]
-    """What a value must be, as an error says it."""
+    """What a value must be, for errors: `expected: a date`."""
     text_form: ClassVar[str]
-    """What a text that stands for a value must be, in a cell or an argument."""
+    """What the text of a value must be, in a cell or an argument, for errors."""
     text_is_json: ClassVar[bool] = False
-    """Such a text is the JSON of the value's document form, even of one that is a string."""
+    """The text of a value is the JSON of its document form, even if that form is a string."""
     fixed_size_bytes: ClassVar[int | None] = None
     keyable: ClassVar[bool] = True
     """May be part of a record key: its key encoding is stable and reversible (rule 21)."""
     indexable: ClassVar[bool] = True
     index_key_is_exact: ClassVar[bool] = True
-    """Equal index encodings mean equal values. Collations are no matter of the type."""
+    """Equal index encodings mean equal values, collations aside."""
     has_python_order: ClassVar[bool] = False
-    """Checked values are hashable, and Python compares them as their index keys are."""
+    """Checked values are hashable, and Python orders them as their index keys are ordered."""
     comparable: ClassVar[bool] = True
-    """May be compared by == in expressions: by the bytes of the two values alone (rule 18)."""
+    """May be compared by == in expressions, which compares the bytes of the values (rule 18)."""
     ordered: ClassVar[bool] = True
     """May be compared by < in expressions, too."""
     holds_null: ClassVar[bool] = False
-    """None is a value of the type; in an optional field it is absent all the same."""
+    """None is a value of the type; in an optional field, None still means no value."""
     may_be_blob: ClassVar[bool] = False
     """A large value of a field is a blob outside the record (see `blob`)."""
 
@@ -62,7 +62,7 @@ class ValueType(ABC):
 
     @property
     def depth(self) -> int:
-        """How deep structs and lists are nested in it."""
+        """How many levels of structs and lists are nested in it."""
         return 0
 
     @property
@@ -81,76 +81,78 @@ class ValueType(ABC):
         return False
 
     def bind(self, zones: Zones) -> ValueType:
-        """The type with a database's zone numbers, where it needs them."""
+        """Return the type with a database's zone numbers, if it needs them."""
         return self
 
     def parameters(self) -> dict[str, Any]:
-        """The type's parameters as they stand in a migration file."""
+        """Return the type's parameters as a migration file has them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @abstractmethod
     def neutral(self) -> Any:
-        """A checked value that says the least: 0, an empty text or list, false, 1970-01-01, the
-        first member of an enum, a struct of neutral members, JSON's null, a key of neutral values.
+        """Return the simplest checked value: 0, an empty text or list, false, 1970-01-01, the first
+        member of an enum, a struct of neutral members, JSON's null, a key of neutral values.
         """
 
     @abstractmethod
     def check(self, value: Any, path: str) -> Any:
-        """The value in its normal form; raises `InvalidValue` naming `path` if it does not fit."""
+        """Return the value in its normal form; raises `InvalidValue`, which names `path`."""
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """Value encoding of a checked value."""
+        """Return the value encoding of a checked value."""
 
     @abstractmethod
     def decode(self, data: bytes, position: int) -> tuple[Any, int]:
-        """The value at `position` and the position after it; raises `CorruptRecord`."""
+        """Return the value at `position` and the position after it; raises `CorruptRecord`."""
 
     @abstractmethod
     def skip(self, data: bytes, position: int) -> int:
-        """The position after the value at `position`: where `decode` would end."""
+        """Return the position after the value at `position`, as `decode` does."""
 
     def encode_key(self, value: Any) -> bytes:
-        """Key encoding of a checked value: here the value encoding, where that has the order."""
+        """Return the key encoding of a checked value: by default the value encoding, for types
+        whose value encoding sorts as the values do."""
         return self.encode(value)
 
     def decode_key(self, data: bytes, position: int) -> tuple[Any, int]:
         return self.decode(data, position)
 
     def encode_index_key(self, value: Any) -> bytes:
-        """Index encoding of a checked value: here the key encoding."""
+        """Return the index encoding of a checked value: by default the key encoding."""
         return self.encode_key(value)
 
     def is_same(self, left: Any, right: Any) -> bool:
-        """Whether two checked values are one value, as their bytes would say."""
+        """Return whether the bytes of two checked values are equal."""
         return bool(left == right)
 
     def from_document(self, plain: Any, path: str) -> Any:
-        """The value that a migration file writes as `plain`."""
+        """Return the value that a migration file writes as `plain`."""
         return self.check(plain, path)
 
     def to_document(self, value: Any) -> Any:
-        """The plain form of a checked value; `from_document` takes it back."""
+        """Return the plain form of a checked value, which `from_document` reads back."""
         return value
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
-        """Statements that check and encode the variable `value`, and the resulting expression."""
+        """Return statements that check and encode the variable `value`, and an expression for the
+        bytes."""
         check = names.bind(self.check, f"check_{self.name}")
         encode = names.bind(self.encode, f"encode_{self.name}")
         return [f"{value} = {check}({value}, {names.bind(path, 'path')})"], f"{encode}({value})"
 
     def decode_source(self, target: str, names: Namespace) -> list[str]:
-        """Statements that set the variable `target` from `b` at `p` and advance `p`."""
+        """Return statements that set the variable `target` from `b` at `p` and advance `p`."""
         return [f"{target}, p = {names.bind(self.decode, f'decode_{self.name}')}(b, p)"]
 
     def skip_source(self, names: Namespace) -> list[str]:
-        """Statements that advance `p` past the value."""
+        """Return statements that advance `p` past the value."""
         if self.fixed_size_bytes is not None:
             return [f"p += {self.fixed_size_bytes}"]
         return [f"p = {names.bind(self.skip, f'skip_{self.name}')}(b, p)"]
 
-    # A field of a record may hold its value in a second way, as a blob: `attachments` is then where
-    # the bytes go, and `late` becomes true where decoding met one. Values inside values never do.
+    # The value of a record's field may also be a blob. Its bytes then go to `attachments`, and
+    # decoding sets `late` to true. Values inside structs and lists are never blobs.
 
     def encode_field_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         """As `encode_source`, for the value of a record's field."""

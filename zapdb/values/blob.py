@@ -19,17 +19,17 @@ from zapdb.values.source import Namespace
 from zapdb.values.varint import decode_varint, encode_varint
 
 BLOB_MARK: Final = b"\x7f"
-"""The varint −1, where an extent has its length."""
+"""The varint −1, in the place of the length of an inline value."""
 ID_SIZE_BYTES: Final = 16
 REFERENCE_SIZE_BYTES_MIN: Final = (
     len(BLOB_MARK) + ID_SIZE_BYTES + len(encode_varint(INLINE_SIZE_BYTES_MAX + 1))
 )
-"""What a reference takes in a record at least."""
+"""The least size of a reference to a blob in a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A reference to bytes that lie in the blob table; stands where the value itself would."""
+    """A reference to bytes in the blob table, in the place of the value."""
 
     id: bytes
     size: int
@@ -39,25 +39,25 @@ class Blob:
         return BLOB_MARK + self.id + encode_varint(self.size)
 
     def value_of(self, raw: bytes) -> Any:
-        """The value that the blob's bytes are; raises `CorruptRecord`."""
+        """Return the value of the blob's bytes; raises `CorruptRecord`."""
         if len(raw) != self.size:
             raise CorruptRecord.at("blob of another size than its record says", raw, 0)
         return self.type.from_bytes(raw)
 
 
 def is_blob(encoded: bytes) -> bool:
-    """Whether a field's value encoding refers to a blob."""
+    """Return whether a field's value encoding refers to a blob."""
     return encoded[: len(BLOB_MARK)] == BLOB_MARK
 
 
 class BlobSink(Protocol):
-    """Takes the bytes of a new blob and gives back its id."""
+    """Takes the bytes of a new blob, and returns its id."""
 
     def add(self, raw: bytes) -> bytes: ...
 
 
 class LargeValueType(Protocol):
-    """What string and binary have in common: their values are bytes, inline or not."""
+    """What string and binary have in common: their values are bytes, inline or in a blob."""
 
     @property
     def name(self) -> str: ...
@@ -77,7 +77,7 @@ class LargeValueType(Protocol):
 def encode_inline_or_blob(
     kind: LargeValueType, value: Any, path: str, attachments: BlobSink
 ) -> bytes:
-    """Check and encode a field's value, adding a blob where it is large."""
+    """Check and encode a field's value; a large one is added as a blob."""
     if isinstance(value, Blob):
         if value.type != kind:
             raise kind.refuse(value, path)
@@ -89,7 +89,7 @@ def encode_inline_or_blob(
 
 
 def decode_inline_or_blob(kind: LargeValueType, data: bytes, position: int) -> tuple[Any, int]:
-    """The field's value or its `Blob`, and the position after it; raises `CorruptRecord`."""
+    """Return the field's value or its `Blob`, and the position after it; raises `CorruptRecord`."""
     if data[position : position + 1] == BLOB_MARK:
         (made, size), end = read_blob(data, position)
         if not INLINE_SIZE_BYTES_MAX < size <= kind.size_bytes_max:
@@ -103,14 +103,14 @@ def decode_inline_or_blob(kind: LargeValueType, data: bytes, position: int) -> t
 
 
 def read_blob(data: bytes, position: int) -> tuple[tuple[bytes, int], int]:
-    """The id and size of the blob whose mark is at `position`, and the position after it."""
+    """Return the id and size of the blob whose mark is at `position`, and the position after it."""
     start = position + len(BLOB_MARK)
     size, end = decode_varint(data, start + ID_SIZE_BYTES)
     return (bytes(data[start : start + ID_SIZE_BYTES]), size), end
 
 
 def skip_inline_or_blob(data: bytes, position: int) -> int:
-    """The position after a field's inline value or blob."""
+    """Return the position after a field's inline value or blob."""
     if data[position : position + 1] == BLOB_MARK:
         return decode_varint(data, position + 1 + ID_SIZE_BYTES)[1]
     return read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)[1]
@@ -119,9 +119,9 @@ def skip_inline_or_blob(data: bytes, position: int) -> int:
 def decode_inline_or_blob_source(
     kind: LargeValueType, target: str, take: list[str], names: Namespace
 ) -> list[str]:
-    """Statements that set `target` from `b` at `p`; `late` becomes true where it is a blob.
+    """Return statements that set `target` from `b` at `p`, and `late` to true for a blob.
 
-    `take` sets the target from `b[q:p]`, for what is short.
+    `take` are the statements that set the target from `b[q:p]`, for an inline value.
     """
     decode = names.bind(decode_inline_or_blob, "decode_inline_or_blob")
     return [
@@ -150,7 +150,7 @@ def skip_inline_or_blob_source(names: Namespace) -> list[str]:
 
 
 def find_blob_source(names: Namespace) -> list[str]:
-    """As `skip_inline_or_blob_source`; a blob's id and size are appended to `found`."""
+    """As `skip_inline_or_blob_source`, and append a blob's id and size to `found`."""
     return [
         "if b[p] == 0x7F:",
         f"    c, p = {names.bind(read_blob, 'read_blob')}(b, p)",

@@ -7,10 +7,9 @@
     lists, objects   behind the shortest head; keys are strings, strictly increasing bytewise
 
 Nothing else is written or read: no tags, bytes, indefinite lengths or other simple values. `pack`
-takes exact types only, which is what `unpack` makes; what else can be put as such is for the caller
-to convert. Both are one pass, with the common cases written out in the loops over a container's
-items: every call that is saved there shows. Nothing is allocated by a length that bytes declare:
-they are the bounds of slices and loops, and what runs out of bytes fails.
+takes exactly the types that `unpack` returns; the caller converts others. Both are one pass. The
+loops over a container's items write out the common cases, because each call in them costs time. A
+declared length allocates nothing: it only bounds slices and loops, and missing bytes are an error.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAJOR_NEGATIVE, MAJOR_TEXT, MAJOR_LIST, MAJOR_MAP = 0x20, 0x60, 0x80, 0xA0
 
 _INTEGERS: Final = tuple(bytes((n,)) if n < 24 else bytes((24, n)) for n in range(256))
 TEXTS: Final = tuple(bytes((MAJOR_TEXT + n,)) for n in range(24))
-"""Heads by length; longer ones are made."""
+"""The heads of short lengths; those of longer ones are computed."""
 LISTS: Final = tuple(bytes((MAJOR_LIST + n,)) for n in range(24))
 MAPS: Final = tuple(bytes((MAJOR_MAP + n,)) for n in range(24))
 NULL, TRUE, FALSE = b"\xf6", b"\xf5", b"\xf4"
@@ -32,13 +31,13 @@ _HALF, _SINGLE, _DOUBLE = struct.Struct(">e"), struct.Struct(">f"), struct.Struc
 
 
 class NotPlain(ValueError):
-    """`pack` has no bytes for a value: another type, out of range, or nested too deep."""
+    """`pack` cannot encode a value: it has another type, is out of range, or is nested too deep."""
 
 
 def pack(value: Any, depth: int) -> bytes:
-    """The value's bytes; containers may be nested `depth` deep.
+    """Return the value's bytes; containers may be nested `depth` deep.
 
-    Raises `NotPlain`, or `UnicodeEncodeError` on a lone surrogate: both are `ValueError`s.
+    Raises `NotPlain`, or `UnicodeEncodeError` for a lone surrogate; both are `ValueError`s.
     """
     kind = type(value)
     if kind is dict:
@@ -62,7 +61,7 @@ def pack(value: Any, depth: int) -> bytes:
                 parts.append(part + _pack_list(item, depth - 1))
             else:
                 parts.append(part + pack(item, depth - 1))
-        # No key is a prefix of another: with the values behind them they sort as by themselves.
+        # No key is a prefix of another, so pairs of key and value sort as the keys do.
         parts.sort()
         size = len(parts)
         return (MAPS[size] if size < 24 else _head(MAJOR_MAP, size)) + b"".join(parts)
@@ -101,7 +100,7 @@ def _pack_list(items: list[Any], depth: int) -> bytes:
 
 
 def _head(major: int, argument: int) -> bytes:
-    """The shortest head: in the first byte, or in 1, 2, 4 or 8 that follow it."""
+    """Return the shortest head: the argument is in the first byte, or in 1, 2, 4 or 8 more."""
     if argument < 24:
         return bytes((major + argument,))
     if argument < 1 << 8:
@@ -132,11 +131,11 @@ def _pack_float(value: float) -> bytes:
 
 
 def unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:
-    """The item at `p` and the position after it; containers may be nested `depth` deep.
+    """Return the item at `p` and the position after it; containers may be nested `depth` deep.
 
-    Raises `ValueError` (which a string that is not UTF-8 counts as) or `IndexError` on what `pack`
-    does not write. Slices end where the bytes do, so an item that is cut short may come without an
-    error: then the position after it lies beyond the end, which is for the caller to see.
+    Raises `ValueError` (also for a string that is not UTF-8) or `IndexError` for bytes that `pack`
+    does not write. A slice ends where the bytes end, so a truncated item may raise no error. Then
+    the position after it is beyond the end of the bytes, and the caller has to check that.
     """
     head = raw[p]
     if MAJOR_MAP <= head < 0xC0:
@@ -144,7 +143,7 @@ def unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:
         if not depth:
             raise ValueError("depth")
         items: dict[str, Any] = {}
-        # Shorter keys come first. Among equally long ones, strings compare as their UTF-8 does.
+        # Shorter keys come first; keys of equal length compare as strings as their UTF-8 does.
         last_size, last_key = -1, ""
         while size:
             size -= 1
@@ -217,7 +216,7 @@ def _unpack_list(raw: bytes, p: int, size: int, depth: int) -> tuple[list[Any], 
 
 
 def _unpack_head(raw: bytes, p: int) -> tuple[int, int]:
-    """The argument of the head at `p`, which must be in its shortest form, and where it ends."""
+    """Return the argument of the head at `p`, which must be in its shortest form, and its end."""
     argument = raw[p] & 0x1F
     if argument < 24:
         return argument, p + 1
@@ -226,7 +225,7 @@ def _unpack_head(raw: bytes, p: int) -> tuple[int, int]:
     size = 1 << (argument - 24)
     q = p + 1 + size
     argument = int.from_bytes(raw[p + 1 : q], "big")
-    # The least that needs so many bytes: 24, then what half as many can't hold.
+    # The least argument of this size: 24, or one more than half as many bytes can hold.
     if argument < (24 if size == 1 else 1 << (size << 2)):
         raise ValueError("head")
     return argument, q

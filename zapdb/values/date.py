@@ -33,7 +33,7 @@ class Date(ValueType):
         return datetime.date(1970, 1, 1)
 
     def check(self, value: Any, path: str) -> datetime.date:
-        # A datetime is a date to Python, but its time of day would be lost without a word.
+        # To Python a datetime is a date, but its time of day would be lost silently.
         if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
             raise self.refuse(value, path)
         return value

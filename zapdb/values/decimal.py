@@ -22,7 +22,7 @@ from zapdb.values.varint import (
     skip_varint,
 )
 
-# Exact for every value that the varint holds (152 digits); traps turn any loss into an error.
+# Exact for every value that the varint can hold (152 digits); traps make any loss an error.
 EXACT = decimal.Context(
     prec=152 + DECIMAL_SCALE_MAX,
     traps=[decimal.Inexact, decimal.InvalidOperation, decimal.Overflow],
@@ -30,7 +30,7 @@ EXACT = decimal.Context(
 MULTIPLY, TO_INTEGRAL = EXACT.multiply, EXACT.to_integral_exact
 
 NUMERAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.ASCII | re.I)
-"""Numbers as documents write them; Python takes `1_000`, blanks and digits of any script too."""
+"""Numbers as documents write them; Python also accepts `1_000`, blanks and other digits."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Decimal(ValueType):
         return with_scale(self.to_number(value, path), self.scale)
 
     def to_number(self, value: Any, path: str) -> int:
-        """The value times 10^scale, exactly; raises `InvalidValue`."""
+        """Return the value times 10^scale, exactly; raises `InvalidValue`."""
         if isinstance(value, int) and not isinstance(value, bool):
             value = decimal.Decimal(value)
         if not isinstance(value, decimal.Decimal) or not value.is_finite():
@@ -80,8 +80,8 @@ class Decimal(ValueType):
             names.bind(MULTIPLY, "multiply"),
             names.bind(TO_INTEGRAL, "integral"),
         )
-        # Whatever is no ordinary amount goes the careful way; and so do long ones, before `int`
-        # makes a million digits of an exponent.
+        # Other types and long numbers are converted by `to_number`, so that `int` does not make a
+        # million digits of an exponent.
         return [
             f"if type({value}) is {names.bind(decimal.Decimal, 'Decimal')}:",
             "    try:",
@@ -118,7 +118,7 @@ class Decimal(ValueType):
                 raise self.refuse(plain, path)
             try:
                 plain = decimal.Decimal(plain)
-            except decimal.InvalidOperation:  # an exponent beyond all
+            except decimal.InvalidOperation:  # the exponent is out of range
                 raise self.refuse(plain, path) from None
         return self.check(plain, path)
 
@@ -127,8 +127,8 @@ class Decimal(ValueType):
 
 
 def with_scale(number: int, scale: int) -> decimal.Decimal:
-    """number / 10^scale in the normal form: exactly `scale` digits after the point, no −0.
+    """Return number / 10^scale in the normal form: `scale` digits after the point, no −0.
 
-    Whatever shows its digits (as `text()` does) must not depend on whether the value was stored.
+    So the digits that `text()` and others show do not depend on whether the value was stored.
     """
     return EXACT.scaleb(decimal.Decimal(number), -scale)

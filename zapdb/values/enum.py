@@ -1,7 +1,7 @@
 """Enums: one of the named members of a declared type. A record holds the member's id.
 
-Ids are given once and never again, so a renamed member is the same one. Record keys hold the id,
-too; index entries hold the member's place in the declared order.
+An id is given once, so a renamed member is the same member. Record keys hold the id, too; index
+entries hold the member's place in the declared order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _SHOWN_MAX = 8
 
 @dataclass(frozen=True)
 class Enum(ValueType):
-    """`members` are (id, name) in declared order; `number` is the type's own, never used again."""
+    """`members` are (id, name) in declared order; `number` identifies the type and is never used
+    again."""
 
     declared_name: str
     number: int

@@ -56,7 +56,7 @@ class Float(ValueType):
             names.bind(self.check, "check_float"),
             names.bind(self.encode, "encode_float"),
         )
-        # With its sign bit set, a positive number is the bytes of its negative.
+        # A positive number with its sign bit set has the bytes of its negative.
         return [
             f"if type({value}) is float and {value} > 0.0:",
             f"    {value}_b = {names.bind(PACK, 'pack')}(-{value})",
@@ -83,7 +83,7 @@ class Float(ValueType):
             "q = p + 8",
             f"if q > n: raise {corrupt}('float', b, p)",
             f"{target} = -{names.bind(UNPACK, 'unpack')}(b, p)[0]",
-            # Negative numbers, of which this made something else, and NaN, equal to nothing.
+            # Negative numbers, whose bytes are others, and NaN, which equals nothing.
             f"if not {target} >= 0.0 or b[p] < 0x80:",
             f"    {target}, q = {names.bind(self.decode, 'decode_float')}(b, p)",
             "p = q",

@@ -57,5 +57,5 @@ class Integer(ValueType):
         return decode_varint_source(target, names, advance=True)
 
     def skip_source(self, names: Namespace) -> list[str]:
-        # A reserved first byte has size 0; decoding the result finds it, splicing copies it.
+        # A reserved first byte has size 0: decoding the result raises an error, splicing copies it.
         return [f"p += {names.bind(SIZES, 'SIZES')}[b[p]]"]

@@ -56,7 +56,7 @@ class Json(ValueType):
         return read_length_prefixed(data, position)[1]
 
     def is_same(self, left: Any, right: Any) -> bool:
-        """By their bytes: to Python's ==, 1 is True, and 1.0."""
+        """Compare their bytes, since Python's == takes 1, True and 1.0 for equal."""
         return self.encode(left) == self.encode(right)
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
@@ -91,7 +91,7 @@ def encode_json(value: Any, path: str) -> bytes:
 
 
 def decode_json(data: bytes, start: int, end: int) -> Any:
-    """The value whose CBOR lies between `start` and `end`; raises `CorruptRecord`."""
+    """Return the value whose CBOR is between `start` and `end`; raises `CorruptRecord`."""
     try:
         value, after = unpack(data[start:end], 0, JSON_DEPTH_MAX)
         if after == end - start:
@@ -102,15 +102,15 @@ def decode_json(data: bytes, start: int, end: int) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Deterministic CBOR of plain data, of which catalogs hold more kinds than JSON has."""
+    """Return the deterministic CBOR of plain data; the catalog has more kinds of it than JSON."""
     try:
         return pack(value, JSON_DEPTH_MAX)
-    except NotPlain:  # longer integers, keys that are integers, tuples: the same bytes, later
+    except NotPlain:  # longer integers, integer keys, tuples: the same bytes, by the slow way
         return cbor2.dumps(value, canonical=True)
 
 
 def _normalize(value: Any, path: str) -> tuple[Any, bytes]:
-    """The value in its normal form (itself, where it is in it already) and its bytes."""
+    """Return the value in its normal form, which may be the value itself, and its bytes."""
     try:
         raw = pack(value, JSON_DEPTH_MAX)
     except ValueError:
@@ -126,7 +126,7 @@ def _too_long(value: Any, path: str) -> InvalidValue:
 
 
 def _check(value: Any, path: str, depth: int) -> Any:
-    """A copy made of exact types; the depth limit also ends cycles."""
+    """Return a copy of exact types only; the depth limit also ends cycles."""
     if depth > JSON_DEPTH_MAX:
         raise InvalidValue.of(path, f"JSON nested at most {JSON_DEPTH_MAX} deep", value)
     match value:

@@ -1,9 +1,9 @@
-"""Values with a length prefix: an orderable varint of 0 … the limit, then so many bytes.
+"""Values with a length prefix: an orderable varint from 0 to the limit, then as many bytes.
 
-Lengths below 0 are reserved; where one is allowed, −1 marks a blob (see `blob`).
+Lengths below 0 are reserved; in fields that may be blobs, −1 marks a blob (see `blob`).
 
-Their key encoding in code-point or byte order: each 00 is written as 00 FF, and 00 01 ends the key.
-That is reversible, keeps the order of the bytes, and is a prefix of no other such key.
+The key encoding, in code-point or byte order, writes each 00 as 00 FF and ends the key with 00 01.
+It is reversible, keeps the order of the bytes, and no such key is a prefix of another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def encode_length_prefixed(raw: bytes) -> bytes:
 
 
 def encode_length_prefixed_source(raw: str, names: Namespace) -> str:
-    """An expression for the extent of the bytes that the variable `raw` holds."""
+    """Return an expression for the prefix and bytes of the variable `raw`."""
     one_byte, encode = (
         names.bind(ONE_BYTE, "ONE_BYTE"),
         names.bind(encode_length_prefixed, "encode_length_prefixed"),
@@ -31,7 +31,7 @@ def encode_length_prefixed_source(raw: str, names: Namespace) -> str:
 
 
 def encode_limited_length_prefixed(raw: bytes, path: str) -> bytes:
-    """As `encode_length_prefixed`; raises `InvalidValue` naming `path` for too many bytes."""
+    """As `encode_length_prefixed`; raises `InvalidValue` for too many bytes, which names `path`."""
     if len(raw) > VALUE_SIZE_BYTES_MAX:
         raise InvalidValue(
             "a value is too long",
@@ -45,7 +45,8 @@ def encode_limited_length_prefixed(raw: bytes, path: str) -> bytes:
 def read_length_prefixed(
     data: bytes, position: int, size_bytes_max: int = VALUE_SIZE_BYTES_MAX
 ) -> tuple[int, int]:
-    """Start and end of the bytes whose length prefix is at `position`; raises `CorruptRecord`."""
+    """Return the start and end of the bytes whose length prefix is at `position`; raises
+    `CorruptRecord`."""
     size, start = decode_varint(data, position)
     if not 0 <= size <= size_bytes_max or start + size > len(data):
         raise CorruptRecord.at("length", data, position)
@@ -53,7 +54,7 @@ def read_length_prefixed(
 
 
 def read_length_prefixed_source(names: Namespace) -> list[str]:
-    """Statements that set `q` and `p` to start and end of the bytes at `p`."""
+    """Return statements that set `q` and `p` to the start and end of the bytes at `p`."""
     return [
         "c = b[p]",
         "if 0x80 <= c < 0xC0:",
@@ -79,7 +80,7 @@ def escape(raw: bytes) -> bytes:
 
 
 def unescape(data: bytes, position: int) -> tuple[bytes, int]:
-    """The bytes that were escaped at `position`, and the position after their end mark."""
+    """Return the bytes that are escaped at `position`, and the position after their end mark."""
     at = position
     while True:
         at = data.find(b"\x00", at)

@@ -1,7 +1,7 @@
 """References: the key of a record of another table, as value and as key.
 
-The bytes are the target's record key. Keys never change their types (rule 21), so a reference knows
-them once and for all.
+The bytes are the target's record key. The types of a key never change (rule 21), so they are part
+of the reference's type.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reference(ValueType):
         return self._each("check", value, path)
 
     def _each(self, method: str, value: Any, path: str) -> Any:
-        """`method` of the key's types applied to the parts of a value."""
+        """Call `method` of each of the key's types with its part of a value."""
         if len(self.key) == 1:
             checked = getattr(self.key[0], method)(value, path)
             parts: tuple[Any, ...] = (checked,)
@@ -94,8 +94,8 @@ class Reference(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return self.decode(data, position)[1]
 
-    # Most keys have one field whose key encoding is its value encoding: nothing is added to it.
-    # It is short, or a reference that looks at its size itself.
+    # Most keys have one field whose key encoding is its value encoding. Its source is used as is,
+    # without a check of its size: it is short, or a reference that checks its size itself.
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         if self._is_simple:

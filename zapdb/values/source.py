@@ -20,7 +20,7 @@ class Namespace:
         self._names: dict[int, str] = {}
 
     def bind(self, value: object, hint: str) -> str:
-        """Make `value` available to the source and return the name that it has there."""
+        """Make `value` available to the source; returns its name there."""
         known = self._names.get(id(value))
         if known is not None and self.globals[known] is value:
             return known

@@ -1,9 +1,9 @@
 """Strings: length prefix and UTF-8 as value, or a blob.
 
 Keys come in two orders. In code-point order the UTF-8 bytes are escaped: stable, reversible, the
-only order allowed in record keys. Under a collation the key is the ICU sort key: it ends in 00 and
-holds no other 00, so it is a prefix of no other, but it can't be turned back into the string, equal
-keys do not mean equal strings, and its bytes depend on the collation data in use (see `datasets`).
+only order allowed in record keys. Under a collation the key is the ICU sort key. It ends in 00 and
+has no other 00, so no key is a prefix of another. It can't be decoded, equal keys do not mean equal
+strings, and its bytes depend on the collation data in use (see `datasets`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class String(ValueType):
         check = names.bind(self.check, "check_string")
         encode_large = names.bind(encode_inline_or_blob, "encode_inline_or_blob")
         encoded = f"{value}_b"
-        # A character has at most 4 bytes: so few of them need no look at their size.
+        # A character has at most 4 bytes, so the size of a short string need not be checked.
         return [
             f"if type({value}) is not str or len({value}) > {INLINE_SIZE_BYTES_MAX // 4}:",
             f"    {encoded} = {encode_large}({names.bind(self, 'kind')}, {value}, {where}, "
@@ -130,7 +130,8 @@ class String(ValueType):
 
 
 def _utf8_source(value: str, encoded: str, check: str, where: str) -> list[str]:
-    """Statements that set `encoded` to the UTF-8 of a string, or raise what `check` raises."""
+    """Return statements that set `encoded` to the UTF-8 of a string, or raise the error of
+    `check`."""
     return [
         "try:",
         f"    {encoded} = {value}.encode()",

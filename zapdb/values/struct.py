@@ -1,9 +1,9 @@
 """Structs: the named members of a declared type, laid out as a record's fields are.
 
-    extent of: presence bits of the optional members | value encodings of those present
+    length prefix | presence bits of the optional members | value encodings of present members
 
-both by rising member id. Ids are given once and never again, so a renamed member is the same one.
-In an index, members stand in declared order, each behind its null marker.
+Bits and encodings are ordered by member id. An id is never used again, so a renamed member is the
+same member. In an index, members are in declared order, each after its null marker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Struct(ValueType):
-    """`members` in declared order; `number` is the type's own, never used again."""
+    """`members` in declared order; `number` identifies the type and is never used again."""
 
     declared_name: str
     number: int
@@ -103,7 +103,7 @@ class Struct(ValueType):
 
     @cached_property
     def _bits(self) -> dict[int, int]:
-        """The presence bit of each optional member, as a mask."""
+        """The mask of each optional member's presence bit, by member id."""
         optional = (member.number for member in self._by_number if member.optional)
         return {number: 1 << at for at, number in enumerate(optional)}
 

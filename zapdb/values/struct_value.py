@@ -1,13 +1,13 @@
 """Records and structs: values with named parts, as objects of generated classes with slots.
 
-Attributes are the parts in declared order. Names of parts never
-begin with an underscore, so nothing here can collide with one.
+The attributes are the parts, in declared order. Names of parts never begin with an underscore, so
+no name here can collide with one.
 
-They are immutable: setting or deleting a part raises `ImmutableRecord`. Lists and objects in a
-part are Python's own, and can be changed; that changes no stored record.
+The values are immutable: setting or deleting a part raises `ImmutableRecord`. Lists and objects in
+a part are Python's own and can be changed, which changes no stored record.
 
-A value is pickled as the names and values of its parts, so it can be unpickled in a process that
-knows nothing of the database that it came from.
+A value is pickled as the names and values of its parts, so a process can unpickle it without its
+database.
 """
 
 from __future__ import annotations
@@ -35,23 +35,22 @@ from zapdb.values.to_json import (
 )
 
 _SHOWN_CHARS_MAX: Final = 200
-"""Of one part, in what a value looks like when it is printed."""
+"""The most characters of one part in the `repr` of a value."""
 ETAG_SIZE_BYTES: Final = 16
 ETAG: Final = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
-"""What an etag looks like."""
+"""The form of an etag."""
 
 
 class StructValue(Parts):
-    """Base of the generated classes; equal when of the same name and equal in every part."""
+    """Base of the generated classes; values are equal if their names and all parts are equal."""
 
     __slots__ = ()
     __match_args__: ClassVar[tuple[str, ...]] = ()
     _open: ClassVar[type[StructValue]]
-    """The class with the same parts, but with parts that can be set, for objects that are being
-    made."""
+    """A class with the same parts, which can be set; used while an object is made."""
 
-    # What frameworks ask an object for, so that endpoints can return records: FastAPI takes `vars`
-    # of what it does not know, and pydantic the others. None is a name that a part can have.
+    # The attributes that frameworks read, so that endpoints can return records: FastAPI uses `vars`
+    # of an unknown object, pydantic the others. No part can have one of these names.
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]  # computed: there are slots
@@ -59,7 +58,7 @@ class StructValue(Parts):
         return found
 
     def __dir__(self) -> list[str]:
-        return dir(type(self))  # else it asks for `__dict__`, which reads large values
+        return dir(type(self))  # the default reads `__dict__`, which loads large values
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
@@ -67,8 +66,8 @@ class StructValue(Parts):
 
     @property
     def __pydantic_serializer__(self) -> Any:
-        # For what is declared as `Any`, or is inside of it. mypy takes the class for unhashable,
-        # since its objects are.
+        # For values that are declared as `Any`. mypy takes the class for unhashable, since its
+        # objects are.
         return serializer_of(type(self))  # type: ignore[arg-type]
 
     @classmethod
@@ -101,7 +100,7 @@ class StructValue(Parts):
         return f"{self._name}({shown})"
 
     def _show(self, name: str) -> str:
-        """A part as it is printed: the whole of it, or how it begins and how large it is."""
+        """Return a part for `repr`: all of it, or its beginning and its size."""
         value = getattr(self, name)
         if isinstance(value, str | bytes) and len(value) > _SHOWN_CHARS_MAX:
             unit = "characters" if isinstance(value, str) else "bytes"
@@ -121,7 +120,7 @@ class StructValue(Parts):
         return self._with(lambda value: copy.deepcopy(value, memo))
 
     def __replace__(self, /, **changes: Any) -> Self:
-        """What `replace`, and Python's own `copy.replace` (3.13), make."""
+        """Implement `replace`, and Python's own `copy.replace` (3.13)."""
         made = copy.copy(self)
         for name, value in changes.items():
             if name not in self._fields:
@@ -130,12 +129,12 @@ class StructValue(Parts):
         return made
 
     def _with(self, change: Callable[[Any], Any]) -> Self:
-        """The same with `change` applied to each part."""
+        """Return a copy with `change` applied to each part."""
         return type(self)(*(change(getattr(self, name)) for name in self._fields))
 
 
 def is_equal(left: Any, right: Any) -> bool:
-    """As Python compares the items of lists: a NaN is equal to itself, as the same object."""
+    """Compare as Python compares the items of lists, so that a NaN object is equal to itself."""
     return left is right or bool(left == right)
 
 
@@ -143,27 +142,28 @@ P = TypeVar("P", bound=StructValue)
 
 
 def replace(instance: P, /, **changes: Any) -> P:
-    """A new record, or struct, with other values of some fields, as `dataclasses.replace` makes it.
+    """Return a copy of a record or struct with other values of some fields, as
+    `dataclasses.replace` does; stores nothing.
 
-    Raises `UnknownField`, with the closest name. Types are not checked here, but when the values
-    are written, by the table that they are written to. Nothing is stored by this.
+    Raises `UnknownField` with the closest name. A table checks the types when the record is
+    written to it.
     """
     return instance.__replace__(**changes)
 
 
 def etag(instance: StructValue, /) -> str:
-    """A short text that stands for all parts: equal where they are, in any process.
+    """Return a short text that stands for all parts: equal, in any process, if all parts are equal.
 
-    It is 22 characters of printable ASCII without spaces: 128 bits of a hash, which reveal nothing
-    of the record. A record that is read at one schema has one etag, whatever revision it is stored
-    at. Large values are read for it.
+    It has 22 characters of printable ASCII without spaces: 128 bits of a hash, which reveal nothing
+    of the record. A record read at one schema has one etag, whatever its stored revision. Large
+    values are loaded for it.
     """
     mark = hashlib.sha256(repr(_mark(instance)).encode()).digest()[:ETAG_SIZE_BYTES]
     return base64.urlsafe_b64encode(mark).decode().rstrip("=")
 
 
 def _mark(value: Any) -> Any:
-    """Plain values, of numbers and short texts alone, that are equal where these are."""
+    """Return plain numbers and short texts that are equal if and only if the values are."""
     match value:
         case StructValue():
             parts = ((name, _mark(getattr(value, name))) for name in value._fields)
@@ -176,19 +176,19 @@ def _mark(value: Any) -> Any:
             raw = value.encode() if isinstance(value, str) else value
             return type(value).__name__, hashlib.sha256(raw).hexdigest()
         case datetime.datetime():
-            zone = getattr(value.tzinfo, "key", "")  # without it: the instant, in UTC
+            zone = getattr(value.tzinfo, "key", "")  # empty for an instant, which is in UTC
             return "time", value.replace(tzinfo=None).isoformat(), value.fold, zone
         case None | bool() | float():
             return value
         case int():
-            return "int", f"{value:x}"  # of a long one, Python writes no decimal digits
+            return "int", f"{value:x}"  # Python refuses to write many decimal digits
     return type(value).__name__, str(value)
 
 
 def make_struct_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
-    """A subclass of `base` with one argument and slot per part, named like it.
+    """Return a subclass of `base` with a slot and an argument for each part, of the part's name.
 
-    A word of Python's own is no name of a parameter: such a part is given by its place alone.
+    A part whose name is a keyword of Python can only be given by position.
     """
     parameters = [f"_{at}" if iskeyword(part) else part for at, part in enumerate(fields)]
     names = Namespace()
@@ -222,9 +222,9 @@ def _refuse_to_delete(instance: StructValue, name: str) -> NoReturn:
 def make_source(
     target: str, made: type[StructValue], values: Sequence[str], names: Namespace
 ) -> list[str]:
-    """Statements that set `target` to an object with these values, its parts in declared order.
+    """Return statements that set `target` to an object with these values, in declared order.
 
-    They do what the constructor does; without the call, making an object takes half the time.
+    They do what the constructor does; without its call, an object is made in half the time.
     """
     return [
         f"{target} = {names.bind(made._open, 'Open')}()",
@@ -234,12 +234,12 @@ def make_source(
 
 
 def part_source(instance: str, name: str) -> str:
-    """An expression for a part of the value that a variable holds."""
+    """Return an expression for a part of the value in a variable."""
     return f"getattr({instance}, {name!r})" if iskeyword(name) else f"{instance}.{name}"
 
 
 def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> list[str]:
-    # `class` and the like are good names for a field, but no attribute that source text can set.
+    # A field may be called `class`, which source text can't set as an attribute.
     return [
         f"setattr({target}, {name!r}, {value})" if iskeyword(name) else f"{target}.{name} = {value}"
         for name, value in zip(fields, values, strict=True)
@@ -247,12 +247,11 @@ def _set_source(target: str, fields: Sequence[str], values: Sequence[str]) -> li
 
 
 _classes = WeakValueDictionary[tuple[type[StructValue], str, tuple[str, ...]], type[StructValue]]()
-"""The classes that a codec or a value still uses: a process may see any number of them."""
+"""The classes in use by a codec or a value; others are dropped, since a process may see many."""
 
 
 def struct_class(base: type[P], name: str, fields: tuple[str, ...]) -> type[P]:
-    """Return the class with these parts; there is one per process, so that all such values share
-    it."""
+    """Return the process's one class with these parts."""
     wanted = (base, name, fields)
     known = _classes.get(wanted)
     if known is None:

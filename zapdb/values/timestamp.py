@@ -65,7 +65,7 @@ class Timestamp(ValueType):
             "q = p + 8",
             f"if q > n: raise {corrupt}('timestamp', b, p)",
             f"(c,) = {names.bind(UNPACK, 'unpack')}(b, p)",
-            # A product, because making a timedelta of an integer takes longer.
+            # A product, because `timedelta(microseconds=…)` takes longer.
             f"try: {target} = {epoch} + {microsecond} * (c - {BIAS})",
             f"except OverflowError: raise {corrupt}('timestamp', b, p) from None",
             "p = q",

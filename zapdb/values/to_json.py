@@ -1,7 +1,7 @@
 """Values as plain JSON, for web endpoints and other readers that do not know the schema.
 
-Nothing is lost by it, but for types: decimals keep their digits as strings, since JSON's numbers
-are floats to most readers, and a zoned timestamp keeps its zone (RFC 9557).
+Only types are lost. Decimals are strings, to keep their digits, because most readers read JSON's
+numbers as floats. A zoned timestamp keeps its zone (RFC 9557).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """What has named parts: records and structs. See `zapdb.values.struct_value`."""
+    """Values with named parts: records and structs. See `zapdb.values.struct_value`."""
 
     __slots__ = ()
     _name: ClassVar[str] = ""
@@ -29,9 +29,9 @@ class Parts:
 
 
 def asdict(instance: Parts) -> dict[str, Any]:
-    """The parts by name, in declared order; structs in them become dicts, too.
+    """Return the parts by name, in declared order; structs in them become dicts, too.
 
-    Lists and objects in them are copied: changing what is returned changes no record.
+    Lists and objects in them are copied, so changing the result changes no record.
     """
     return {name: _plain(getattr(instance, name)) for name in instance._fields}
 
@@ -47,13 +47,13 @@ def _plain(value: Any) -> Any:
 
 
 def to_json(value: Any) -> Any:
-    """A record, a struct, a value of a field, or lists and dicts of them, as plain data for JSON.
+    """Return a record, a struct, a value, or lists and dicts of these, as plain data for JSON.
 
     Decimals are strings; dates and timestamps ISO 8601, and zoned timestamps with their zone, as in
     `2024-05-31T12:00:00+02:00[Europe/Vienna]`; binary is base64; members of enums are their names;
-    keys of several fields are lists; floats that JSON has not are `"nan"`, `"inf"` and `"-inf"`.
-    Large values are read for it: raises `BlobMissing` where that is too late. Records that a query
-    included are left out. Raises `TypeError` for what is no value of zapdb, so that it fits
+    keys of several fields are lists; floats that JSON lacks are `"nan"`, `"inf"` and `"-inf"`.
+    Records that a query included are left out. Large values are loaded, which raises `BlobMissing`
+    if the record was changed meanwhile. Raises `TypeError` for other values, so that it fits
     `json.dumps(…, default=zapdb.to_json)`.
     """
     match value:
@@ -86,9 +86,10 @@ def _show_time(time: datetime.datetime) -> str:
 
 
 def core_schema_of(kind: type[Parts]) -> CoreSchema:
-    """What pydantic does with records: it takes objects of the class, and writes them by `to_json`.
+    """Return pydantic's schema of a class of records: it accepts its objects, and writes them by
+    `to_json`.
 
-    It makes none of JSON: values have types that only a table knows.
+    It cannot read records from JSON, because only a table knows the types of the values.
     """
     from pydantic_core import core_schema
 
@@ -98,7 +99,7 @@ def core_schema_of(kind: type[Parts]) -> CoreSchema:
 
 @functools.lru_cache(COMPILED_MAX)
 def serializer_of(kind: type[Parts]) -> SchemaSerializer:
-    """What pydantic asks an object for whose type it was not told."""
+    """Return the serializer that pydantic uses for an object whose type is not declared."""
     from pydantic_core import SchemaSerializer
 
     return SchemaSerializer(core_schema_of(kind))
@@ -109,7 +110,7 @@ def _dump(instance: Parts, info: Any) -> dict[str, Any]:
 
 
 def json_schema_of(kind: type[Parts]) -> dict[str, Any]:
-    """The JSON Schema of what `to_json` makes of such records."""
+    """Return the JSON Schema of such records as `to_json` writes them."""
     if not kind._name:  # any record
         return {"type": "object"}
     return {

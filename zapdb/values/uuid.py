@@ -12,8 +12,8 @@ from zapdb.values.immutable import open_class
 from zapdb.values.source import Namespace
 from zapdb.values.varint import FROM_BYTES
 
-# A UUID's constructor parses five forms, and its `__setattr__` refuses. Its two slots are set
-# directly; Python's own `UUID._from_int` (3.14) sets them so too, for the same reason.
+# A UUID's constructor parses five forms, and its `__setattr__` raises an error. So its two slots
+# are set directly, as in Python's own `UUID._from_int` (3.14).
 OPEN_UUID = open_class(uuid.UUID)
 _UNKNOWN = uuid.SafeUUID.unknown
 

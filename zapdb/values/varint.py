@@ -4,9 +4,9 @@
     larger, n bytes of magnitude   0xBF + n, then v in n big-endian bytes        (0xC0 … 0xFE)
     smaller, n bytes               0x40 − n, then v + 256ⁿ in n big-endian bytes (0x01 … 0x3F)
 
-n lies in 1 … 63. The first bytes 0x00 and 0xFF stay reserved. Only the shortest form is written,
-and decoders refuse any other, so equal integers have equal bytes. No encoding is a prefix of
-another: encodings concatenate, and a reader knows from the first byte how many follow.
+n is 1 … 63. The first bytes 0x00 and 0xFF are reserved. Only the shortest form is written, and
+decoders refuse any other, so equal integers have equal bytes. The first byte tells how many follow.
+So no encoding is a prefix of another, and encodings can be concatenated.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ INTEGER_MAX: Final = 256**VARINT_SIZE_BYTES_MAX - 1
 INTEGER_MIN: Final = -(256**VARINT_SIZE_BYTES_MAX)
 
 ONE_BYTE: Final = tuple(bytes((0x80 + value,)) for value in (*range(64), *range(-64, 0)))
-"""Encodings of −64 … 63 by value: those below 0 are last, where negative indexes count from.
+"""Encodings of −64 … 63 by value; those below 0 are at the end, where negative indexes find them.
 
-Lengths, revisions and small numbers are nearly always here.
+Lengths, revisions and small numbers are nearly always among them.
 """
 
 SIZES: Final = tuple(
     0 if first in (0x00, 0xFF) else 1 + max(0, first - 0xBF, 0x40 - first) for first in range(256)
 )
-"""Encoded size in bytes by first byte; 0 marks the two that are reserved."""
+"""Encoded size in bytes by first byte; 0 for the two reserved ones."""
 
 
 FROM_BYTES: Final = int.from_bytes
-"""One object, so that the functions of a namespace share its name; big-endian unless told."""
+"""One object, so that the functions of a namespace share its name; big-endian by default."""
 
-# What encoders and decoders of numbers above 63 look up instead of computing it.
+# Tables for encoders and decoders of numbers above 63, which are faster than computing.
 _PAYLOAD_SIZES = [(bits + 7) // 8 for bits in range(8 * VARINT_SIZE_BYTES_MAX + 1)]
 SIZES_BY_BITS: Final = tuple(1 + size for size in _PAYLOAD_SIZES)
 """Encoded size in bytes of a number above 63, by its bit length."""
 HEADS_BY_BITS: Final = tuple((0xBF + size) << (8 * size) for size in _PAYLOAD_SIZES)
-"""What a number above 63 gets added so that its first byte comes first, by its bit length."""
+"""The number to add to a number above 63, so that its first byte comes first, by bit length."""
 LEAST: Final = tuple(
     {0xC0: 64, 0xFF: 256**64}.get(first, 256 ** max(0, first - 0xC0)) for first in range(256)
 )
-"""The least number above 63 that has this first byte; more than 0xFF can hold, for that one."""
+"""The least number above 63 with this first byte; for 0xFF, one that is too large for it."""
 
 
 def encode_varint(value: int) -> bytes:
@@ -61,9 +61,9 @@ def encode_varint(value: int) -> bytes:
 def encode_varint_source(
     value: str, target: str, names: Namespace, otherwise: str | None = None
 ) -> list[str]:
-    """Statements that set `target` to the encoding of the variable `value`.
+    """Return statements that set `target` to the encoding of the variable `value`.
 
-    `otherwise` is the expression for an integer below −64 or of more than 64 bits, where the caller
+    `otherwise` is the expression for an integer below −64 or of more than 64 bits, if the caller
     has not checked the range.
     """
     heads, sizes = names.bind(HEADS_BY_BITS, "HEADS"), names.bind(SIZES_BY_BITS, "SIZES_BY_BITS")
@@ -105,10 +105,9 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def decode_varint_source(target: str, names: Namespace, *, advance: bool = False) -> list[str]:
-    """Statements that set `target` from `b` at `p`, and `q` to the position after it.
+    """Return statements that set `target` from `b` at `p`, and `q` to the position after it.
 
-    With `advance` it is `p` that becomes the position after it, without a detour where the integer
-    is of one byte.
+    With `advance` they set `p` instead, directly for an integer of one byte.
     """
     decode = names.bind(decode_varint, "decode_varint")
     from_bytes = names.bind(FROM_BYTES, "from_bytes")
@@ -129,7 +128,7 @@ def decode_varint_source(target: str, names: Namespace, *, advance: bool = False
 
 
 def skip_varint(data: bytes, position: int) -> int:
-    """The position after the varint at `position`, which is taken to be in its shortest form."""
+    """Return the position after the varint at `position`, without checking its form."""
     size = SIZES[data[position]]
     if not size or position + size > len(data):
         raise CorruptRecord.at("integer", data, position)

@@ -1,12 +1,12 @@
-"""Local times in a time zone: what was meant, kept as it was meant.
+"""Local times in a time zone: the local time is stored, not the instant.
 
     value = local time | fold | zone number
     local time     microseconds since 1970-01-01 of the wall clock plus 2⁶³, 8 big-endian bytes
-    fold           one byte, 00 or 01 (PEP 495), kept where it makes no difference now, too
+    fold           one byte, 00 or 01 (PEP 495), kept even if it makes no difference now
     zone number    orderable varint ≥ 1, from the database's append-only table
 
-The index key is the instant, encoded as a timestamp's: the local time less its offset from UTC
-under the time zone data in use. So it changes with them, and the value does not.
+The index key is the instant, encoded as a timestamp: the local time minus its offset from UTC in
+the time zone data in use. So new data change the key, but not the value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ZonedTimestamp(ValueType):
     ordered = False
 
     zones: Zones | None = field(default=None, compare=False, repr=False)
-    """The numbers of the database that the bytes are for: a binding, and no parameter."""
+    """The zone numbers of the database; bound later, and not a parameter of the type."""
 
     @property
     def depends_on_zones(self) -> bool:
@@ -56,7 +56,7 @@ class ZonedTimestamp(ValueType):
         return datetime.datetime(1970, 1, 1, tzinfo=zone("UTC"))
 
     def check(self, value: Any, path: str) -> datetime.datetime:
-        """The same local time with the zone of the data in use."""
+        """Return the same local time with the zone of the data in use."""
         if not isinstance(value, datetime.datetime):
             raise self.refuse(value, path)
         given = value.tzinfo
@@ -89,7 +89,7 @@ class ZonedTimestamp(ValueType):
         return (local + BIAS).to_bytes(8, "big") + FOLDS[value.fold] + encode_varint(number)
 
     def decode(self, data: bytes, position: int) -> tuple[datetime.datetime, int]:
-        """Raises `UnknownZone`, too: for a zone that the time zone data in use lack."""
+        """Also raises `UnknownZone`, for a zone that the time zone data in use lack."""
         assert self.zones is not None, "the type is not bound to a database's zones"
         if position + 9 >= len(data):
             raise CorruptRecord.at("local time", data, position)
@@ -118,16 +118,16 @@ class ZonedTimestamp(ValueType):
         offset = value.utcoffset()
         assert isinstance(value.tzinfo, Zone), "the value is not checked"
         assert offset is not None
-        # By lengths of time, since the instant of the first and last local times is no datetime.
+        # By time deltas, because the instants of the first and last local times are not datetimes.
         instant = (value - value.tzinfo.epoch - offset) // MICROSECOND
         return (instant + BIAS).to_bytes(8, "big")
 
     def is_same(self, left: Any, right: Any) -> bool:
-        """By what was meant: Python's == passes over the fold within one zone."""
+        """Compare local time, zone and fold; Python's == ignores the fold within one zone."""
         return _meaning(left) == _meaning(right)
 
     def from_document(self, plain: Any, path: str) -> datetime.datetime:
-        """Raises `UnknownZone` where the time zone data in use lack the zone."""
+        """Also raises `UnknownZone`, if the time zone data in use lack the zone."""
         match = _TEXT.fullmatch(plain) if isinstance(plain, str) else None
         try:
             if match is None:

@@ -1,7 +1,7 @@
 """Zone numbers: which number stands for which time zone name in one database.
 
-The numbers come from a stored table that is only ever appended to, so a name keeps its number for
-ever, whatever becomes of the zone in later data; a link has a number of its own.
+The numbers are from an append-only stored table, so a name keeps its number for ever, even if later
+time zone data change or drop the zone. A link has its own number.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from zapdb.memo import Memo
 
 
 class Zones:
-    """The numbers known so far; what is not among them is looked for once more.
+    """The numbers that this process has read; a missing one is read again once.
 
-    Safe to share between threads: what is known is replaced as a whole.
+    Safe to share between threads: the known numbers are replaced as a whole.
     """
 
     def __init__(
@@ -26,8 +26,7 @@ class Zones:
         reload: Callable[[], Mapping[int, str]] | None = None,
     ) -> None:
         self.compiled = Memo[Any, Any](COMPILED_MAX)
-        """Programs that were compiled with these numbers bound; they live as long as the
-        numbers."""
+        """Programs that were compiled with these numbers; dropped together with them."""
         self._reload = reload
         self._lock = threading.Lock()
         self._learn(names)
@@ -43,7 +42,7 @@ class Zones:
             self._learn(self._reload())
 
     def number_of(self, name: str) -> int:
-        """Raises `KeyError` for a name that has no number, even read again."""
+        """Return the number of a name; raises `KeyError` if there is none, after reading again."""
         number = self._numbers.get(name)
         if number is None:
             self.reload()
@@ -51,7 +50,7 @@ class Zones:
         return number
 
     def name_of(self, number: int) -> str:
-        """Raises `KeyError` for a number that the database does not have, even read again."""
+        """Return the name of a number; raises `KeyError` if there is none, after reading again."""
         name = self._names.get(number)
         if name is None:
             self.reload()
