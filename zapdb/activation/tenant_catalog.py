@@ -10,13 +10,14 @@ one reloads it (rule 8).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
     IndexDescriptor,
     constraints_of,
 )
-from zapdb.catalog.cache import CatalogCache, current_rows
+from zapdb.catalog.cache import CatalogCache, CatalogRows, current_rows
 from zapdb.catalog.kinds import (
     ChainState,
     ConstraintRow,
@@ -136,26 +137,12 @@ def _load_tenant_catalog(
     connection: Connection, tenant: int, known: TenantCatalog | None, cache: CatalogCache | None
 ) -> TenantCatalog:
     found = current_rows(connection, cache)
-    active = connection.fetch_one(catalog_version_sql(tenant))
-    row = found.get(Tenant, tenant)
-    if (row is None and active is None) or (row is not None and row.removing):
-        raise UnknownName("the tenant was removed", tenant=tenant)
-    if row is None or active is None:
-        raise CorruptCatalog(
-            "the tenant's row is missing",
-            tenant=tenant,
-            table="zapdb_catalog" if row is None else "zapdb_catalog_versions",
-            hint="restore it from a backup",
-        )
+    version, position = _find_tenant(connection, found, tenant)
     chain_state = find_chain_state(found)
-    if known is not None and (known.tenant, known.version, known.chain_state) == (
-        tenant,
-        active[0],
-        chain_state,
-    ):
+    wanted = (tenant, version, chain_state)
+    if known is not None and (known.tenant, known.version, known.chain_state) == wanted:
         return known  # nothing of it changes without another catalog version
     stored, chain = _load_chain(connection, chain_state, known)
-    position = row.position
     if position > chain.end:
         raise CorruptCatalog(
             "the tenant's position is beyond the stored migrations",
@@ -188,7 +175,7 @@ def _load_tenant_catalog(
     zones = load_zones(connection) if known is None else known.zones
     return TenantCatalog(
         tenant,
-        as_number(active[0]),
+        as_number(version),
         position,
         ongoing,
         chain_state,
@@ -197,6 +184,22 @@ def _load_tenant_catalog(
         tables,
         zones,
     )
+
+
+def _find_tenant(connection: Connection, found: CatalogRows, tenant: int) -> tuple[Any, int]:
+    """The catalog version of a tenant, as it is stored, and the tenant's position."""
+    active = connection.fetch_one(catalog_version_sql(tenant))
+    row = found.get(Tenant, tenant)
+    if (row is None and active is None) or (row is not None and row.removing):
+        raise UnknownName("the tenant was removed", tenant=tenant)
+    if row is None or active is None:
+        raise CorruptCatalog(
+            "the tenant's row is missing",
+            tenant=tenant,
+            table="zapdb_catalog" if row is None else "zapdb_catalog_versions",
+            hint="restore it from a backup",
+        )
+    return active[0], row.position
 
 
 def _load_chain(

@@ -311,6 +311,16 @@ def scope_of_index(tenant: int | None, table: TableSchema, index: Index) -> Scop
     return Scope(tenant, table.number, index=index.number, index_fields=fields)
 
 
+def _check_parts(table: str | None, field: str | None, index: str | None) -> None:
+    """Raises `UsageError` for names that name no scope together."""
+    if field is not None and index is not None:
+        raise UsageError("give a field or an index, not both", field=field, index=index)
+    if table is None and field is not None:
+        raise UsageError("a field needs its table", field=field, hint="add --table, or table=")
+    if table is None and index is not None:
+        raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
+
+
 def resolve_scope(
     schema: Schema,
     tenant: int | None,
@@ -319,13 +329,8 @@ def resolve_scope(
     index: str | None = None,
 ) -> Scope:
     """Return the scope with these names; raises `UnknownName` and `UsageError`."""
-    if field is not None and index is not None:
-        raise UsageError("give a field or an index, not both", field=field, index=index)
+    _check_parts(table, field, index)
     if table is None:
-        if field is not None:
-            raise UsageError("a field needs its table", field=field, hint="add --table, or table=")
-        if index is not None:
-            raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
         return Scope(tenant)
     found = next((t for t in schema if t.name == table), None)
     if found is None:

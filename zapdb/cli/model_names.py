@@ -57,14 +57,8 @@ def name_classes(schema: Schema, given: Mapping[str, str], taken: Collection[str
 
     Raises `UnknownName` and `UsageError` for a name that is given for nothing, or can't be had.
     """
-    known = {table.name for table in schema} | {kind.declared_name for kind in schema.types}
+    _check_given(schema, given)
     used = set(taken)
-    for name, wanted in given.items():
-        if name not in known:
-            there = ", ".join(sorted(known))
-            raise UnknownName("there is no such table or type", name=name, tables_and_types=there)
-        if not CLASS_NAME.fullmatch(wanted) or iskeyword(wanted):
-            raise UsageError("the name of a class must be in CamelCase", table=name, name=wanted)
     # What is given comes first: it has its name whatever the others would be called.
     records, tables, types = dict[str, str](), dict[str, str](), dict[str, str]()
     table_names = {table.name for table in schema}
@@ -82,6 +76,16 @@ def name_classes(schema: Schema, given: Mapping[str, str], taken: Collection[str
                 usual = _candidates(given if is_given else {}, name, name, "Type")
                 types[name] = _take(usual, suffixes, used)
     return Names(records, tables, types)
+
+
+def _check_given(schema: Schema, given: Mapping[str, str]) -> None:
+    known = {table.name for table in schema} | {kind.declared_name for kind in schema.types}
+    for name, wanted in given.items():
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise UnknownName("there is no such table or type", name=name, tables_and_types=there)
+        if not CLASS_NAME.fullmatch(wanted) or iskeyword(wanted):
+            raise UsageError("the name of a class must be in CamelCase", table=name, name=wanted)
 
 
 def _candidates(given: Mapping[str, str], name: str, usual: str, suffix: str) -> Iterator[str]:

@@ -80,13 +80,7 @@ def codegen_models_command(
         else:
             print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
         return 0
-    if check:
-        state = "current" if there == text else "missing" if there is None else "outdated"
-    elif there == text:
-        state = "unchanged"
-    else:
-        output.write_text(text, encoding="utf-8", newline="\n")
-        state = "written"
+    state = _compare(there, text) if check else _update(output, there, text)
     is_pending = state in ("missing", "outdated")
     style = "yellow" if is_pending else "green" if state == "written" else "dim"
     out.write((state, style), f": {output}")
@@ -160,3 +154,18 @@ def _as_names(value: ast.expr) -> dict[str, str]:
     if not isinstance(found, dict):
         return {}
     return {str(name): str(wanted) for name, wanted in found.items()}
+
+
+def _compare(there: str | None, text: str) -> str:
+    """What a file is beside the text that it should have."""
+    if there is None:
+        return "missing"
+    return "current" if there == text else "outdated"
+
+
+def _update(path: Path, there: str | None, text: str) -> str:
+    """Write the text unless the file has it; returns what was done."""
+    if there == text:
+        return "unchanged"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return "written"

@@ -10,9 +10,10 @@ which comes with the catalog version (rule 8): if it is not, all begins again wi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby, islice
 from operator import itemgetter
+from typing import Any
 
 from zapdb.database.bound_plan import BoundPlan, FirstPage, Found
 from zapdb.database.cursors import QueryPlace
@@ -103,12 +104,7 @@ class PlanExecution:
             self._read_branch(bound_plan, expected, behind) for bound_plan in self._bound_plans
         ]
         if plan.sorting == "all":
-            keyed = chain.from_iterable(streams)
-            if limit is None:
-                ordered = sorted(keyed, key=itemgetter(0))
-            else:
-                ordered = heapq.nsmallest(limit, keyed, key=itemgetter(0))
-            return (found for _, found in ordered)
+            return _sort(chain.from_iterable(streams), limit)
         if self._is_merged:
             found = (one for _, one in heapq.merge(*streams, key=itemgetter(0)))
         else:
@@ -155,6 +151,15 @@ class PlanExecution:
         if plan.sorting == "all" or self._is_merged:
             return ((bound_plan.sort_key(one), one) for one in found)
         return ((b"", one) for one in found)
+
+
+def _sort(keyed: Iterable[tuple[Any, Found]], limit: int | None) -> Iterator[Found]:
+    """The records in the order of their sort keys, up to a limit."""
+    if limit is None:
+        ordered = sorted(keyed, key=itemgetter(0))
+    else:
+        ordered = heapq.nsmallest(limit, keyed, key=itemgetter(0))
+    return (found for _, found in ordered)
 
 
 def _list_found(

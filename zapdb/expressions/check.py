@@ -104,7 +104,9 @@ class _Checker:
             return self
         return _Checker(self.fields, self.is_generated, self.not_null | found)
 
-    def check(self, expression: Expression, wanted: ValueType | None = None) -> TypedExpression:
+    def check(  # noqa: C901 - a case for each kind of expression
+        self, expression: Expression, wanted: ValueType | None = None
+    ) -> TypedExpression:
         match expression:
             case Literal(value, column):
                 return _check_literal(expression, value, column, wanted)

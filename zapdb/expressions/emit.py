@@ -47,7 +47,7 @@ class Emitter:
         """The source of an expression that was checked with the same wanted type."""
         return self._emit(annotate_types(expression, self.fields, wanted, is_generated=True))
 
-    def _emit(self, checked: TypedExpression) -> str:
+    def _emit(self, checked: TypedExpression) -> str:  # noqa: C901 - a case for each kind of expression
         parts = [self._emit(part) for part in checked.parts]
         match checked.node:
             case Literal():

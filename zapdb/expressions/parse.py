@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Callable
 from typing import Final
 
 from zapdb.expressions.tokens import ExpressionError, Token, scan
@@ -144,6 +145,9 @@ def _admit_else(text: str, lead: int) -> str:
     return "".join(characters)
 
 
+Read = Callable[[ast.expr], Expression]
+
+
 class _Reader:
     """Turns syntax nodes into trees; `lead` is how many blanks were stripped before the text."""
 
@@ -157,7 +161,7 @@ class _Reader:
         before = self.encoded[: node.col_offset].decode(errors="replace")
         return len(before) + self.lead + 1
 
-    def read(self, node: ast.expr, depth: int) -> Expression:
+    def read(self, node: ast.expr, depth: int) -> Expression:  # noqa: C901 - a case for each kind
         self.nodes += 1
         column = self.column(node)
         if depth > EXPRESSION_DEPTH_MAX or self.nodes > EXPRESSION_NODES_MAX:
@@ -194,21 +198,10 @@ class _Reader:
                 symbol, hint = _REFUSED[type(op)]
                 message = f"`{symbol}` is not part of the expression language"
                 raise ExpressionError(message, column, hint)
-            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]):
-                if not (isinstance(right, ast.Constant) and right.value is None):
-                    raise ExpressionError("`is` compares with None alone; use ==", column)
-                return IsNull(read(left), isinstance(op, ast.IsNot), column)
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
-                return Compare(_COMPARISONS[type(op)], read(left), read(right), column)
             case ast.Compare():
-                raise ExpressionError("one comparison at a time: write `a < b and b < c`", column)
-            case ast.Call(func=ast.Name(id=function), args=arguments, keywords=keywords):
-                if any(isinstance(argument, ast.Starred) for argument in arguments):
-                    raise ExpressionError("arguments cannot be unpacked", column)
-                if any(keyword.arg != ELSE_KEYWORD for keyword in keywords) or len(keywords) > 1:
-                    raise ExpressionError("the only named argument is else=", column)
-                fallback = read(keywords[0].value) if keywords else None
-                return Call(function, tuple(map(read, arguments)), fallback, column)
+                return _read_comparison(node, read, column)
+            case ast.Call(func=ast.Name(id=function)):
+                return _read_call(function, node, read, column)
         kind = type(node).__name__
         raise ExpressionError(
             f"{kind} is not part of the expression language",
@@ -216,6 +209,26 @@ class _Reader:
             "it has literals, field names, arithmetic, comparison, and/or/not, `a if b else c` and "
             "functions",
         )
+
+
+def _read_comparison(node: ast.Compare, read: Read, column: int) -> Expression:
+    match node:
+        case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as op], comparators=[right]):
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                raise ExpressionError("`is` compares with None alone; use ==", column)
+            return IsNull(read(left), isinstance(op, ast.IsNot), column)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            return Compare(_COMPARISONS[type(op)], read(left), read(right), column)
+    raise ExpressionError("one comparison at a time: write `a < b and b < c`", column)
+
+
+def _read_call(function: str, node: ast.Call, read: Read, column: int) -> Expression:
+    if any(isinstance(argument, ast.Starred) for argument in node.args):
+        raise ExpressionError("arguments cannot be unpacked", column)
+    if any(keyword.arg != ELSE_KEYWORD for keyword in node.keywords) or len(node.keywords) > 1:
+        raise ExpressionError("the only named argument is else=", column)
+    fallback = read(node.keywords[0].value) if node.keywords else None
+    return Call(function, tuple(map(read, node.args)), fallback, column)
 
 
 def _literal(value: str | int | bool | None, column: int) -> Literal:

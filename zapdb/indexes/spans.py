@@ -27,6 +27,7 @@ from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import Comparison, Not, Predicate
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PLAN_SPANS_MAX
 from zapdb.records import Record
+from zapdb.schema import IndexComponent
 
 Entry = tuple[bytes, bytes, Record]
 """A record with its full key on a path and its own key: entries are in the order of these two."""
@@ -107,9 +108,8 @@ class SpanBuilder:
     """Bounds of the component behind them."""
 
 
-def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder) -> bool:
-    """Fix a component to the values of an equality, if there is one."""
-    field, component = path.fields[at], path.components[at]
+def _find_equalities(component: IndexComponent, parts: Sequence[Predicate]) -> list[Comparison]:
+    """The equalities that may fix a component, the best first."""
     found = [
         part
         for part in parts
@@ -119,8 +119,13 @@ def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: Span
         and part.collation in (None, component.collation)
     ]
     # One value before several; where keys say all before where they don't.
-    found.sort(key=lambda c: (c.op == "in", c.collation != component.collation))
-    for comparison in found:
+    return sorted(found, key=lambda c: (c.op == "in", c.collation != component.collation))
+
+
+def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder) -> bool:
+    """Fix a component to the values of an equality, if there is one."""
+    field, component = path.fields[at], path.components[at]
+    for comparison in _find_equalities(component, parts):
         values = comparison.value if comparison.op == "in" else (comparison.value,)
         checked = [None if v is None else field.type.check(v, field.name) for v in values]
         encoded = {path.encode(at, value) for value in checked} - {None}

@@ -136,6 +136,26 @@ class _Blobs:
         return problems.count == before
 
 
+def _read_whole(
+    bound: BoundTable, key: bytes, value: bytes, blobs: _Blobs, problems: _Problems
+) -> Record | None:
+    """A record that can be read, with all of its large values; else None, and the problem is
+    noted."""
+    try:
+        has_blobs = blobs.check(key, value, problems)
+        record = bound.reader.read(key, value)
+    except (BlobMissing, CorruptBlob):  # a conversion needs one, and it is noted already
+        return None
+    except CorruptRecord as error:
+        problems.add(f"record {key.hex()[:32]}: {error.context['what']}")
+        return None
+    except UnknownZone as error:
+        zone, data = error.context["zone"], error.context["data"]
+        problems.add(f"record {key.hex()[:32]}: time zone {zone} is not in {data}")
+        return None
+    return record if has_blobs else None  # keys of entries and checks may need them
+
+
 def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems) -> TableReport:
     blobs = _Blobs(connection, bound)
     revisions: dict[int, int] = {}
@@ -149,20 +169,9 @@ def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems
         whole: list[tuple[bytes, Record]] = []
         for raw_key, raw_value in page:
             key, value = as_bytes(raw_key), as_bytes(raw_value)
-            try:
-                has_blobs = blobs.check(key, value, problems)
-                record = bound.reader.read(key, value)
-            except (BlobMissing, CorruptBlob):  # a conversion needs one, and it is noted already
+            record = _read_whole(bound, key, value, blobs, problems)
+            if record is None:
                 continue
-            except CorruptRecord as error:
-                problems.add(f"record {key.hex()[:32]}: {error.context['what']}")
-                continue
-            except UnknownZone as error:
-                zone, data = error.context["zone"], error.context["data"]
-                problems.add(f"record {key.hex()[:32]}: time zone {zone} is not in {data}")
-                continue
-            if not has_blobs:
-                continue  # keys of entries and checks may need them
             whole.append((key, record))
         for index in readable:
             rows = [(index.entry_key(record, key), key) for key, record in whole]

@@ -254,6 +254,18 @@ def _lint_operation(
     table = None if name is None else before.table_named(name)
     if table is None or migration.before.table_active_or_archived(table.number) is None:
         return
+    yield from _lint_records(operation, table, migration)
+    if isinstance(operation, CreateIndex):
+        yield "ZL010", f"{operation.index!r} is built on the records of {name}"
+    if not isinstance(operation, DropTable):
+        yield from _find_lost(operation, table)
+
+
+def _lint_records(
+    operation: Operation, table: TableSchema, migration: Migration
+) -> Iterator[tuple[str, str]]:
+    """Yield what a change does to the records of a table that there may be."""
+    name = table.name
     match operation:
         case DropField(restore=restore, field=field):
             if restore is ABSENT or not restore.is_archived:
@@ -285,10 +297,6 @@ def _lint_operation(
                     "ZL011",
                     (f"the rollback of this change of {name} loses values, and no reason is given"),
                 )
-    if isinstance(operation, CreateIndex):
-        yield "ZL010", f"{operation.index!r} is built on the records of {name}"
-    if not isinstance(operation, DropTable):
-        yield from _find_lost(operation, table)
 
 
 def _is_null(migration: Migration, table: TableSchema, name: str) -> bool:
@@ -359,15 +367,21 @@ def _find_names_used_again(
             if former:
                 yield "ZL014", f"{table.name!r} was another table before"
             continue
-        numbers, names = {f.number for f in old.fields}, {f.name for f in old.fields}
-        added = [f.name for f in table.fields if f.number not in numbers and f.name not in names]
-        if not added:
-            continue
-        kept = (schema.table_active_or_archived(table.number) for schema in (*earlier, before))
-        former_names = {f.name for t in kept if t is not None for f in t.fields}
-        for name in added:
-            if name in former_names:
-                yield "ZL014", f"{table.name}.{name} was another field before"
+        for name in _find_fields_used_again(old, table, (*earlier, before)):
+            yield "ZL014", f"{table.name}.{name} was another field before"
+
+
+def _find_fields_used_again(
+    old: TableSchema, table: TableSchema, earlier: Iterable[Schema]
+) -> Iterator[str]:
+    """Yield the new fields of a table that have the name of an earlier one."""
+    numbers, names = {f.number for f in old.fields}, {f.name for f in old.fields}
+    added = [f.name for f in table.fields if f.number not in numbers and f.name not in names]
+    if not added:
+        return
+    kept = (schema.table_active_or_archived(table.number) for schema in earlier)
+    former_names = {f.name for t in kept if t is not None for f in t.fields}
+    yield from (name for name in added if name in former_names)
 
 
 # Suppressions

@@ -120,6 +120,20 @@ def _check_rollback(
         with context:
             operation, reached = _apply_checked(given, reached, numbers, collector)
         normal.append(operation)
+    _check_tables_return(parsed, before, after, reached, collector)
+    _check_archives_return(parsed, before, after, reached, collector)
+    _check_types_return(parsed, before, reached, collector)
+    return tuple(normal)
+
+
+def _check_tables_return(
+    parsed: ParsedMigration,
+    before: Schema,
+    after: Schema,
+    reached: Schema,
+    collector: ViolationCollector,
+) -> None:
+    """The schema that the rollback reaches has the tables of the one before the migration."""
     wanted = {table.name: bytes_without_numbers(table) for table in before}
     found = {table.name: bytes_without_numbers(table) for table in reached}
     for name in sorted(wanted.keys() | found.keys()):
@@ -139,6 +153,15 @@ def _check_rollback(
                 "would be lost",
                 "let it be inferred, or change the table back instead",
             )
+
+
+def _check_archives_return(
+    parsed: ParsedMigration,
+    before: Schema,
+    after: Schema,
+    reached: Schema,
+    collector: ViolationCollector,
+) -> None:
     # What a discarded table had archived went with its records.
     held = {table.number for table in before if after.table_active_or_archived(table.number)}
     for what in sorted(_archived_in(before, held) ^ _archived_in(reached, held)):
@@ -148,6 +171,11 @@ def _check_rollback(
             "take back with restore_field and restore_table what the changes archive, and archive "
             "with archived_by what they restore; or let the rollback be inferred",
         )
+
+
+def _check_types_return(
+    parsed: ParsedMigration, before: Schema, reached: Schema, collector: ViolationCollector
+) -> None:
     kept = {kind.declared_name: type_bytes_without_numbers(kind) for kind in before.types}
     left = {kind.declared_name: type_bytes_without_numbers(kind) for kind in reached.types}
     for name in sorted(kept.keys() | left.keys()):
@@ -157,7 +185,6 @@ def _check_rollback(
                 f"the rollback does not bring back the type {name!r} as it was before",
                 "let it be inferred, or make it end at the schema before the migration",
             )
-    return tuple(normal)
 
 
 def _describe(operation: Operation) -> str:

@@ -17,7 +17,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NewType
 
@@ -264,6 +264,13 @@ def _parse_scalar_or_dataclass(kind: Any, node: Node, collector: ViolationCollec
     return _parse_dataclass(kind, node, collector)
 
 
+def _report_unknown(node: Mapping, known: Collection[str], collector: ViolationCollector) -> None:
+    for name, location in node.keys.items():
+        if name not in known:
+            hint = hint_at(name, known, KEY_HABITS, otherwise=KEY_NOTES)
+            collector.report(location, f"unknown key {name!r}", hint)
+
+
 def _parse_dataclass(
     kind: type, node: Node, collector: ViolationCollector, place: Location | None = None
 ) -> Any:
@@ -272,15 +279,9 @@ def _parse_dataclass(
         needed = [name for name, _, _, is_required in plan.parts if is_required]
         sample = ", ".join(f"{name}: …" for name in needed or [p[0] for p in plan.parts[:1]])
         raise _refuse(collector, node, "a mapping is needed here", f"such as {{{sample}}}")
-    refused = False
-    if not plan.keys >= node.keys.keys():
-        for name, location in node.keys.items():
-            if name not in plan.keys:
-                hint = hint_at(
-                    name, (part[0] for part in plan.parts), KEY_HABITS, otherwise=KEY_NOTES
-                )
-                collector.report(location, f"unknown key {name!r}", hint)
-        refused = True
+    refused = not plan.keys >= node.keys.keys()
+    if refused:
+        _report_unknown(node, [part[0] for part in plan.parts], collector)
     values: dict[str, Any] = {}
     for name, attribute, read, is_required in plan.parts:
         inner = node.entries.get(name)
