@@ -1,8 +1,8 @@
 """A process's own copy of the catalog: all rows as of one seq, immutable.
 
-It is loaded whole once, and then follows the feed: each step reads the changed rows, in one
-snapshot, and makes a new cache. Two caches with the same seq have the same bytes, and a transaction
-that sees the seq of a cache sees its rows, too: it need not read them (`current_rows`). A cache
+A process loads all rows once, and then follows the feed: each step reads the changed rows in one
+snapshot and makes a new cache. Two caches with the same seq have the same bytes. A transaction that
+sees the seq of a cache sees the cache's rows, so it need not read them (`current_rows`). A cache
 that is behind never decides what a transaction may do (rules 7 and 8).
 """
 
@@ -29,10 +29,10 @@ class CatalogRows(Protocol):
     """The rows of the catalog as of one moment."""
 
     def get(self, kind: type[R], *key: object) -> R | None:
-        """The row, or None; raises `CorruptCatalog` for one that its kind does not allow."""
+        """Return the row, or None; raises `CorruptCatalog` if its kind does not allow it."""
 
     def list(self, kind: type[R], *within: object) -> list[R]:
-        """All rows of a kind in the order of their keys; `within` are the first parts of it."""
+        """Return all rows of a kind in the order of keys; `within` are the first key parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class CatalogCache:
         return f"<catalog rows at seq {self.seq}: {len(self.texts)} rows>"
 
     def get(self, kind: type[R], *key: object) -> R | None:
-        """The row; raises `CorruptCatalog` for one that its kind does not allow."""
+        """Return the row; raises `CorruptCatalog` if its kind does not allow it."""
         name = row_key(*key)
         text = self.texts.get((kind.KIND, name))
         return None if text is None else load_row(kind, name, text)
 
     def list(self, kind: type[R], *within: object) -> list[R]:
-        """All rows of a kind in the order of their keys; `within` are the first parts of it."""
+        """Return all rows of a kind in the order of keys; `within` are the first key parts."""
         prefix, keys, found = row_key(*within, ""), self._keys.get(kind.KIND, ()), []
         for key in islice(keys, bisect_left(keys, prefix), None):
             if not key.startswith(prefix):
@@ -75,38 +75,39 @@ class CatalogCache:
 
     @cached_property
     def _keys(self) -> Mapping[str, tuple[str, ...]]:
-        """The keys of each kind, in order."""
+        """Return the keys of each kind, in order."""
         found = defaultdict(list)
         for kind, key in sorted(self.texts):
             found[kind].append(key)
         return {kind: tuple(keys) for kind, keys in found.items()}
 
     def to_bytes(self) -> bytes:
-        """The same for equal caches, in every process."""
+        """Return the seq and the rows as bytes, equal for equal caches in every process."""
         entries = [[*name, text] for name, text in sorted(self.texts.items())]
         return json.dumps([self.seq, entries], separators=(",", ":")).encode()
 
     def changed_since(self, older: CatalogCache) -> set[tuple[str, str]]:
-        """The (kind, key) pairs whose values are not those of another cache."""
+        """Return the (kind, key) pairs whose values differ from those of another cache."""
         names = self.texts.keys() | older.texts.keys()
         return {name for name in names if self.texts.get(name) != older.texts.get(name)}
 
 
 def current_rows(connection: Connection, cache: CatalogCache | None) -> CatalogRows:
-    """The rows as of a transaction that reads one snapshot: those of the cache if it has them all,
-    which one statement tells."""
+    """Return the rows as of a transaction that reads one snapshot: the cache, if one statement
+    shows that it is current."""
     if cache is not None and cache.seq == read_seq(connection):
         return cache
     return StoredRows(connection)
 
 
 def load_cache(connection: Connection) -> CatalogCache:
-    """The whole catalog, inside a transaction that reads one snapshot."""
+    """Load the whole catalog, inside a transaction that reads one snapshot."""
     return _advance(connection, CatalogCache(0, {}))
 
 
 def refresh_cache(connection: Connection, cache: CatalogCache) -> CatalogCache:
-    """The cache as of now, from one that is older, inside a transaction that reads one snapshot."""
+    """Return the present cache, made of an older one, inside a transaction that reads one
+    snapshot."""
     if read_seq(connection) == cache.seq:
         return cache
     if cache.seq < read_horizon(connection):

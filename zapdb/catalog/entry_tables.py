@@ -20,7 +20,8 @@ from zapdb.storage.fixed_tables import CATALOG
 
 
 def assign_entry_table(connection: Connection, tenant: int, index: Index) -> int:
-    """The number of an entry table without entries of the tenant, inside a DDL transaction."""
+    """Return the number of an entry table without entries of the tenant, inside a DDL
+    transaction."""
     for row in rows.list_rows(connection, EntryTableRow, index.number):
         waiting = rows.get(connection, RetiredEntries, index.number, row.entry_table, tenant)
         if row.unique == index.unique and waiting is None:
@@ -52,7 +53,7 @@ def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
             return
     while True:
         with storage.transaction(TransactionMode.CATALOG) as connection:
-            # Without the row, the tenant may have begun the index anew in this very table.
+            # Once the row is deleted, the tenant may rebuild the index in this table.
             if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
                 return
             if not delete_index_entries(connection, entry_table, retired.tenant, PAGE_RECORDS_MAX):
@@ -75,7 +76,7 @@ def drop_unused_entry_tables(storage: Storage) -> None:
 def _is_needed(
     connection: Connection, index: int, entry_table: int, but: RetiredEntries | None = None
 ) -> bool:
-    """Whether a state of the index names the table, or entries in it are still to be deleted."""
+    """Return whether a state of the index names the table, or it has entries to be deleted."""
     if any(row != but for row in rows.list_rows(connection, RetiredEntries, index, entry_table)):
         return True
     states = sa.select(CATALOG.c.key, CATALOG.c.value).where(

@@ -1,10 +1,10 @@
 """The catalog feed: the rows that changed after a seq, compacted by key (rule 30).
 
-A reader that has seen everything up to a seq asks for the rows with later ones: the newest value of
-each changed key, and a tombstone for each deleted one. Tombstones are purged after a number of
-changes; the seq up to which they are purged is stored as the *horizon*. A reader behind the horizon
-can't know which keys were deleted, and loads all rows. So the length of the feed is bounded by the
-live keys and the changes since the last purge, and no statement is ever replayed.
+A reader that has all rows up to a seq asks for the rows with later seqs: the newest value of each
+changed key, and a tombstone for each deleted key. Tombstones are purged after a number of changes;
+the seq up to which they are purged is stored as the *horizon*. A reader behind the horizon can't
+know which keys were deleted, so it loads all rows. The feed is never longer than the live keys and
+the changes since the last purge, and no statement is replayed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FeedRow:
 
 
 def read_seq(connection: Connection) -> int:
-    """The seq of the newest change."""
+    """Return the seq of the newest change."""
     row = connection.fetch_one(SEQ_SQL)
     if row is None:
         raise wrong_counter("seq")
@@ -43,13 +43,13 @@ def read_seq(connection: Connection) -> int:
 
 
 def read_horizon(connection: Connection) -> int:
-    """The newest seq up to which tombstones may have been purged."""
+    """Return the newest seq up to which tombstones may have been purged."""
     query = sa.select(COUNTERS.c.value).where(COUNTERS.c.name == "horizon")
     return int(connection.core_execute(query).scalar_one())
 
 
 def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
-    """What changed after a seq, oldest first; values are not looked into."""
+    """Return the changes after a seq, oldest first, with their values as text."""
     query = (
         sa.select(CATALOG.c.kind, CATALOG.c.key, CATALOG.c.seq, CATALOG.c.value)
         .where(CATALOG.c.seq > after)
@@ -78,7 +78,7 @@ def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
 
 
 def purge_if_long(storage: Storage) -> int:
-    """The same where it is worth a transaction: what a sweep does."""
+    """Purge tombstones if there are enough of them for a transaction; called by the sweep."""
     connection = storage.connection()
     if read_seq(connection) - read_horizon(connection) <= 2 * TOMBSTONES_KEPT:
         return 0
@@ -86,14 +86,14 @@ def purge_if_long(storage: Storage) -> int:
 
 
 def upgrade_row_formats(connection: Connection) -> int:
-    """Bring all values to the newest formats that the cluster's level allows, inside a CATALOG
-    transaction; returns how many were in older ones. To be called when the level has risen.
+    """Write all values in the newest formats that the cluster level allows, inside a CATALOG
+    transaction; returns how many had older formats. Called when the level has risen.
     """
     rewritten, level = 0, level_to_write(connection)
     for kind in KINDS.values():
         if kind.FORMAT == 1:
             continue
-        draw(connection, "seq", 0)  # keeps other changes out until this one commits
+        draw(connection, "seq", 0)  # blocks other changes until this one commits
         query = sa.select(CATALOG.c.key, CATALOG.c.value).where(
             CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None)
         )

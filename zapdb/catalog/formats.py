@@ -1,4 +1,4 @@
-"""The formats in which the cluster's level lets this process write."""
+"""The formats that the cluster level allows this process to write."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from zapdb.storage import Connection
 
 
 def format_to_write(connection: Connection, name: FormatName) -> int:
-    """The newest number that every process reads, at the level in the connection's snapshot."""
+    """Return the newest format that every process reads, at the cluster level of the connection's
+    snapshot."""
     return newest(name, rows.level_to_write(connection))

@@ -1,12 +1,12 @@
-"""The kinds of the catalog's rows: one class each, which says what a row may hold.
+"""The kinds of the catalog's rows: one class each, which defines the members of a row.
 
-A row is a frozen value whose members are used by name. Its class gives its JSON Schema, and all of
-it is checked when a row is written and when it is read (`row_values`). The parts of the key are in
-the value, too, so a value that was stored under another key is detected.
+A row is a frozen value. Its JSON Schema is derived from its class, and every row is checked when it
+is written and when it is read (`row_values`). The parts of the key are in the value, too, so a
+value that was stored under another key is detected.
 
-A class whose `FORMAT` is raised, since its members change, needs an entry in `FORMAT_CHANGES` for
-each older format, with the level at which every process reads the newer one (rule 10). All formats
-are the first ones yet.
+If the members of a class change, its `FORMAT` is raised, and `FORMAT_CHANGES` needs an entry for
+each older format, with the level at which every process reads the newer one (rule 10). So far, all
+formats are the first.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TimeOfDay = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
 class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of the catalog: `KEY` names the members that its key is made of."""
+    """A row of the catalog; `KEY` names the members that form its key."""
 
     KIND: ClassVar[KindName]
     FORMAT: ClassVar[int] = 1
@@ -60,12 +60,12 @@ class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def row_key(*parts: object) -> str:
-    """The key of a row, from its parts in the order of `KEY`."""
+    """Return the key of a row, from its parts in the order of `KEY`."""
     return "/".join(map(str, parts))
 
 
 class DatabaseRow(CatalogRow, frozen=True):
-    """The database's identity, and who made it with which release."""
+    """The database's identity, its creator, and the creator's release."""
 
     KIND = "database"
 
@@ -76,7 +76,7 @@ class DatabaseRow(CatalogRow, frozen=True):
 
 
 class LevelRow(CatalogRow, frozen=True):
-    """The level that every process must support (rule 10), and who raised it to that."""
+    """The level that every process must support (rule 10), and who raised it."""
 
     KIND = "level"
 
@@ -86,11 +86,11 @@ class LevelRow(CatalogRow, frozen=True):
 
 
 class ChainState(CatalogRow, frozen=True):
-    """Where the stored migrations end, and the one that is being rolled back.
+    """The stored end of the chain, and the migration that is being rolled back.
 
-    It changes with every migration that is stored or rolled back. `newest_id` is the id of the
-    newest stored migration: ids are never used again, so the same id stands for the same
-    migrations. `rolling_back` is the number of one that is being rolled back.
+    The row changes whenever a migration is stored or rolled back. `newest_id` is the id of the
+    newest stored migration. Ids are never used again, so an equal id means equal migrations.
+    `rolling_back` is the number of the migration that is being rolled back.
     """
 
     KIND = "chain"
@@ -104,7 +104,7 @@ class ChainState(CatalogRow, frozen=True):
 class Tenant(CatalogRow, frozen=True):
     """A tenant's name, and the number of the newest migration active for it.
 
-    A tenant that is `removing` is being removed: no process works with it any more.
+    A tenant with `removing` is being removed, and no process works with it.
     """
 
     KIND = "tenant"
@@ -126,7 +126,7 @@ class Tenant(CatalogRow, frozen=True):
 
 
 class TenantNameRow(CatalogRow, frozen=True):
-    """The number of the tenant that has the name."""
+    """The number of the tenant with this name."""
 
     KIND = "tenant-name"
     KEY = ("name",)
@@ -141,8 +141,7 @@ class NodeRow(CatalogRow, frozen=True):
     `level` is the highest cluster level that its release supports, `files_end` the number of its
     newest migration file, and `served_position` the position whose schema it is served.
     `pending_digests` has, by number, the digests of the files that the database had not stored when
-    the process registered. `datasets` has, by name, the version, for people, and the fingerprint,
-    which decides.
+    the process registered. `datasets` has the version and fingerprint of each dataset by name.
     """
 
     KIND = "node"
@@ -158,17 +157,17 @@ class NodeRow(CatalogRow, frozen=True):
 
 
 class DatasetVersion(Struct, frozen=True, forbid_unknown_fields=True):
-    """A collation's or the time zones' data: their version is for people, their fingerprint
-    decides."""
+    """Collation or time zone data; the fingerprint is compared, the version is for people."""
 
     version: str
     fingerprint: str
 
 
 class IndexRow(CatalogRow, frozen=True):
-    """The state of a tenant's index, the table of its entries, and the collation or time zone data
-    that it is built with; while it is rewriting, those too that some entries may still be of.
-    `former` has the fingerprints of the data before."""
+    """The state of a tenant's index, its entry table, and the datasets that it was built with.
+
+    While the index is rewriting, some entries may still be made with earlier data, whose
+    fingerprints are in `former`."""
 
     KIND = "index"
     KEY = ("tenant", "index")
@@ -186,7 +185,7 @@ class IndexRow(CatalogRow, frozen=True):
 
 
 class ConstraintRow(CatalogRow, frozen=True):
-    """Whether all records of a tenant's table were found to keep to a check or reference."""
+    """Whether a check or reference was validated for all records of a tenant's table."""
 
     KIND = "constraint"
     KEY = ("tenant", "kind", "number")
@@ -199,7 +198,7 @@ class ConstraintRow(CatalogRow, frozen=True):
 
 
 class EntryTableRow(CatalogRow, frozen=True):
-    """A table that holds entries of an index, of whatever tenants use it."""
+    """A table that holds entries of an index, for one tenant or several."""
 
     KIND = "entry-table"
     KEY = ("index", "entry_table")
@@ -210,7 +209,7 @@ class EntryTableRow(CatalogRow, frozen=True):
 
 
 class RetiredEntries(CatalogRow, frozen=True):
-    """Entries of a tenant's index that nothing uses any more, for the next sweep to take away."""
+    """Unused entries of a tenant's index, which the next sweep deletes."""
 
     KIND = "retired-entries"
     KEY = ("index", "entry_table", "tenant")
@@ -221,7 +220,7 @@ class RetiredEntries(CatalogRow, frozen=True):
 
 
 class RetiredRecords(CatalogRow, frozen=True):
-    """Records of a tenant's table that nothing uses any more, for the next sweep to take away."""
+    """Discarded records of a tenant's table, which the next sweep deletes."""
 
     KIND = "retired-records"
     KEY = ("table", "tenant")
@@ -231,7 +230,7 @@ class RetiredRecords(CatalogRow, frozen=True):
 
 
 class ConstraintFinding(Struct, frozen=True, forbid_unknown_fields=True):
-    """`what` is violated (an index, a check, a reference), how often, and by which records."""
+    """How often, and by which records, `what` (an index, check or reference) is violated."""
 
     what: str
     count: Number
@@ -313,8 +312,8 @@ class FindingsRow(CatalogRow, frozen=True):
 
 
 class SettingRow(CatalogRow, frozen=True):
-    """What a setting was set to. The scope is tenant, table, and field or `index-` with the index's
-    number, with * for all of them."""
+    """The value of a setting in a scope: a tenant, a table, and a field or `index-` with the number
+    of the index; * stands for all of them."""
 
     KIND = "setting"
     KEY = ("scope", "name")
@@ -345,13 +344,13 @@ KINDS: Final[dict[str, type[CatalogRow]]] = {
 }
 
 ChangeFormat = Callable[[dict[str, Any]], dict[str, Any]]
-"""Makes a value of one format into one of another, as JSON."""
+"""Converts a value, as JSON, from one format to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormatChange:
-    """From one format of a kind to the next, and back, for as long as the cluster's level is below
-    `level`: some process may not read the next one then."""
+    """Converts values of a kind from one format to the next, and back while the cluster level is
+    below `level`, because some process may not read the next format then."""
 
     level: int
     upgrade: ChangeFormat
@@ -359,4 +358,4 @@ class FormatChange:
 
 
 FORMAT_CHANGES: Final[dict[tuple[str, int], FormatChange]] = {}
-"""By kind and format: what leads to the next one."""
+"""By kind and format, the change to the next format."""

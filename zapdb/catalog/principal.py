@@ -23,13 +23,13 @@ _acting: ContextVar[str | None] = ContextVar("zapdb_principal", default=None)
 
 
 def current() -> str:
-    """The principal of this thread or task: `user@host` unless `acting_as` says otherwise."""
+    """Return the principal of this thread or task: `user@host`, unless `acting_as` sets another."""
     return _acting.get() or _read_user()
 
 
 @contextmanager
 def acting_as(principal: str) -> Iterator[None]:
-    """Change the catalog as `principal` in the block; raises `UsageError` for what is no name."""
+    """Change the catalog as `principal` in the block; raises `UsageError` for an invalid name."""
     if not 0 < len(principal) <= PRINCIPAL_LENGTH_MAX or not principal.isprintable():
         raise UsageError(
             "this is not a valid name of a principal",

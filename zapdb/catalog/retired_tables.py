@@ -1,11 +1,11 @@
-"""Tables that nothing active uses: retired at once, emptied and dropped when no transaction reads
+"""Tables that no active schema uses: retired at once, emptied and dropped when no transaction reads
 them.
 
-The records of a table that a tenant discarded are deleted in batches, with their archived values;
-the record table is dropped when no tenant has records in it. A schema change holds the gate, and
-DROP TABLE waits for every open snapshot that has read the table: inside the change it would block
-all writers for as long. So the change only marks tables as retired, and a sweep does the rest
-later, as far as it can without waiting (rule 27).
+DROP TABLE waits for every open snapshot that has read the table. Inside a schema change, which
+holds the gate, it would block all writers for as long. So the change only marks the table as
+retired. A sweep later deletes the records in batches, with their archived values, and drops the
+record table when no tenant has records in it. The sweep skips tables that it would have to wait for
+(rule 27).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def retire_record_table(connection: Connection, tenant: int, number: int) -> Non
 
 
 def is_retired(connection: Connection, tenant: int, number: int, *, lock: bool = False) -> bool:
-    """Whether records of a table that the tenant discarded are still to be deleted."""
+    """Return whether records of a table that the tenant discarded are still to be deleted."""
     return rows.get(connection, RetiredRecords, number, tenant, lock=lock) is not None
 
 
 def list_retired(connection: Connection) -> list[Retired]:
-    """What waits for a sweep."""
+    """Return the retired tables, which the next sweep deletes."""
     return [
         *rows.list_rows(connection, RetiredEntries),
         *rows.list_rows(connection, RetiredRecords),
@@ -117,7 +117,7 @@ def delete_records(
     storage: Storage, tenant: int, number: int, *, while_retired: bool = False
 ) -> int:
     """Delete all records of a tenant's table and their archived values, in short transactions;
-    returns how many records.
+    returns the number of records.
 
     With `while_retired`, ends if the table is no longer retired: another sweep was faster, and the
     table may be active again.

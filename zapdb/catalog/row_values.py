@@ -28,9 +28,9 @@ FORMAT: Final = "format"
 
 
 def dump_row(row: CatalogRow, level: int = release.LEVEL) -> str:
-    """The stored text: canonical JSON, so that equal rows have equal bytes at one level.
+    """Return the text to store: canonical JSON, so that equal rows have equal bytes at one level.
 
-    Raises `ValueError` for a row that its class does not allow, which could not be read again.
+    Raises `ValueError` for a row that its class does not allow, because it could not be read again.
     """
     value, format = msgspec.to_builtins(row, str_keys=True), row.FORMAT
     msgspec.convert(value, type(row), str_keys=True)
@@ -41,10 +41,10 @@ def dump_row(row: CatalogRow, level: int = release.LEVEL) -> str:
 
 
 def load_row(kind: type[R], key: str, text: str) -> R:
-    """The row of a stored text, in the newest format.
+    """Return the row of a stored text, in the newest format.
 
-    Raises `CorruptCatalog` for what its class does not allow, `IncompatibleVersion` for a format
-    that a later release wrote.
+    Raises `CorruptCatalog` if its class does not allow it, and `IncompatibleVersion` if a later
+    release wrote its format.
     """
     row = decode_row(kind, key, text)
     if row.key != key:
@@ -53,7 +53,7 @@ def load_row(kind: type[R], key: str, text: str) -> R:
 
 
 def decode_row(kind: type[R], key: str, text: str) -> R:
-    """The same without a look at the key, which is the one that errors name."""
+    """Read a row without comparing its key, which is only for errors."""
     try:
         stored = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -94,7 +94,7 @@ def _corrupt(kind: type[CatalogRow], key: str, wrong: str) -> CorruptCatalog:
 
 
 def catalog_schema() -> dict[str, Any]:
-    """The published JSON Schema of a row of zapdb_catalog, `{kind, key, value}`."""
+    """Return the published JSON Schema of a row of zapdb_catalog, `{kind, key, value}`."""
     _, schemas = msgspec.json.schema_components(KINDS.values(), ref_template="#/$defs/{name}")
     for kind in KINDS.values():
         schema = schemas.pop(kind.__name__)

@@ -1,8 +1,8 @@
 """The catalog's own state: one row per (kind, key), and the counters.
 
-Every change draws a rising seq, so that the rows are a feed compacted by key (rule 30). The
-seq's counter is locked until the change commits: seqs rise in the order of commits. A key that
-is deleted leaves a row without a value, a tombstone, so that followers see it (`feed`).
+Every change draws a rising seq, so the rows are a feed compacted by key (rule 30). The counter of
+seqs is locked until the change commits, so seqs rise in the order of commits. A deletion leaves a
+row without a value, a tombstone, for the readers of the feed (`feed`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def draw(connection: Connection, counter: CounterName, count: int = 1) -> int:
 
 
 def _write(connection: Connection, statement: sa.Executable) -> Any:
-    """Write a row under a seq that was just drawn."""
+    """Write a row with a newly drawn seq."""
     try:
         return connection.core_execute(statement)
     except DuplicateKey:
@@ -65,7 +65,7 @@ def _write(connection: Connection, statement: sa.Executable) -> Any:
 
 
 def get(connection: Connection, kind: type[R], *key: object, lock: bool = False) -> R | None:
-    """The row, or None; with `lock` it stays as it is until the transaction ends."""
+    """Return the row, or None; `lock` locks it until the transaction ends."""
     name = row_key(*key)
     query = sa.select(CATALOG.c.value).where(CATALOG.c.kind == kind.KIND, CATALOG.c.key == name)
     row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
@@ -82,7 +82,7 @@ def put(connection: Connection, row: CatalogRow) -> int:
 def put_if_absent(connection: Connection, row: CatalogRow) -> bool:
     """Write the row unless there is one; returns whether it was written."""
     insert, written = _prepare(connection, row)
-    # The driver's row count of an INSERT is not passed on by SQLAlchemy; the returned row is.
+    # SQLAlchemy does not pass on the row count of an INSERT, but it does the returned row.
     statement = insert.on_conflict_do_update(
         index_elements=["kind", "key"], set_=written, where=CATALOG.c.value.is_(None)
     ).returning(CATALOG.c.key)
@@ -98,13 +98,13 @@ def _prepare(connection: Connection, row: CatalogRow) -> tuple[Any, dict[str, An
 
 
 def level_to_write(connection: Connection) -> int:
-    """The cluster's level, which says in which formats rows are written."""
+    """Return the cluster level, which decides the formats of rows."""
     row = get(connection, LevelRow)
     return 1 if row is None else row.level
 
 
 def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
-    """Leave a tombstone in the place of the row, if there is one; returns the change's seq."""
+    """Replace the row, if it exists, by a tombstone; returns the change's seq."""
     seq = draw(connection, "seq")
     _write(
         connection,
@@ -120,7 +120,7 @@ def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
 
 
 def list_rows(connection: Connection, kind: type[R], *within: object) -> list[R]:
-    """All rows of a kind in the order of their keys; `within` are the first parts of the key."""
+    """Return all rows of a kind in the order of their keys; `within` are the first key parts."""
     query = (
         sa.select(CATALOG.c.key, CATALOG.c.value)
         .where(

@@ -2,8 +2,8 @@
 
 The DDL transaction of the schema change writes them, so they have its place in the order: the gate
 puts each writing transaction before or after it. There is one event for each entry of a table's
-schema history, and one for each change of a tenant's position. (Another event, of
-`zapdb.catalog.settings`, says when the change log is switched on or off.)
+schema history, and one for each change of a tenant's position. (`zapdb.catalog.stored_settings`
+writes another event when the change log is switched on or off.)
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TenantEvent = Literal["activation", "rollback"]
 def append_revision_event(
     connection: Connection, tenant: int, table: int, event: str, revision: int
 ) -> None:
-    """A table has a new revision, by an entry of its schema history."""
+    """Write the event of a table's new revision, from the entry of its schema history."""
     if read_history_settings(connection, tenant).records(table):
         made = encode_prefix(revision)
         append_event(connection, principal.current(), (tenant, table, made, event, None, made))
 
 
 def append_position_event(connection: Connection, tenant: int, before: int, after: int) -> None:
-    """A tenant's position has changed: an activation, or the end of a rollback."""
+    """Write the event of a tenant's new position: an activation, or the end of a rollback."""
     settings = read_history_settings(connection, tenant)
     if not _records_any(settings):
         return

@@ -1,11 +1,11 @@
 """The schema history: one append-only log per (tenant, table).
 
-An entry's revision is the number that prefixes the records written under
-it: it only rises and is never used again. `layout_revision` is the lowest revision whose records
-have the same bytes layout; a record is stale exactly when its revision is lower (rule 1).
+An entry's revision is the prefix of the records that were written under it. It only rises and is
+never used again. `layout_revision` is the lowest revision whose records have the same layout; a
+record is stale if and only if its revision is lower (rule 1).
 
-Table schemas are stored compressed, because a log is kept for ever. Their canonical bytes are
-compared.
+Table schemas are stored compressed, because a log is kept for ever. They are compared by their
+canonical bytes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ ENTRY_COLUMNS: Final = (
     SCHEMA_HISTORY.c.layout_revision,
     SCHEMA_HISTORY.c.table_schema,
 )
-"""What an `RevisionEntry` holds, in its order."""
+"""The columns of a `RevisionEntry`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionEntry:
-    """One schema change of one table; `position` and `digest` name the newest migration then.
+    """One schema change of one table; `position` and `digest` are those of its newest migration.
 
     `migrated_at` is in microseconds since 1970-01-01 UTC by the database's clock, 0 for an entry of
     `recovered`. `packed` holds the canonical bytes of the schema, compressed.
@@ -76,7 +76,7 @@ class RevisionEntry:
 
     @property
     def schema_bytes(self) -> bytes:
-        """The canonical bytes of the schema; raises `CorruptCatalog`."""
+        """Return the canonical bytes of the schema; raises `CorruptCatalog`."""
         try:
             return zlib.decompress(self.packed)
         except zlib.error as error:
@@ -106,9 +106,9 @@ class NewRevision:
 
 
 def append_revision(connection: Connection, made: NewRevision) -> int:
-    """Append an entry, inside a DDL transaction: no other one can append to a log meanwhile.
+    """Append an entry, inside a DDL transaction, so that no other transaction appends meanwhile.
 
-    Returns the revision, one above the newest: the newest entry of a log is never deleted.
+    Returns its revision, one above the newest. The newest entry of a log is never deleted.
     """
     query = sa.select(sa.func.max(SCHEMA_HISTORY.c.revision)).where(
         SCHEMA_HISTORY.c.tenant == made.tenant, SCHEMA_HISTORY.c.table_number == made.schema.number
@@ -121,7 +121,7 @@ def append_revision(connection: Connection, made: NewRevision) -> int:
 def insert_revision(
     connection: Connection, made: NewRevision, revision: int, migrated_at: int
 ) -> None:
-    """Write one entry, by the principal who is acting."""
+    """Write one entry, with the acting principal."""
     layout = made.layout_revision
     connection.core_execute(
         sa.insert(SCHEMA_HISTORY).values(
@@ -146,7 +146,7 @@ def insert_revision(
 def read_entries(
     connection: Connection, tenant: int, table_number: int | None = None
 ) -> Iterator[RevisionEntry]:
-    """The entries of a tenant's tables, or of one table, by table and revision."""
+    """Return the entries of a tenant's tables, or of one table, by table and revision."""
     query = sa.select(*ENTRY_COLUMNS).where(SCHEMA_HISTORY.c.tenant == tenant)
     if table_number is not None:
         query = query.where(SCHEMA_HISTORY.c.table_number == table_number)
@@ -158,7 +158,7 @@ def read_entries(
 
 
 def read_logged_tables(connection: Connection, tenant: int) -> set[int]:
-    """The numbers of the tables that have a log."""
+    """Return the numbers of the tables that have a log."""
     query = sa.select(SCHEMA_HISTORY.c.table_number).where(SCHEMA_HISTORY.c.tenant == tenant)
     return {int(number) for (number,) in connection.core_execute(query.distinct())}
 
@@ -166,7 +166,7 @@ def read_logged_tables(connection: Connection, tenant: int) -> set[int]:
 def delete_revisions(
     connection: Connection, tenant: int, table_number: int, revisions: Sequence[int]
 ) -> None:
-    """Delete entries of a log; never its newest one, which says what the next revision is."""
+    """Delete entries of a log, but never its newest, which determines the next revision."""
     connection.run_many(
         f"DELETE FROM zapdb_schema_history WHERE tenant = {int(tenant)}"
         f" AND table_number = {int(table_number)} AND revision = {connection.storage.placeholder}",
@@ -175,10 +175,10 @@ def delete_revisions(
 
 
 def find_rollbacks(entries: Sequence[RevisionEntry]) -> list[int | None]:
-    """For each entry of a log, the revision that it rolled back, or None.
+    """Return for each entry of a log the revision that it rolled back, or None.
 
-    An entry is a rollback if an earlier entry had its fingerprint and the entry directly before it
-    had another one. That last entry, which was active until then, was rolled back.
+    An entry is a rollback if an earlier entry has its fingerprint and the entry directly before it
+    has another one. It rolls back the entry directly before it, which was active until then.
     """
     seen: set[int] = set()
     found: list[int | None] = []
@@ -193,10 +193,10 @@ def find_rollbacks(entries: Sequence[RevisionEntry]) -> list[int | None]:
 
 
 def find_revisions(entries: Sequence[RevisionEntry], wanted: int) -> list[int]:
-    """The revisions at which a fingerprint was stamped on the table, lowest first."""
+    """Return the table's revisions with a fingerprint, lowest first."""
     return [entry.revision for entry in entries if entry.fingerprint == wanted]
 
 
 def format_fingerprint(value: int) -> str:
-    """As people and JSON see it."""
+    """Return a fingerprint as people and JSON see it."""
     return f"0x{value:016x}"

@@ -1,8 +1,8 @@
 """Checking a schema history against itself and against the stored migrations.
 
-Old records and old changes of the change log are read by a log, and programs pin its fingerprints;
-only this check reads its older entries. Each entry is computed again: its fingerprint from its
-table schema, and the table schema from the migrations if its own migration is still on the chain.
+A log is needed to read old records and old changes, and programs pin its fingerprints. Nothing but
+this check reads all of its entries. It computes each again: the fingerprint from the table schema,
+and the table schema from the migrations, if the entry's migration is still on the chain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -
     if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
         return
     stored = chain.schema_at(entry.position).table_active_or_archived(entry.table_number)
-    # A migration that was rolled back and stored again has other numbers under its digest (rule 3).
+    # A migration that was rolled back and stored again has its digest, but other numbers (rule 3).
     if stored is None or not (
         canonical_bytes(stored) == entry.schema_bytes
         or (was_rolled_back and fingerprint(stored) == made)

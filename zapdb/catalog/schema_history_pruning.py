@@ -1,8 +1,8 @@
 """Pruning the schema history: an operator deletes old entries of one table's log.
 
-Never done by itself. The newest entry stays, since the next revision is one above it, and so does
-every entry that names the layout of one that stays. An entry whose revision something stored still
-has is needed to read it: pruning is refused as a whole while there is any (rule 31).
+zapdb never prunes by itself. The newest entry stays, because the next revision is one above it. So
+does every entry that is the layout revision of an entry that stays. Stored data need the entry of
+their revision to be read: while there are such data, the whole pruning is refused (rule 31).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PruneBound:
             raise UsageError("the newest revision cannot be pruned", keep_last=self.keep_last)
 
     def select(self, log: Sequence[RevisionEntry]) -> list[RevisionEntry]:
-        """The entries of a log that are meant, the newest aside."""
+        """Return the selected entries of a log, without the newest."""
         older = log[:-1]
         if self.keep_last is not None:
             return list(log[: max(0, len(log) - self.keep_last)])
@@ -58,7 +58,7 @@ class PruneBound:
 
 @dataclass(frozen=True, slots=True)
 class RequiredBy:
-    """Something stored that needs a revision: `what` says what, for people."""
+    """Stored data that need a revision; `what` describes them for people."""
 
     revision: int
     what: str
@@ -66,8 +66,8 @@ class RequiredBy:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What pruning a log does: `pruned` go, `layouts` would go but for the entries that stay and
-    have their layouts, and while there are `required_by` nothing goes at all."""
+    """What pruning a log does. `pruned` are deleted; `layouts` are selected, but stay because
+    entries that stay have their layouts. If there are `required_by`, nothing is deleted."""
 
     log: tuple[RevisionEntry, ...]
     pruned: tuple[RevisionEntry, ...]
@@ -78,9 +78,9 @@ class Pruning:
 def plan_pruning(
     connection: Connection, log: Sequence[RevisionEntry], bound: PruneBound
 ) -> Pruning:
-    """Look what a pruning would do, in a READ transaction; counts all records of the table.
+    """Plan a pruning, in a READ transaction; counts all records of the table.
 
-    Raises `RollbackInProgress`: a rollback needs the history that it found.
+    Raises `RollbackInProgress`, because a rollback needs the history that it began with.
     """
     if read_chain_state(connection).rolling_back is not None:
         raise RollbackInProgress(
@@ -92,7 +92,7 @@ def plan_pruning(
     meant = bound.select(log)
     revisions = {entry.revision for entry in meant}
     kept = [entry for entry in log if entry.revision not in revisions]
-    # The first entry of a layout names itself: one step is enough.
+    # The layout revision of a layout revision is itself, so one step is enough.
     needed = {entry.layout_revision for entry in kept}
     pruned = [entry for entry in meant if entry.revision not in needed]
     required_by = [
@@ -112,8 +112,8 @@ def prune(storage: Storage, pruning: Pruning) -> None:
     """Execute the plan; raises `UsageError` while something needs an entry that would be pruned,
     and `ConcurrencyError` if the log has changed since it was planned.
 
-    Records are not counted again. They are written under the newest revision, which stays, and a
-    rollback converts them to a revision of its own. So no record can get an older revision.
+    Records are not counted again: they are written under the newest revision, which stays, or
+    converted by a rollback to a new one. So no record can get an older revision.
     """
     newest = pruning.log[-1]
     if pruning.required_by:
@@ -143,13 +143,13 @@ def prune(storage: Storage, pruning: Pruning) -> None:
 RequirementCheck = Callable[
     [Connection, Sequence[RevisionEntry], Sequence[RevisionEntry]], Iterator[RequiredBy]
 ]
-"""Finds stored data that needs entries to be pruned; it is also given the entries that stay."""
+"""Finds stored data that need the entries to be pruned; also gets the entries that stay."""
 
 
 def _find_records(
     connection: Connection, pruned: Sequence[RevisionEntry], _: Sequence[RevisionEntry]
 ) -> Iterator[RequiredBy]:
-    """Records of the revision, those of archived and of discarded tables, too."""
+    """Yield records of these revisions, also of archived and discarded tables."""
     if not pruned or pruned[0].table_number not in list_record_tables(connection):
         return
     records = RecordStatements(connection.storage, pruned[0].table_number, pruned[0].tenant)
@@ -165,8 +165,8 @@ def _find_archives(
 ) -> Iterator[RequiredBy]:
     """Yield archived values; their records may have any later revision.
 
-    They were records' at a revision that has the field, which says of what type they are. That a
-    field is archived has to be known for as long as there are values: they die with their records.
+    An archived value has the type that its field had in a revision with the field. So one such
+    entry has to stay as long as there are values; they are deleted with their records.
     """
     counts = count_archives(connection, pruned[0].tenant) if pruned else {}
     known = {a.field.number for entry in kept for a in entry.schema.archived}
@@ -183,7 +183,7 @@ def _find_archives(
 def _find_changes(
     connection: Connection, pruned: Sequence[RevisionEntry], _: Sequence[RevisionEntry]
 ) -> Iterator[RequiredBy]:
-    """Changes in the change log, whose records are read by the schema of their time."""
+    """Yield changes in the change log, whose records are read with the schema of their time."""
     if not pruned:
         return
     found = count_changes(connection, pruned[0].tenant, pruned[0].table_number)
@@ -199,4 +199,4 @@ REQUIREMENT_CHECKS: Final[tuple[RequirementCheck, ...]] = (
     _find_archives,
     _find_changes,
 )
-"""Whatever stores something that the log is needed to read."""
+"""The finders of all stored data that need a schema history to be read."""

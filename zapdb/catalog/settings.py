@@ -50,8 +50,7 @@ class IntegerRange:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: the words or numbers that it may have, and the scopes for which it may be
-    set."""
+    """One setting, with its allowed words or numbers, and the scopes for which it may be set."""
 
     name: str
     default: str

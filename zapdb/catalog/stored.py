@@ -1,7 +1,7 @@
-"""The migrations that the database stores: read, verified against themselves, and added.
+"""The stored migrations: read, verified by their digests, and added.
 
 A stored migration is its canonical structure with its digest, and the numbers that were allocated
-to it. The digest is recomputed at every open: a mismatch is corruption, never a conflict.
+to it. The digest is computed again at every open. A mismatch is corruption, never a conflict.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ROLLED_BACK = "rolled_back"
 
 
 def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
-    """Raises `CorruptCatalog` where the row is missing."""
+    """Return the chain's row; raises `CorruptCatalog` if it is missing."""
     return _require_state(rows.get(connection, ChainState, lock=lock))
 
 
 def find_chain_state(found: CatalogRows) -> ChainState:
-    """The same of rows that may have been read before."""
+    """Return the chain's row from rows that may have been read before."""
     return _require_state(found.get(ChainState))
 
 
@@ -66,12 +66,12 @@ LIST_STORED: Final = (
     .where(MIGRATIONS.c.state == STORED)
     .order_by(MIGRATIONS.c.number)
 )
-"""What `_verify` takes, in its order."""
+"""The arguments of `_verify`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMigration:
-    """One row, verified."""
+    """Verify one row."""
 
     id: int
     number: int
@@ -89,7 +89,7 @@ class StoredMigration:
 
     @property
     def replaces(self) -> tuple[str, ...]:
-        """Of a squash: the digests of the migrations that it stands for."""
+        """The digests of the migrations that it replaces, if it is a squash."""
         return tuple(cbor2.loads(self.structure).get("replaces", ()))
 
 
@@ -98,7 +98,7 @@ def source_hash(source: bytes) -> bytes:
 
 
 class CounterAllocator(NumberAllocator):
-    """Numbers from the database's counters, in the transaction that stores the migration."""
+    """Draws numbers from the database's counters, in the transaction that stores the migration."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -109,13 +109,13 @@ class CounterAllocator(NumberAllocator):
 
 
 def provisional_numbers() -> NumberAllocator:
-    """Numbers for validating what is not stored yet: they meet neither drawn nor negative ones."""
+    """Draws numbers to validate unstored migrations; they collide with no others."""
     return NumberAllocator(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
 
 
 def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
-    """The stored migrations in order; raises `CorruptCatalog` for a broken one, a gap, or an end
-    that is not the one of the chain's row."""
+    """Return the stored migrations in order; raises `CorruptCatalog` for a damaged one, a gap, or
+    an end that differs from the chain's row."""
     found = [_verify(row) for row in connection.core_execute(LIST_STORED).fetchall()]
     start = found[0].number if found and found[0].replaces else 1
     for expected, migration in enumerate(found, start):
@@ -166,7 +166,7 @@ def _verify(row: Sequence[Any]) -> StoredMigration:
 
 
 def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) -> Chain:
-    """The chain of stored migrations, from their structures alone; goes on after `chain`."""
+    """Return the chain of stored migrations, from their structures; it continues `chain`."""
     migrations = list(chain.migrations) if chain is not None else []
     if chain is not None and not stored:
         return chain
@@ -185,7 +185,8 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
 
 
 def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
-    """(number, digest) of migrations that were rolled back: never applied again by themselves."""
+    """Return (number, digest) of migrations that were rolled back; they are never applied again
+    automatically."""
     query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.digest).where(
         MIGRATIONS.c.state == ROLLED_BACK
     )
@@ -193,7 +194,7 @@ def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
 
 
 def store(connection: Connection, migration: Migration, source: bytes) -> None:
-    """Add a migration behind the newest, inside a DDL transaction."""
+    """Add a migration after the newest, inside a DDL transaction."""
     id = rows.draw(connection, "migration")
     connection.core_execute(
         sa.insert(MIGRATIONS).values(
@@ -214,7 +215,7 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
 
 
 def mark_rolled_back(connection: Connection, number: int) -> None:
-    """Take the newest migration out of the chain, inside a DDL transaction."""
+    """Remove the newest migration from the chain, inside a DDL transaction."""
     connection.core_execute(
         sa.update(MIGRATIONS)
         .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
@@ -235,6 +236,6 @@ def mark_rolled_back(connection: Connection, number: int) -> None:
 
 
 def mark_rolling_back(connection: Connection, number: int) -> None:
-    """Say that a migration is being rolled back, inside a DDL transaction."""
+    """Mark a migration as being rolled back, inside a DDL transaction."""
     state = read_chain_state(connection, lock=True)
     rows.put(connection, structs.replace(state, rolling_back=number))

@@ -1,7 +1,7 @@
 """The stored settings: reading them, setting them, and the changes that they refuse.
 
-Each is a row of the catalog, whose key is that of its scope. What binds writers is set under the
-gate.
+Each is a row of the catalog with the key of its scope. A setting that binds writers is set under
+the gate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HISTORY_SQL: Final = (
 
 
 def read_history_settings(source: Connection | CatalogCache, tenant: int) -> Settings:
-    """What is set of `change_log` alone, for a tenant: asked for with every change of a schema."""
+    """Return the settings of a tenant with `change_log` alone; read at every schema change."""
     if isinstance(source, CatalogCache):
         known = [*source.list(SettingRow, ANY), *source.list(SettingRow, tenant)]
         return _collect(tenant, [row for row in known if row.name == CHANGE_LOG])
@@ -70,7 +70,7 @@ def _collect(tenant: int, found: Iterable[SettingRow]) -> Settings:
 
 def _checked(row: SettingRow) -> str:
     setting = SETTINGS.get(row.name)
-    # A setting that this release does not know is of a later one, and is nothing to it.
+    # An unknown setting is of a later release, and is ignored.
     if setting is not None and setting.normalize(row.value) != row.value:
         raise CorruptCatalog(
             "a stored setting has an invalid value",
@@ -83,9 +83,9 @@ def _checked(row: SettingRow) -> str:
 
 
 def write_setting(connection: Connection, name: str, value: str, scope: Scope = EVERYWHERE) -> int:
-    """Inside a transaction of the setting's `mode`; returns the change's seq.
+    """Set a value, inside a transaction of the setting's `mode`; returns the change's seq.
 
-    Raises `UsageError` for a value or a scope that the setting can't have.
+    Raises `UsageError` for a value or a scope that the setting does not allow.
     """
     setting = _find_for(name, scope)
     normal = setting.normalize(value)
@@ -115,8 +115,8 @@ def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) 
 
 
 def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
-    """Raises `UsageError` where unique indexes would be rewritten in the background: while some
-    keys are old and some new, equal values may have unequal keys (rule 26)."""
+    """Raise `UsageError` if unique indexes would be rewritten in the background: while some keys
+    are old and some new, equal values may have unequal keys (rule 26)."""
     if name != ON_DATASET_CHANGE:
         return
     settings = read_settings(connection, scope.tenant or 0)
@@ -144,7 +144,7 @@ def _announce_to_writers(
 ) -> None:
     """Make every process reload its tenant catalog, so that its next transaction uses the setting.
 
-    The change log says where it begins and where it ends, for each tenant.
+    For each tenant, an event of the change log says where it begins and where it ends.
     """
     if not setting.takes_gate:
         return
@@ -159,7 +159,7 @@ def _announce_to_writers(
 
 
 def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> dict[int, str]:
-    """What a setting that binds writers is for each tenant that the scope is about."""
+    """Return the value of a setting that binds writers, for each tenant of the scope."""
     if not setting.takes_gate:
         return {}
     tenants = (
@@ -187,10 +187,10 @@ def _find_for(name: str, scope: Scope) -> Setting:
 
 
 def require_schema_changes_allowed(connection: Connection, tenant: int | None = None) -> None:
-    """Raises `SchemaChangesRefused` where `schema_changes` is `refuse`: for a tenant, or for the
-    chain, which all tenants share.
+    """Raise `SchemaChangesRefused` if `schema_changes` is `refuse` for a tenant, or for the chain,
+    which all tenants share.
 
-    To be called inside the transaction that would change the schema.
+    Called inside the transaction that would change the schema.
     """
     settings = read_settings(connection, 0 if tenant is None else tenant)
     value, origin = settings.find("schema_changes", Scope(tenant))

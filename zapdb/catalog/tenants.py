@@ -1,8 +1,8 @@
 """Tenants: each has its own position on the chain, its own records, archives and logs.
 
 A tenant is a row with its position. It is migrated to the stored end when it is opened, or with all
-other tenants by `zapdb migrate up --all-tenants`. Names are unique: each has a row of its own,
-whose key the database's constraint keeps to one tenant.
+other tenants by `zapdb migrate up --all-tenants`. Names are unique, because the name is the key of
+a row of its own, and a constraint of the database keeps keys unique.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN_MAX: Final = 10
 
 
 def add_tenant(connection: Connection, name: str) -> Tenant:
-    """Enter a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`."""
+    """Add a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             "this is not a valid name of a tenant",
@@ -49,7 +49,7 @@ def create_tenant(storage: Storage, name: str) -> Tenant:
 
 
 def find_tenant(connection: Connection, name: str) -> Tenant:
-    """Raises `UnknownName`, naming some of the tenants that there are."""
+    """Return a tenant by its name; raises `UnknownName`, which names some of the tenants."""
     tenant = find_tenant_row(connection, name)
     if tenant.removing:
         raise UnknownName(
@@ -61,8 +61,8 @@ def find_tenant(connection: Connection, name: str) -> Tenant:
 
 
 def find_tenant_row(connection: Connection, name: str) -> Tenant:
-    """The same, also of one that is being removed."""
-    # Of what is no name there is no row, and PostgreSQL would refuse to look for some of it.
+    """Return a tenant by its name, also one that is being removed."""
+    # An invalid name has no row, and PostgreSQL raises errors for some of them.
     is_name = isinstance(name, str) and _NAME.fullmatch(name) is not None
     row = rows.get(connection, TenantNameRow, name) if is_name else None
     if row is None:
@@ -85,7 +85,7 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
 
 
 def read_tenant(connection: Connection, number: int) -> Tenant:
-    """Raises `CorruptCatalog` where the row is missing."""
+    """Return a tenant by its number; raises `CorruptCatalog` if the row is missing."""
     tenant = rows.get(connection, Tenant, number)
     if tenant is None:
         raise CorruptCatalog(
@@ -98,5 +98,5 @@ def read_tenant(connection: Connection, number: int) -> Tenant:
 
 
 def list_tenants(connection: Connection) -> list[Tenant]:
-    """All tenants by number."""
+    """Return all tenants, by number."""
     return sorted(rows.list_rows(connection, Tenant), key=lambda tenant: tenant.number)

@@ -1,9 +1,9 @@
-"""The numbers of time zones: appended before anything else is done, never changed, never reused.
+"""The numbers of time zones: appended when a process opens the database, never changed or reused.
 
-A process appends the names that its time zone data know and the table lacks when it opens the
-database, so that a writing transaction never has to draw a number
-(docs/decisions/0006-zone-numbers-are-synchronised-when-opening.md). A process that reads a number
-that was appended later loads the table again.
+A process that opens the database appends the zones of its time zone data that the table lacks, so
+that no writing transaction has to draw a number
+(docs/decisions/0006-zone-numbers-are-synchronised-when-opening.md). A process that reads an unknown
+number loads the table again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from zapdb.values import Zones
 
 
 def append_zones(storage: Storage) -> None:
-    """Give numbers to the zones of this process's data that have none; safe to race."""
+    """Give numbers to the zones of this process's data that have none; several processes may do so
+    at once."""
     if not _missing(storage.connection()):
         return
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        # Locks the counter: who came later reads the table only when this is committed.
+        # Locks the counter, so that other processes read the table after this is committed.
         rows.draw(connection, "zone", 0)
         missing = _missing(connection)
         if missing:
             first = rows.draw(connection, "zone", len(missing))
-            # Not one statement with some 1,200 parameters: to compose that takes a quarter of the
-            # time in which a new database is opened.
+            # Several statements: composing one with some 1,200 parameters takes a quarter of the
+            # time of opening a new database.
             mark = storage.placeholder
             connection.run_many(
                 f"INSERT INTO zapdb_zones (number, name) VALUES ({mark}, {mark})",
@@ -39,7 +40,7 @@ def _missing(connection: Connection) -> list[str]:
 
 
 def load_zones(connection: Connection) -> Zones:
-    """The numbers that the database has; they are read again by whatever thread needs a new one."""
+    """Return the zone numbers of the database; a thread that misses one reads them again."""
     storage = connection.storage
     return Zones(_read_names(connection), lambda: _read_names(storage.connection()))
 
