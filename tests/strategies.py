@@ -40,7 +40,16 @@ from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.stored_structure import to_structure
-from zapdb.schema import NO_DEFAULT, Field, Index, IndexComponent, Schema, TableSchema
+from zapdb.schema import (
+    NO_DEFAULT,
+    Field,
+    Generator,
+    Index,
+    IndexComponent,
+    Now,
+    Schema,
+    TableSchema,
+)
 from zapdb.values import (
     Binary,
     Boolean,
@@ -263,9 +272,15 @@ def fields_of(
     kind = draw(st.sampled_from([kind for kind in kinds if kind.keyable or not key]))
     optional = not key and draw(st.booleans())
     default: Any = NO_DEFAULT
-    generated = isinstance(kind, Uuid) and draw(st.booleans())
+    generated: Generator | None = None
+    if isinstance(kind, Uuid | Integer) and draw(st.booleans()):
+        generated = "uuid" if isinstance(kind, Uuid) else "sequence"
     if not generated and draw(st.booleans()):
         default = draw(st.none() | values_of(kind) if optional else values_of(kind))
+        if isinstance(kind, Timestamp) and draw(st.booleans()):
+            default = Now()
+        if isinstance(kind, ZonedTimestamp) and draw(st.booleans()):
+            default = Now("Europe/Vienna")
     return Field(number, name, kind, optional, default, generated)
 
 
@@ -657,10 +672,9 @@ def _field_document(field: Field) -> dict[str, Any]:
     if field.optional:
         described["optional"] = True
     if field.generated:
-        described["generated"] = True
+        described["generated"] = field.plain_generated
     if field.has_default:
-        plain = None if field.default is None else field.type.to_document(field.default)
-        described["default"] = plain
+        described["default"] = field.plain_default
     return described
 
 
@@ -724,7 +738,7 @@ class Author:
         body = {"table": table.name, "field": {"name": field.name, **_field_document(field)}}
         if self.draw(st.booleans()):
             body["position"] = self.draw(st.integers(0, len(table.fields)))
-        if not (field.has_default or field.optional) or self.draw(st.booleans()):
+        if not (field.has_constant or field.optional) or self.draw(st.booleans()):
             body["fill"] = self.fill(table, field)
         return {"add_field": body}
 
@@ -795,7 +809,7 @@ class Author:
             return None
         field = self.draw(st.sampled_from(optional))
         body = {"table": table.name, "field": field.name}
-        if not field.has_default or self.draw(st.booleans()):
+        if not field.has_constant or self.draw(st.booleans()):
             rest = table.with_fields(tuple(f for f in table.fields if f is not field))
             body["fill"] = self.fill(rest, replace(field, optional=False))
         return {"make_required": body}
@@ -806,7 +820,7 @@ class Author:
             return None
         field = self.draw(st.sampled_from(required))
         body = {"table": table.name, "field": field.name}
-        if not field.has_default or self.draw(st.booleans()):
+        if not field.has_constant or self.draw(st.booleans()):
             rest = table.with_fields(tuple(f for f in table.fields if f is not field))
             body["fill"] = self.fill(rest, field)
         return {"make_optional": body}
@@ -821,8 +835,10 @@ class Author:
             return {"change_default": body | {"remove": True}}
         if field.optional and field.has_default and self.draw(st.booleans()):
             return {"change_default": body | {"default": None}}
-        value = self.draw(values_of(field.type))
-        return {"change_default": body | {"default": field.type.to_document(value)}}
+        value = field.type.to_document(self.draw(values_of(field.type)))
+        if isinstance(field.type, Timestamp) and self.draw(st.booleans()):
+            value = "now"
+        return {"change_default": body | {"default": value}}
 
     def reorder_field(self, table: TableSchema) -> Any:
         if len(table.fields) < 2:
@@ -979,7 +995,7 @@ class Author:
         for f in old:  # what can't be made can be handed on
             if f.type not in MAKEABLE:
                 name = self.new_name(table, *into)
-                into[name] = replace(f, name=name, default=NO_DEFAULT, generated=False)
+                into[name] = replace(f, name=name, default=NO_DEFAULT, generated=None)
         for _ in range(self.draw(st.integers(0 if into else 1, 2))):
             name = self.new_name(table, *into)
             into[name] = self.draw(fields_of(0, name, False, MAKEABLE))
@@ -993,7 +1009,7 @@ class Author:
             "transform": {
                 "table": table.name,
                 "from": {
-                    f.name: _field_document(replace(f, default=NO_DEFAULT, generated=False))
+                    f.name: _field_document(replace(f, default=NO_DEFAULT, generated=None))
                     for f in old
                 },
                 "into": {name: _field_document(f) for name, f in into.items()},

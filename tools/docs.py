@@ -25,7 +25,7 @@ from zapdb.database.metrics import FAMILIES
 from zapdb.expressions import FUNCTIONS, SPECIAL
 from zapdb.migrations import OPERATIONS
 from zapdb.migrations.json_schema import TOP
-from zapdb.migrations.lint import RULES
+from zapdb.migrations.lint_rules import RULES
 from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS

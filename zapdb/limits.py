@@ -76,6 +76,13 @@ EXCERPT_LENGTH_MAX: Final = 60
 ERROR_VALUE_CHARS_MAX: Final = 2_000
 """Characters of one value in the text of an error or of a line of the log."""
 
+# Sequences
+SEQUENCE_MAX: Final = 2**63 - 1
+"""The last number of a sequence."""
+SEQUENCE_BLOCK_NUMBERS_MAX: Final = 1_000
+"""Numbers that a process draws from a sequence at a time, and may leave unused when it ends: as
+many as it drew before, up to this bound. One operation draws more if it needs them."""
+
 # Documents and expressions
 SUMMARY_LENGTH_CHARS_MAX: Final = 500
 """A migration's summary, or a reason: one line, without control characters."""
@@ -203,6 +210,8 @@ LEASE: Final = RetryPolicy("lease", seconds=60.0, pause_seconds=0.02, pause_seco
 """Taking a lease that another process holds."""
 GATE: Final = RetryPolicy("gate", seconds=10.0, pause_seconds=0.5, pause_seconds_max=0.5)
 """Taking the gate exclusively while writers hold it; they go on in the pauses."""
+SEQUENCE_TAKEN: Final = RetryPolicy("sequence", seconds=30.0, tries=5, pause_seconds=0.0)
+"""Inserting again with other numbers of a sequence, where those were used explicitly."""
 COMMIT_OUTCOME: Final = RetryPolicy("commit outcome", seconds=10.0, pause_seconds=0.1)
 """Finding out whether a COMMIT took effect, when the database can't be reached."""
 ACTIVATION: Final = RetryPolicy("activation", 10.0, pause_seconds=0.2, pause_seconds_max=0.2)

@@ -1,5 +1,5 @@
-"""The first layout: catalog, counters, migrations, schema history, archives, blobs, zones,
-ranges, commit tokens, and the change log.
+"""The first layout: catalog, counters, sequences, migrations, schema history, archives, blobs,
+zones, ranges, commit tokens, and the change log.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
 that an earlier commit made is told apart, and refused by name.
@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
+revision = "0012"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -58,6 +58,13 @@ def upgrade() -> None:
         sa.Column("value", sa.BigInteger, nullable=False),
     )
     op.bulk_insert(counters, [{"name": name, "value": 0} for name in COUNTERS])
+    op.create_table(
+        "zapdb_sequences",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("field", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("block_after", sa.BigInteger, nullable=False),
+        sa.Column("last", sa.BigInteger, nullable=False),
+    )
     op.create_table(
         "zapdb_catalog_versions",
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -189,6 +196,7 @@ def downgrade() -> None:
         "schema_history",
         "migrations",
         "catalog_versions",
+        "sequences",
         "counters",
         "leases",
         "catalog",

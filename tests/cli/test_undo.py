@@ -53,6 +53,10 @@ def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
         "people.tags:list(string)?",
         "--add-field",
         "people.friend:reference(people)?",
+        "--add-field",
+        "people.number:integer?=sequence",
+        "--add-field",
+        "people.joined:zoned_timestamp?=now Europe/Vienna",
     )
     assert (result.status, result.err) == (0, "")
     fields = [change["add_field"]["field"] for change in changes_of(people, 5)]
@@ -61,6 +65,13 @@ def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
         {"name": "price", "type": "decimal", "scale": 2},
         {"name": "tags", "type": "list", "of": "string", "optional": True},
         {"name": "friend", "type": "reference", "to": "people", "optional": True},
+        {"name": "number", "type": "integer", "optional": True, "generated": "sequence"},
+        {
+            "name": "joined",
+            "type": "zoned_timestamp",
+            "optional": True,
+            "default": "now Europe/Vienna",
+        },
     ]
     refused = people.run("migrate", "check", "--write")
     assert refused.status == 1
@@ -80,6 +91,7 @@ def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
         ("email:string", "write a field to add as table.field:type"),
         ("people.email:string(3)", "this type has no parameters"),
         ("people.email:string; drop", "write a field to add as table.field:type"),
+        ("people.at:timestamp=tomorrow", "write a field to add as table.field:type"),
         ("people.é:string", "write a field to add as table.field:type"),
     ],
 )

@@ -817,7 +817,7 @@ def completed(table: TableSchema, values: Row, found: Row | None) -> Row:
         elif of.generated:
             row[of.name] = UUID(int=1) if found is None else found[of.name]
         else:
-            row[of.name] = of.default if of.has_default else None
+            row[of.name] = of.default if of.has_constant else None
     return row
 
 

@@ -188,9 +188,9 @@ class Table(TableFace[R]):
         """Insert a record, or update the record that has its key; returns it.
 
         An existing record keeps the values of the other fields; a new record takes their
-        defaults. A generated key that is not given is generated, so the record is new. Raises
-        `InvalidValue` and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names the
-        record that has the values, which never has the same key.
+        defaults, and what is made at insert. A generated key that is not given is made, so the
+        record is new. Raises `InvalidValue` and `ConstraintViolation`, as `insert` does; a
+        `UniqueViolation` names the record that has the values, which never has the same key.
         """
         return await self._done("write", lambda sync: sync.upsert(*unnamed, **values))
 

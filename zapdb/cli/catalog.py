@@ -200,15 +200,12 @@ def _attributes(table: TableSchema, field: Field) -> Iterator[str]:
     if field.number in table.key:
         yield "key" if len(table.key) == 1 else f"key {table.key.index(field.number) + 1}"
     if field.generated:
-        yield "generated"
+        yield "generated" if field.generated == "uuid" else "sequence"
     if field.optional:
         yield "optional"
     if field.has_default:
-        yield f"default {json.dumps(_default(field), ensure_ascii=False)}"
-
-
-def _default(field: Field) -> Any:
-    return None if field.default is None else field.type.to_document(field.default)
+        shown = json.dumps(field.plain_default, ensure_ascii=False)
+        yield f"default {shown if field.has_constant else field.plain_default}"
 
 
 def _index_row(table: TableSchema, found: IndexDescriptor) -> tuple[str, str, tuple[str, str], str]:
@@ -236,9 +233,9 @@ def _field_to_json(table: TableSchema, field: Field) -> dict[str, Any]:
         "type": type_to_json(field.type),
         "key": field.number in table.key,
         "optional": field.optional,
-        "generated": field.generated,
+        "generated": field.plain_generated,
     }
-    return described | ({"default": _default(field)} if field.has_default else {})
+    return described | ({"default": field.plain_default} if field.has_default else {})
 
 
 def _index_to_json(table: TableSchema, found: IndexDescriptor) -> dict[str, Any]:

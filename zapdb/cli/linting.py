@@ -14,7 +14,8 @@ from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migration
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.lint import LintFinding, Severity, lint
+from zapdb.migrations.lint import LintFinding, lint
+from zapdb.migrations.lint_rules import Severity
 
 _STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 

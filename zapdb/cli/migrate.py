@@ -38,7 +38,8 @@ def migrate_new_command(
         typer.Option(
             "--add-field",
             metavar="TABLE.FIELD:TYPE",
-            help="Start with a new field, such as people.fax:string? (optional). Can be repeated.",
+            help="Start with a new field, such as people.fax:string? (optional), or "
+            "people.joined:timestamp=now. Can be repeated.",
         ),
     ] = None,
     undo: Annotated[

@@ -351,8 +351,8 @@ def _entry(kind: str, *, is_needed: bool) -> str:
 
 def _describe(table: TableSchema, f: Field) -> str:
     """A field in words."""
-    said = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
-    said += ", has a default" * (f.has_default and not f.generated)
+    said = describe_type(f.type) + ", optional" * f.optional + ", generated" * bool(f.generated)
+    said += ", has a default" * f.has_default
     if f.number in table.key:
         said += "; the key" if len(table.key) == 1 else "; part of the key"
     return said + f"; by getattr(record, '{f.name}')" * iskeyword(f.name)

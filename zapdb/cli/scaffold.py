@@ -24,7 +24,9 @@ _NAMELESS: Final = "migration"
 SCHEMA_FILE: Final = "zapdb.schema.json"
 _WORD: Final = "[a-z][a-z0-9_]*"
 ADDED_FIELD: Final = re.compile(
-    rf"({_WORD})\.({_WORD}):({_WORD})(?:\(({_WORD}|[0-9]+)\))?(\?)?", re.ASCII
+    rf"({_WORD})\.({_WORD}):({_WORD})(?:\(({_WORD}|[0-9]+)\))?(\?)?"
+    r"(?:=(sequence|now(?: [A-Za-z0-9_/+-]+)?))?",
+    re.ASCII,
 )
 
 
@@ -60,7 +62,8 @@ def describe_added_field(given: str) -> str:
     """Return the YAML of an add_field for `table.field:type`, such as `people.fax:string?`.
 
     The type may have a parameter, such as `decimal(2)`, `list(string)` or `reference(people)`; a
-    question mark makes the field optional. Raises `UsageError`.
+    question mark makes the field optional; `=sequence`, `=now` or `=now Europe/Vienna` says what
+    makes its values at insert. Raises `UsageError`.
     """
     match = ADDED_FIELD.fullmatch(given)
     if match is None:
@@ -68,9 +71,10 @@ def describe_added_field(given: str) -> str:
             "write a field to add as table.field:type",
             given=given,
             hint="for example people.fax:string?, items.price:decimal(2), "
-            "items.owner:reference(people)",
+            "items.owner:reference(people), items.number:integer=sequence, "
+            "items.created:timestamp=now",
         )
-    table, name, kind, parameter, optional = match.groups()
+    table, name, kind, parameter, optional, made = match.groups()
     definition = f"name: {name}, type: {kind}"
     if parameter is not None:
         key = PARAMETERS.get(kind)
@@ -79,6 +83,8 @@ def describe_added_field(given: str) -> str:
         definition += f", {key}: {parameter}"
     if optional:
         definition += ", optional: true"
+    if made:
+        definition += ", generated: sequence" if made == "sequence" else f", default: {made}"
     lines = ["- add_field:", f"    table: {table}", f"    field: {{{definition}}}"]
     if not optional:
         lines.append("    fill: {value: null}  # the value for existing records")

@@ -144,8 +144,8 @@ def describe_type(kind: ValueType) -> str:
 
 def _describe(f: Field) -> str:
     """Describe what a program depends on of a field, which excludes the value of its default."""
-    text = describe_type(f.type) + ", optional" * f.optional + ", generated" * f.generated
-    return text + ", has a default" * (f.has_default and not f.generated)
+    text = describe_type(f.type) + ", optional" * f.optional + ", generated" * bool(f.generated)
+    return text + ", has a default" * f.has_default
 
 
 def table_name(table: object) -> Any:

@@ -17,6 +17,7 @@ from zapdb.database.habits import Uncounted, no_attribute, no_place
 from zapdb.database.page import Page, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
 from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
+from zapdb.database.sequences import OperationNumbers
 from zapdb.database.session import Session
 from zapdb.errors import (
     RecordNotFound,
@@ -306,6 +307,8 @@ class Query(Uncounted):
             with self._session.writing() as connection:
                 execution = self._execution(_NO_FIELDS)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
+                numbers = OperationNumbers(self._session)
+                numbers.note_given(connection, execution.bound, changes)
                 return change_all(connection, execution.bound, keys, changes)
 
         return self._session.run(update)

@@ -26,6 +26,7 @@ from zapdb.database.commit_tokens import (
     send_commit_token,
     write_commit_token,
 )
+from zapdb.database.sequences import Sequences, run_drawing
 from zapdb.database.session_catalog import CatalogReloaded, SessionCatalog
 from zapdb.errors import (
     CatalogChanged,
@@ -83,6 +84,7 @@ class Session(SessionCatalog):
     ) -> None:
         super().__init__(storage, catalog, served_position, pins, is_read_only=node is None)
         self.node = node
+        self.sequences = Sequences()
         self._local = _Local()
         self.catalog_version_sql = catalog_version_sql(catalog.tenant)
         self._token_purger = CommitTokenPurger(storage)
@@ -374,7 +376,8 @@ class Session(SessionCatalog):
                     return action()
         if self.storage.connection().mode is not None:
             return action()
-        return self.repeat(action, may_be_exclusive=may_be_exclusive)
+        drawing = partial(run_drawing, self, action)
+        return self.repeat(drawing, may_be_exclusive=may_be_exclusive)
 
     def repeat(self, action: Callable[[], T], *, may_be_exclusive: bool) -> T:
         """Call `action`, and again whenever it conflicts with a concurrent transaction; raise the

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
 from typing import Any, Never, TypeVar
-from uuid import UUID
 
 from zapdb.database.blob_streams import StreamedValues
 from zapdb.database.bulk import KEYS_PER_STATEMENT, remove_many
 from zapdb.database.habits import not_by_name, require_many
 from zapdb.database.imports import Importer, ImportMode, ImportReport, SkippedRow
+from zapdb.database.made_values import has_whole_key, make_values
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
+from zapdb.database.sequences import OperationNumbers
 from zapdb.database.table_reading import ReadableTable, show_parts, split_key
 from zapdb.errors import (
     RecordExists,
@@ -29,7 +30,6 @@ from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.identifiers import make_uuid7
 from zapdb.writes import (
     NONE_INSERTED,
     NotAsPlanned,
@@ -66,17 +66,18 @@ class Table(ReadableTable):
 
         def insert() -> Record:
             with self._session.writing() as connection:
-                return self._insert(connection, self._current(), values, streamed)
+                return self._insert(connection, self._current(), values, streamed, numbers)
 
-        return self._session.run(insert)
+        numbers = OperationNumbers(self._session)
+        return numbers.run(insert)
 
     def upsert(self, /, *unnamed: Never, **values: Any) -> Record:
         """Insert a record, or update the record that has its key; returns it.
 
-        An existing record keeps the values of the other fields; a new record takes their defaults.
-        A generated key that is not given is generated, so the record is new. Raises `InvalidValue`
-        and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names the record that has
-        the values, which never has the same key.
+        An existing record keeps the values of the other fields; a new record takes their defaults,
+        and what is made at insert. A generated key that is not given is made, so the record is new.
+        Raises `InvalidValue` and `ConstraintViolation`, as `insert` does; a `UniqueViolation` names
+        the record that has the values, which never has the same key.
         """
         if unnamed:
             raise not_by_name(self.name, "upsert(", unnamed[0])
@@ -86,19 +87,23 @@ class Table(ReadableTable):
             try:
                 with self._session.writing() as connection:
                     bound = self._current()
-                    given = self._generate(bound, values)
-                    key = bound.adapter.codec.encode_key(given)
+                    if not has_whole_key(bound, values):  # the record is new
+                        return self._insert(connection, bound, values, streamed, numbers)
+                    key = bound.adapter.codec.encode_key(values)
                     row = connection.fetch_one(bound.records.get_sql, (key,))
                     if row is None:
-                        return self._insert(connection, bound, given, streamed)
-                    changes = {n: v for n, v in given.items() if n not in bound.adapter.key_names}
+                        return self._insert(connection, bound, values, streamed, numbers)
+                    changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
                     stored = as_bytes(row[0])
                     plan = self._plan_change(connection, bound, key, stored, changes, streamed)
                     return _write(connection, bound, plan)
-            except RecordExists as existing:  # it was inserted after the lookup
+            except RecordExists as existing:
+                if numbers.have_key:
+                    raise  # no lookup came before
                 raise _concurrent_insert(existing) from existing
 
-        return self._session.run(upsert)
+        numbers = OperationNumbers(self._session)
+        return numbers.run(upsert)
 
     def _insert(
         self,
@@ -106,10 +111,11 @@ class Table(ReadableTable):
         bound: BoundTable,
         values: Mapping[str, Any],
         streamed: StreamedValues,
+        numbers: OperationNumbers,
     ) -> Record:
-        given = self._generate(bound, values)
+        ((given, unseen),) = make_values(numbers, connection, bound, [values])
         key = bound.adapter.codec.encode_key(given)
-        plan = plan_insert(bound, key, streamed.store(bound, connection, given))
+        plan = plan_insert(bound, key, streamed.store(bound, connection, given), unseen)
         return _write(connection, bound, plan)
 
     def insert_many(
@@ -127,7 +133,8 @@ class Table(ReadableTable):
         require_many(records, self.name, "insert_many")
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
-            self._session.run(partial(self._insert_batch, batch))
+            numbers = OperationNumbers(self._session)
+            numbers.run(partial(self._insert_batch, batch, numbers))
             inserted += len(batch)
             if progress is not None:
                 progress(inserted)
@@ -160,7 +167,7 @@ class Table(ReadableTable):
         importer = Importer(self._session, self, mode, skipped=kept)
         return import_data(importer, data, columns or {}, time_zone)
 
-    def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
+    def _insert_batch(self, batch: list[Mapping[str, Any]], numbers: OperationNumbers) -> None:
         for values in batch:
             if type(values) is not dict and not isinstance(values, Mapping):
                 raise UsageError(
@@ -171,10 +178,9 @@ class Table(ReadableTable):
                 )
         with self._session.writing() as connection:
             bound = self._current()
-            given: Sequence[Mapping[str, Any]] = batch
-            if bound.adapter.generated_names:
-                given = [self._generate(bound, values) for values in batch]
-            execute(connection, bound, plan_inserts(bound, given, NONE_INSERTED), NONE_INSERTED)
+            new = make_values(numbers, connection, bound, batch)
+            plans = plan_inserts(bound, new, NONE_INSERTED)
+            execute(connection, bound, plans, NONE_INSERTED)
 
     def update(
         self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any
@@ -232,6 +238,7 @@ class Table(ReadableTable):
         changes: Mapping[str, Any],
         streamed: StreamedValues,
     ) -> Write:
+        OperationNumbers(self._session).note_given(connection, bound, changes)
         # New blobs that the conversion of a stale record makes are stored with it.
         attachments = bound.make_attachments(key, stored)
         self._require_same_key(bound, key, changes)
@@ -316,11 +323,6 @@ class Table(ReadableTable):
         if row is None:
             raise RecordNotFound("no record has this key", table=self.name, key=show_parts(key))
         return encoded, as_bytes(row[0])
-
-    def _generate(self, bound: BoundTable, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the values with generated fields filled in."""
-        missing = bound.adapter.generated_names - values.keys()
-        return {**values, **{n: UUID(bytes=make_uuid7()) for n in missing}} if missing else values
 
     def _require_same_key(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
         given = [name for name in bound.adapter.key_names if name in changes]

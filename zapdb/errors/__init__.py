@@ -11,6 +11,7 @@
     ├── InvalidCursor (ValueError)         not a cursor of this query              caller
     ├── SqlError (ValueError)              an SQL statement that can't be run      caller
     │   └── SqlLimitExceeded               it exceeds its memory, time or row limit
+    ├── SequenceExhausted (OverflowError)  a sequence has no more numbers           caller
     ├── SeveralRecords (LookupError)       one record is expected, several match   caller
     ├── RecordNotFound (KeyError)          no record has this key                  caller
     ├── RecordExists (ValueError)          a record has this key already           caller
@@ -85,6 +86,7 @@ from zapdb.errors.caller import (
     RecordExists,
     RecordNotFound,
     ReferenceViolation,
+    SequenceExhausted,
     SeveralRecords,
     SqlError,
     SqlLimitExceeded,
@@ -203,6 +205,7 @@ __all__ = [
     "RollbackInProgress",
     "RollbackNotProven",
     "SchemaChangesRefused",
+    "SequenceExhausted",
     "ServedSchemaUnavailable",
     "SeveralRecords",
     "SqlError",

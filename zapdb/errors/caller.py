@@ -144,6 +144,13 @@ class RecordExists(ZapdbError, ValueError):
     rpc_status = "ALREADY_EXISTS"
 
 
+class SequenceExhausted(ZapdbError, OverflowError):
+    """The last number of a sequence was given, or used explicitly."""
+
+    code = "sequence.exhausted"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
 class TenantExists(ZapdbError, ValueError):
     code = "tenant.exists"
     exit_status = EXIT_USAGE

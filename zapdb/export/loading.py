@@ -20,6 +20,8 @@ from pyarrow import parquet
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.database import Database, Table, open
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.made_values import make_values
+from zapdb.database.sequences import OperationNumbers
 from zapdb.errors import (
     CorruptExport,
     MigrationConflict,
@@ -170,7 +172,9 @@ class _TableLoad:
             new = batch if is_empty else self._find_new(connection, bound, batch)
             # The record that another refers to may stand behind it in the files, or in a later one:
             # all references are validated at the end.
-            plans = [plan._replace(targets=()) for plan in plan_inserts(bound, new)]
+            numbers = OperationNumbers(self.db._session)
+            values = make_values(numbers, connection, bound, new)
+            plans = [plan._replace(targets=()) for plan in plan_inserts(bound, values)]
             if plans:
                 execute(connection, bound, plans)
             return len(new)

@@ -52,7 +52,17 @@ class SchemaAdapter:
     def _name_fields(self) -> None:
         self._planners = dict[int, Planner]()
         self.key_names = tuple(f.name for f in self.schema.key_fields)
-        self.generated_names = frozenset(f.name for f in self.schema.fields if f.generated)
+        self.made_fields = tuple(f for f in self.schema.fields if f.is_made)
+        """The fields whose values are made at insert where none is given."""
+        seen = {f.number for f in self.schema.fields}
+        self.unseen_made_fields = tuple(
+            f for f in self.bound.schema.fields if f.is_made and f.number not in seen
+        )
+        """The same of fields that only the active schema has."""
+        sequences = [f for f in (*self.schema.fields, *self.bound.schema.fields) if f.is_sequence]
+        names = {f.number: f.name for f in self.schema.fields}
+        self.sequences = {f.number: names.get(f.number) for f in sequences}
+        """The fields that are sequences in either schema, with their names in this one."""
         self.file_kinds = {
             f.name: f.type for f in self.schema.value_fields if isinstance(f.type, Binary)
         }
@@ -76,8 +86,15 @@ class SchemaAdapter:
     def index(self, name: str) -> IndexMaintainer | None:
         return next((index for index in self.indexes if index.name == name), None)
 
-    def encode(self, key: bytes, values: Mapping[str, Any], attachments: Attachments) -> bytes:
-        """The bytes of a new record, as they are stored."""
+    def encode(
+        self,
+        key: bytes,
+        values: Mapping[str, Any],
+        unseen: Mapping[str, Any],
+        attachments: Attachments,
+    ) -> bytes:
+        """The bytes of a new record, as they are stored; `unseen` are the values of fields that
+        only the active schema has, if they were made."""
         return self.codec.encode(self.bound.prefix, values, attachments)
 
     def change(
@@ -159,9 +176,21 @@ class OlderSchemaAdapter(SchemaAdapter):
             if inputs_of(derivation) & changed
         ]
 
-    def encode(self, key: bytes, values: Mapping[str, Any], attachments: Attachments) -> bytes:
+    def encode(
+        self,
+        key: bytes,
+        values: Mapping[str, Any],
+        unseen: Mapping[str, Any],
+        attachments: Attachments,
+    ) -> bytes:
         encoded = self.codec.encode(PREFIX, values, attachments)
-        return self._forwards.convert(key, encoded, len(PREFIX), self.bound.prefix, attachments)
+        bound = self.bound
+        converted = self._forwards.convert(key, encoded, len(PREFIX), bound.prefix, attachments)
+        if not unseen:
+            return converted
+        # A conversion knows constants only; a new record has what the active schema makes.
+        new = held(bound.codec.decode(key, converted, len(bound.prefix), attachments))
+        return bound.codec.encode(bound.prefix, new | dict(unseen), attachments)
 
     def change(
         self,

@@ -170,14 +170,15 @@ def field_values(field: Field, literals: ExpressionLiterals = NO_LITERALS) -> li
     if field.optional:
         found = [value for value in found if value is not None]
         found.insert(min(1, len(found)), None)
-    if field.has_default and field.default is not None:
+    if field.has_constant and field.default is not None:
         found.append(field.default)
     return found
 
 
 def neutral(field: Field) -> Any:
-    """What a field gets that an example leaves out: its default, null, or a neutral value."""
-    if field.has_default:
+    """What a field gets that an example leaves out: its default if that is a constant, null, or a
+    neutral value."""
+    if field.has_constant:
         return field.default
     return None if field.optional else field.type.neutral()
 

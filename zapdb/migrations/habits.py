@@ -44,9 +44,9 @@ OPERATION_HABITS: Final[Mapping[str, str]] = {
 }
 TYPE_HABITS: Final[Mapping[str, str]] = {
     "array": "list",
-    "autoincrement": "uuid",
+    "autoincrement": "integer",
     "bigint": "integer",
-    "bigserial": "uuid",
+    "bigserial": "integer",
     "blob": "binary",
     "bool": "boolean",
     "bytea": "binary",
@@ -68,7 +68,7 @@ TYPE_HABITS: Final[Mapping[str, str]] = {
     "numeric": "decimal",
     "object": "json",
     "real": "float",
-    "serial": "uuid",
+    "serial": "integer",
     "smallint": "integer",
     "str": "string",
     "text": "string",
@@ -76,10 +76,10 @@ TYPE_HABITS: Final[Mapping[str, str]] = {
     "varchar": "string",
 }
 TYPE_NOTES: Final[Mapping[str, str]] = {
-    "autoincrement": "with generated: true; zapdb numbers no records",
-    "bigserial": "with generated: true; zapdb numbers no records",
+    "autoincrement": "with generated: sequence",
+    "bigserial": "with generated: sequence",
     "datetime": "for a moment, or 'zoned_timestamp' for a local time with its zone",
-    "serial": "with generated: true; zapdb numbers no records",
+    "serial": "with generated: sequence",
     "timestamptz": "for a moment, or 'zoned_timestamp' for a local time with its zone",
 }
 KEY_HABITS: Final[Mapping[str, str]] = {
@@ -126,22 +126,24 @@ KEY_HABITS: Final[Mapping[str, str]] = {
     "version": "zapdb",
 }
 """What other tools call a key; of several, the first that the mapping may have."""
-_UUIDS: Final = "generated: true makes keys of type uuid; zapdb numbers no records"
+_NUMBERS: Final = (
+    "generated: sequence numbers a field of type integer, generated: true makes a uuid"
+)
 _REQUIRED: Final = "a field is required unless it says optional: true"
 _KEY: Final = "the key is the table's: key: [id], beside its fields"
 _LENGTH: Final = "strings have no maximum; an add_check can refuse longer ones: length(title) <= 50"
 _INDEX: Final = "an index is an operation of its own: create_index"
-_MOMENT: Final = "a default is a constant; the application gives the moment"
+_MOMENT: Final = "default: now is the moment of the insert; an update makes no values"
 _ENUM: Final = "declare them by create_type: {type: state, enum: [open, done]}; use type: state"
 _ORDER: Final = "the numbers of the files are the order of the migrations"
 _FIELD: Final = "it is a part of the field: field: {name: …, type: …}"
 _COMMENT: Final = "write a comment of YAML: # …"
 KEY_NOTES: Final[Mapping[str, str]] = {
-    "auto": _UUIDS,
-    "auto_increment": _UUIDS,
+    "auto": _NUMBERS,
+    "auto_increment": _NUMBERS,
     "auto_now": _MOMENT,
     "auto_now_add": _MOMENT,
-    "autoincrement": _UUIDS,
+    "autoincrement": _NUMBERS,
     "check": "a check is an operation of its own: add_check",
     "choices": _ENUM,
     "comment": _COMMENT,
@@ -154,7 +156,7 @@ KEY_NOTES: Final[Mapping[str, str]] = {
     "down_revision": _ORDER,
     "enum": _ENUM,
     "help_text": _COMMENT,
-    "identity": _UUIDS,
+    "identity": _NUMBERS,
     "index": _INDEX,
     "indexes": _INDEX,
     "length": _LENGTH,

@@ -14,13 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from zapdb.errors import Location
 from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import Call
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import DocumentText
+from zapdb.migrations.lint_rules import RULES, LintRule, Severity
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
@@ -30,161 +31,12 @@ from zapdb.migrations.operations.field import AddField, DropField, RestoreField
 from zapdb.migrations.operations.index import CreateIndex
 from zapdb.migrations.operations.optionality import MakeRequired
 from zapdb.migrations.operations.reference import AddReference
-from zapdb.migrations.operations.table import DropTable
+from zapdb.migrations.operations.table import CreateTable, DropTable
 from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.proof_findings import LossyField
 from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT
-from zapdb.schema import Schema, TableSchema
-
-Severity = Literal["error", "warning", "note"]
-
-_PAGE: Final = "docs/reference/lint.md"
-
-
-@dataclass(frozen=True, slots=True)
-class LintRule:
-    """A code, its meaning, and what to do."""
-
-    code: str
-    level: Severity
-    title: str
-    description: str
-    fix: str
-
-    @property
-    def link(self) -> str:
-        return f"{_PAGE}#{self.code.lower()}"
-
-
-RULES: Final[dict[str, LintRule]] = {
-    rule.code: rule
-    for rule in (
-        LintRule(
-            "ZL001",
-            "warning",
-            "a field is dropped without its values",
-            "Converting a record deletes the field's value for good; a rollback fills in another "
-            "value.",
-            "say restore: {archive: true, otherwise: …}",
-        ),
-        LintRule(
-            "ZL002",
-            "warning",
-            "a table is dropped with its records",
-            "Discarded records are deleted in the background; a rollback creates an empty table.",
-            "say records: archive",
-        ),
-        LintRule(
-            "ZL003",
-            "warning",
-            "a field becomes required",
-            "Null values are filled, and a rollback can't tell which records had null.",
-            "count the records that have null, and check that the fill is right for them",
-        ),
-        LintRule(
-            "ZL004",
-            "warning",
-            "a unique index is created on existing records",
-            "It binds new writes at once; if existing records have equal values, the index is not "
-            "readable until they are changed.",
-            "look for records with equal values first",
-        ),
-        LintRule(
-            "ZL005",
-            "warning",
-            "a check is added to existing records",
-            "It binds new writes at once; existing records that violate it are reported, and stay "
-            "until they are corrected.",
-            "look for records that violate it first",
-        ),
-        LintRule(
-            "ZL006",
-            "warning",
-            "a reference is added to existing records",
-            "It binds new writes at once; existing records whose target is missing are reported, "
-            "and stay until they are corrected.",
-            "look for records whose target is missing first",
-        ),
-        LintRule(
-            "ZL007",
-            "warning",
-            "values that can't be converted are replaced",
-            "If the function fails, the record gets the value of `else=`, and the old value is "
-            "lost.",
-            "look for values for which the function fails: `zapdb migrate prove --database …`",
-        ),
-        LintRule(
-            "ZL008",
-            "warning",
-            "members of a type are removed",
-            "Records that have them get another member, or lose that part of the value; a "
-            "rollback can't tell which records had them.",
-            "rename the member, or keep it",
-        ),
-        LintRule(
-            "ZL009",
-            "note",
-            "older processes don't read the exact values",
-            "A process whose files end before this migration reads records through the rollback, "
-            "which does not restore every value.",
-            "deploy code that does not use the field before this migration, or archive the field",
-        ),
-        LintRule(
-            "ZL010",
-            "note",
-            "an index is built on existing records",
-            "The index is built in the background, and queries scan until it is readable. On a "
-            "large table this takes a while.",
-            "run the build at a suitable time: `zapdb migrate up --no-build`, then `zapdb convert "
-            "run`",
-        ),
-        LintRule(
-            "ZL011",
-            "error",
-            "a lossy rollback has no reason",
-            "Before a rollback, the operator has to know what is lost, and why that is acceptable.",
-            "add because: …",
-        ),
-        LintRule(
-            "ZL012",
-            "warning",
-            "a rollback restores no value",
-            "In the round-trip test, no record had its value again, or all records had the same "
-            "value.",
-            "correct `down`, or drop the field explicitly",
-        ),
-        LintRule(
-            "ZL013",
-            "note",
-            "a rollback that is declared lossy restores every value",
-            "In the round-trip test, all records came back unchanged.",
-            "declare reversibility: exact, which is then proven",
-        ),
-        LintRule(
-            "ZL014",
-            "warning",
-            "a name is used again for another field or table",
-            "The new one does not get the values of the earlier one, though older code may expect "
-            "them.",
-            "choose another name, or restore the earlier one: restore_field, restore_table",
-        ),
-        LintRule(
-            "ZL015",
-            "error",
-            "a suppression has no reason",
-            "The next reader needs to know why the finding is acceptable.",
-            "write `# zapdb: allow CODE because …`",
-        ),
-        LintRule(
-            "ZL016",
-            "warning",
-            "a suppression matches no finding",
-            "The operation has no such finding, or the code does not exist.",
-            "remove the comment, or put it on the line before the operation",
-        ),
-    )
-}
+from zapdb.schema import Field, Schema, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +103,8 @@ def _lint_operation(
             if migration.before.table_active_or_archived(user.number) is not None:
                 yield from _find_lost(operation, user)
     name = getattr(operation, "table", None)
+    if name is not None:
+        yield from _find_sequences(operation, before, after, migration)
     table = None if name is None else before.table_named(name)
     if table is None or migration.before.table_active_or_archived(table.number) is None:
         return
@@ -270,6 +124,9 @@ def _lint_records(
         case DropField(restore=restore, field=field):
             if restore is ABSENT or not restore.is_archived:
                 yield "ZL001", f"the values of {name}.{field} are not archived"
+        case AddField() if any(f.is_made for f in _added_by(operation, before, after)):
+            added = f"{operation.field.name!r} of {name}"
+            yield "ZL017", f"existing records get no value that is made at insert in {added}"
         case DropTable(records="discard"):
             yield "ZL002", f"the records of {name} are discarded"
         case MakeRequired(field=field):
@@ -299,6 +156,30 @@ def _lint_records(
                 )
 
 
+def _added_by(operation: Operation, before: Schema, after: Schema) -> list[Field]:
+    """The fields that a change of a table adds."""
+    name = getattr(operation, "table", "")
+    old, new = before.table_named(name), after.table_named(name)
+    known = set() if old is None else {f.number for f in old.fields}
+    return [] if new is None else [f for f in new.fields if f.number not in known]
+
+
+def _find_sequences(
+    operation: Operation, before: Schema, after: Schema, migration: Migration
+) -> Iterator[tuple[str, str]]:
+    if not isinstance(operation, AddField | CreateTable):
+        return
+    for field in _added_by(operation, before, after):
+        table = migration.after.table_named(operation.table)
+        if table is not None and field.is_sequence and not _is_unique(table, field):
+            yield "ZL018", f"{operation.table}.{field.name} is a sequence without a unique index"
+
+
+def _is_unique(table: TableSchema, field: Field) -> bool:
+    indexes = (tuple(c.field for c in i.components) for i in table.indexes if i.unique)
+    return table.key == (field.number,) or (field.number,) in indexes
+
+
 def _is_null(migration: Migration, table: TableSchema, name: str) -> bool:
     """Return whether all records have null in a field, because the same migration adds it."""
     field = table.field_named(name)
@@ -308,7 +189,7 @@ def _is_null(migration: Migration, table: TableSchema, name: str) -> bool:
             added = None if within is None else within.field_named(operation.field.name)
             if added is not None and field is not None and added.number == field.number:
                 is_as_added = (added.type, added.optional) == (field.type, field.optional)
-                return is_as_added and added.optional and not added.has_default
+                return is_as_added and added.optional and not added.has_constant
     return False
 
 

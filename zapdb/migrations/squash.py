@@ -147,7 +147,7 @@ def _without(table: TableSchema, fields: tuple[Field, ...]) -> TableSchema:
 def _add(table: TableSchema, field: Field) -> AddField:
     """The operation that adds a field at its place. There is no record yet that its fill is for."""
     fill: Fill = ABSENT
-    if not (field.has_default or field.optional):
+    if not (field.has_constant or field.optional):
         fill = Fill(Plain(field.type.to_document(neutral(field))))
     position = table.fields.index(field)
     return AddField(Name(table.name), FieldDefinition.of(field), fill, position)

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from zapdb.migrations.structure import ABSENT, Name, Plain, keys_of
+from zapdb.migrations.structure import ABSENT, Name, Plain, is_choice, keys_of
 
 Build = Callable[[Any], Any]
 Recipe = tuple[dict[str, tuple[str, Build]], dict[str, Any], frozenset[str]]
@@ -69,7 +69,7 @@ def _build_scalar(kind: type, data: Any) -> Any:
 
 
 def _build_choice(choices: tuple[Any, ...], data: Any) -> Any:
-    if data not in choices:
+    if not is_choice(data, choices):
         raise ValueError(f"one of {', '.join(map(str, choices))} is needed here")
     return data
 

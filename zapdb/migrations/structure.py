@@ -214,11 +214,17 @@ def _parse_scalar(kind: type, node: Node, collector: ViolationCollector) -> Any:
 
 
 def _parse_choice(choices: tuple[Any, ...], node: Node, collector: ViolationCollector) -> Any:
-    if isinstance(node, Scalar) and node.value in choices:
+    if isinstance(node, Scalar) and is_choice(node.value, choices):
         return node.value
+    shown = [str(c).lower() if isinstance(c, bool) else str(c) for c in choices]
     given = node.value if isinstance(node, Scalar) else None
-    hint = suggest(given.lower(), map(str, choices)) if isinstance(given, str) else ""
-    raise _refuse(collector, node, f"one of {', '.join(map(str, choices))} is needed here", hint)
+    hint = suggest(given.lower(), shown) if isinstance(given, str) else ""
+    raise _refuse(collector, node, f"one of {', '.join(shown)} is needed here", hint)
+
+
+def is_choice(value: Any, choices: tuple[Any, ...]) -> bool:
+    """Whether a value is one of these; 1 is not true."""
+    return any(type(value) is type(choice) and value == choice for choice in choices)
 
 
 def _parse_items(read: Read, node: Node, collector: ViolationCollector) -> tuple[Any, ...]:

@@ -72,10 +72,9 @@ def _fill_of(dropped: DropField, undone: Migration) -> Fill:
         is_meant = isinstance(change, AddField) and change.table == dropped.table
         if is_meant and change.field.name == dropped.field and change.fill is not ABSENT:  # type: ignore[attr-defined]  # it is an AddField
             return change.fill  # type: ignore[attr-defined,no-any-return]  # it is an AddField
-    if field is None or not field.has_default:
+    if field is None or not field.has_constant:
         return ABSENT  # type: ignore[no-any-return]  # stands for an absent key of any kind
-    plain = None if field.default is None else field.type.to_document(field.default)
-    return Fill(Plain(plain))
+    return Fill(Plain(field.plain_default))
 
 
 _WORDS: Final = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")

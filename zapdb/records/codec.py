@@ -115,7 +115,8 @@ def check_names(table: str, names: frozenset[str], values: Mapping[str, Any]) ->
 
 
 def _take_source(table: TableSchema, fields: Sequence[Field], names: Namespace) -> list[str]:
-    """Statements that set `v<number>` of each field from the mapping, or to its default."""
+    """Statements that set `v<number>` of each field from the mapping, or to its default if that is
+    a constant."""
     required = [f for f in fields if _is_required(f)]
     lines = []
     if required:
@@ -129,13 +130,13 @@ def _take_source(table: TableSchema, fields: Sequence[Field], names: Namespace) 
         ]
     for f in fields:
         if not _is_required(f):
-            default = names.bind(f.default if f.has_default else None, "default")
+            default = names.bind(f.default if f.has_constant else None, "default")
             lines.append(f"v{f.number} = m.get({f.name!r}, {default})")
     return lines
 
 
 def _is_required(f: Field) -> bool:
-    return not (f.has_default or f.optional)
+    return not (f.has_constant or f.optional)
 
 
 def _check_names_source(table: TableSchema, names: Namespace) -> str:

@@ -4,7 +4,8 @@ They are deterministic CBOR of nested arrays and decode to exactly the table tha
 numbers included:
 
     [format, number, name, key, fields, indexes, checks, foreign keys, archived]
-    field  [number, name, type, flags, default?]     flags: 1 optional, 2 generated, 4 has a default
+    field  [number, name, type, flags, default?]     flags: 1 optional, 2 a generated UUID,
+                                                            4 has a default, 8 a sequence
     type   name; [decimal, scale]; [list, type]; [reference, table's number, table, [type…]];
            [enum, number, name, [[id, member]…]];
            [struct, number, name, [[id, member, type, flags]…]]
@@ -33,9 +34,11 @@ from zapdb.schema.model import (
     Check,
     Field,
     ForeignKey,
+    Generator,
     Index,
     IndexComponent,
     TableSchema,
+    find_now,
 )
 from zapdb.values import (
     VALUE_TYPES,
@@ -50,6 +53,8 @@ from zapdb.values import (
 from zapdb.values.json import dumps
 
 SCHEMA_FORMAT: Final = 1
+_GENERATORS: Final[dict[Generator | None, int]] = {None: 0, "uuid": 2, "sequence": 8}
+_GENERATED: Final = {flag: generator for generator, flag in _GENERATORS.items()}
 
 
 def canonical_bytes(table: TableSchema) -> bytes:
@@ -206,10 +211,10 @@ def _read_type(described: Any) -> ValueType:
 
 
 def _describe_field(f: Field, *, with_numbers: bool) -> list[Any]:
-    flags = f.optional * 1 + f.generated * 2 + f.has_default * 4
+    flags = f.optional * 1 + _GENERATORS[f.generated] + f.has_default * 4
     described = [f.name, _describe_type(f.type, with_numbers=with_numbers), flags]
     if f.has_default:
-        described.append(None if f.default is None else f.type.to_document(f.default))
+        described.append(f.plain_default)
     return described
 
 
@@ -219,8 +224,11 @@ def _read_field(described: list[Any]) -> Field:
     default: Any = NO_DEFAULT
     if flags & 4:
         (plain,) = rest
-        default = None if plain is None else kind.from_document(plain, name)
-    return Field(number, name, kind, bool(flags & 1), default, bool(flags & 2))
+        default = None
+        if plain is not None:
+            default = find_now(plain, kind) or kind.from_document(plain, name)
+    generated = _GENERATED[flags & sum(_GENERATED)]
+    return Field(number, name, kind, bool(flags & 1), default, generated)
 
 
 def _describe_component(c: IndexComponent) -> list[Any]:

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from zapdb.datasets import Collation, Dependency, TimeZones
-from zapdb.values import Enum, List, Reference, Struct, ValueType
+from zapdb.values import (
+    Enum,
+    List,
+    Reference,
+    Struct,
+    Timestamp,
+    ValueType,
+    ZonedTimestamp,
+)
 
 
 class _NoDefault:
@@ -30,19 +38,65 @@ NO_DEFAULT: Final = _NoDefault()
 
 
 @dataclass(frozen=True, slots=True)
+class Now:
+    """A default that is the moment of the insert: a `timestamp`, or where a zone is named, a
+    `zoned_timestamp` there.
+
+    It is made at insert, and is no constant: records that are older than the field have none of it
+    (rule 18).
+    """
+
+    zone: str = ""
+
+    def __str__(self) -> str:
+        """As documents say it: `now`, or `now Europe/Vienna`."""
+        return f"now {self.zone}".rstrip()
+
+
+Generator = Literal["uuid", "sequence"]
+"""What makes the value of a generated field."""
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a table. `default` is a checked value, None, or `NO_DEFAULT`."""
+    """One field of a table. `default` is a checked value, None, `Now`, or `NO_DEFAULT`."""
 
     number: int
     name: str
     type: ValueType
     optional: bool = False
     default: Any = NO_DEFAULT
-    generated: bool = False
+    generated: Generator | None = None
 
     @property
     def has_default(self) -> bool:
         return self.default is not NO_DEFAULT
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether it has a default that is the same for all records."""
+        return self.has_default and not isinstance(self.default, Now)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the value of a new record is made at insert where none is given."""
+        return self.generated is not None or isinstance(self.default, Now)
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.generated == "sequence"
+
+    @property
+    def plain_generated(self) -> Literal[True, False, "sequence"]:
+        """What makes its value, as documents say it."""
+        return "sequence" if self.generated == "sequence" else self.generated is not None
+
+    @property
+    def plain_default(self) -> Any:
+        """The default as documents say it, for a field that has one."""
+        if self.default is None or isinstance(self.default, Now):
+            return None if self.default is None else str(self.default)
+        return self.type.to_document(self.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +364,18 @@ class Schema:
                 for member in declared.members:
                     if any(map(uses, types_in(member.type))):
                         yield f"{declared.declared_name}.{member.name}"
+
+
+def find_now(plain: Any, kind: ValueType) -> Now | None:
+    """What `now`, or `now ZONE`, means as the default of a field of this type; None for a constant.
+
+    The zone may be one that the time zone data in use lack.
+    """
+    if isinstance(kind, Timestamp) and plain == "now":
+        return Now()
+    if isinstance(kind, ZonedTimestamp) and isinstance(plain, str) and plain.startswith("now "):
+        return Now(plain.removeprefix("now "))
+    return None
 
 
 def types_in(kind: ValueType) -> Iterator[ValueType]:

@@ -101,10 +101,10 @@ def _describe_field(f: Field) -> Attributes:
         "name": f.name,
         "type": f.type,
         "optional": f.optional,
-        "generated": f.generated,
+        "generated": f.plain_generated,
     }
     if f.has_default:
-        described["default"] = None if f.default is None else f.type.to_document(f.default)
+        described["default"] = f.plain_default
     return described
 
 

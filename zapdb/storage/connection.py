@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zapdb.storage.open_transaction import OpenTransaction
     from zapdb.storage.pending_changes import PendingChanges
     from zapdb.storage.pipeline import Statement
+    from zapdb.storage.sequences import DrawnInside
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """What a statement of SQLAlchemy Core gives."""
@@ -74,6 +75,8 @@ class Connection:
         """Whether it is this one's turn to write, where the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
         """What the transaction did, for the change log: written at its end."""
+        self.drawn: DrawnInside | None = None
+        """The blocks of sequences that the transaction, or the last one, drew itself."""
         self.token: Any = None
         """What settles the outcome of its COMMIT, where it was asked for."""
         self.checked: set[object] = set()
@@ -230,6 +233,15 @@ class Connection:
         if not self.is_rollback_only:
             self._run_or_abort("ROLLBACK TO SAVEPOINT zapdb")
             self._run_or_abort("RELEASE SAVEPOINT zapdb")
+            if self.drawn is not None:
+                self._draw_again(self.drawn)
+
+    def _draw_again(self, drawn: DrawnInside) -> None:
+        try:
+            drawn.draw_again(self.driver)
+        except BaseException:
+            self.is_rollback_only = True
+            raise
 
     def _run_or_abort(self, sql: str) -> None:
         try:

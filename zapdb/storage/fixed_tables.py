@@ -54,6 +54,17 @@ COUNTERS = Table(
 `horizon` is not drawn: the newest seq up to which tombstones may have been purged.
 """
 
+SEQUENCES = Table(
+    "zapdb_sequences",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("field", BigInteger, primary_key=True, autoincrement=False),
+    Column("block_after", BigInteger, nullable=False),
+    Column("last", BigInteger, nullable=False),
+)
+"""The last number drawn from each sequence, or used explicitly; the newest block has the numbers
+above `block_after` up to it."""
+
 CATALOG_VERSIONS = Table(
     "zapdb_catalog_versions",
     METADATA,

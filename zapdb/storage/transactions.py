@@ -214,6 +214,7 @@ class Transactions(LendingPool):
             call.refuse_interrupted()
         self._begin_timed(connection, mode, exclusive=exclusive)
         connection.mode, connection.is_rollback_only = mode, False
+        connection.drawn = None
         connection.serial = next(_NUMBERS)
         if connection.checked:
             connection.checked = set()

@@ -4,6 +4,7 @@ from zapdb.writes.conversion import BatchConversion, convert_records, plan_conve
 from zapdb.writes.execution import NONE_INSERTED, execute
 from zapdb.writes.planning import (
     Keyed,
+    NewValues,
     Stored,
     plan_delete,
     plan_insert,
@@ -17,6 +18,7 @@ __all__ = [
     "NONE_INSERTED",
     "BatchConversion",
     "Keyed",
+    "NewValues",
     "NotAsPlanned",
     "Stored",
     "Write",

@@ -19,14 +19,19 @@ Keyed = tuple[bytes, Record]
 """A record with its key."""
 Changes = tuple[Record, Mapping[str, Any], Collection[str]]
 """A record before the change by the active schema, its new values, and the fields that differ."""
+NewValues = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""The values of a new record: in the served schema, and of fields that only the active one has."""
 Stored = tuple[bytes, bytes]
 """A record's key and bytes."""
 
 
-def plan_insert(bound: BoundTable, key: bytes, values: Mapping[str, Any]) -> Write:
-    """A new record of these values; raises `InvalidValue` and `CheckViolation`."""
+def plan_insert(
+    bound: BoundTable, key: bytes, values: Mapping[str, Any], unseen: Mapping[str, Any]
+) -> Write:
+    """A new record of these values, and of those that were made for fields that only the active
+    schema has; raises `InvalidValue` and `CheckViolation`."""
     attachments = bound.make_attachments()
-    value = bound.adapter.encode(key, values, attachments)
+    value = bound.adapter.encode(key, values, unseen, attachments)
     record = bound.codec.decode(key, value, len(bound.prefix), attachments)
     blobs = new_blobs(record, attachments)  # before a check has loaded them
     if bound.checks:
@@ -47,10 +52,9 @@ def plan_insert(bound: BoundTable, key: bytes, values: Mapping[str, Any]) -> Wri
     )
 
 
-def plan_inserts(
-    bound: BoundTable, records: Sequence[Mapping[str, Any]], hint: str = ""
-) -> list[Write]:
-    """New records of these values; raises `InvalidValue` and `CheckViolation`."""
+def plan_inserts(bound: BoundTable, records: Sequence[NewValues], hint: str = "") -> list[Write]:
+    """New records of these values, each with those that were made for fields that only the active
+    schema has; raises `InvalidValue` and `CheckViolation`."""
     attachments = bound.make_attachments()
     rows, archived = _encode(bound, records, attachments)
     decoded: Sequence[Record | None] = [None] * len(rows)
@@ -78,19 +82,19 @@ def plan_inserts(
 
 
 def _encode(
-    bound: BoundTable, records: Sequence[Mapping[str, Any]], attachments: Attachments
+    bound: BoundTable, records: Sequence[NewValues], attachments: Attachments
 ) -> tuple[list[Stored], list[tuple[ArchiveRow, ...]]]:
     """Return the keys and bytes of new records, and the archived values of each."""
     shape = bound.adapter
     encode_key, encode = shape.codec.encode_key, shape.codec.encode
     if shape.is_current:
         prefix = bound.prefix
-        rows = [(encode_key(values), encode(prefix, values, attachments)) for values in records]
+        rows = [(encode_key(values), encode(prefix, values, attachments)) for values, _ in records]
         return rows, [()] * len(rows)
     rows, archived = [], []
-    for values in records:
+    for values, unseen in records:
         key = encode_key(values)
-        rows.append((key, shape.encode(key, values, attachments)))
+        rows.append((key, shape.encode(key, values, unseen, attachments)))
         archived.append(tuple(archive_rows(key, attachments.archived)))
         attachments.archived = {}
     return rows, archived

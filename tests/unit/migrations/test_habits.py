@@ -68,7 +68,7 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
         (
             TABLE % "serial",
             "there is no type 'serial'",
-            "did you mean 'uuid' with generated: true; zapdb",
+            "did you mean 'integer' with generated: sequence?",
         ),
         (TABLE % "integr", "there is no type 'integr'", "did you mean 'integer'?"),
         (
@@ -86,7 +86,7 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
             "unknown key 'primary_key'",
             "did you mean 'key'?",
         ),
-        (FIELD % "type: uuid, auto: true", "unknown key 'auto'", "generated: true makes keys of"),
+        (FIELD % "type: uuid, auto: true", "unknown key 'auto'", "generated: sequence numbers"),
         (FIELD % "type: uuid, not_null: true", "unknown key 'not_null'", "a field is required un"),
         (FIELD % "type: uuid, primary_key: true", "unknown key 'primary_key'", "key: [id], besid"),
         (FIELD % "type: string, unique: true", "unknown key 'unique'", "has unique: true;"),
@@ -105,14 +105,14 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
         (
             FIELD % "type: integer, generated: true",
             "type integer can't be generated",
-            "use type: u",
+            "write generated: sequence",
         ),
         (FIELD % "type: reference, table: t", "unknown key 'table'", "did you mean 'to'?"),
         (FIELD % "type: varchar(50)", "'varchar(50)' is not a name", "parameters are keys"),
         (
-            FIELD % "type: timestamp, default: now",
-            "a value of 'id' must be a datetime with a time zone; this is str of 3 characters",
-            "a default is a constant",
+            FIELD % "type: timestamp, default: now()",
+            "'now()' is no default of 'id', a timestamp",
+            "write default: now",
         ),
         (
             FIELD % 'type: boolean, default: "no"',

@@ -10,7 +10,8 @@ import pytest
 from tests.documents import PEOPLE, document
 from zapdb.migrations import Chain, list_files, resolve_files
 from zapdb.migrations.document import DocumentText
-from zapdb.migrations.lint import RULES, LintFinding, lint, read_suppressed
+from zapdb.migrations.lint import LintFinding, lint, read_suppressed
+from zapdb.migrations.lint_rules import RULES
 
 TYPES = (
     "create_type: {type: state, enum: [open, done, lost]}",
@@ -95,10 +96,38 @@ def codes(directory: Path, *operations: str) -> list[str]:
         ),
         ("rename_field: {table: people, field: name, to: title}", []),
         ("add_field: {table: people, field: {name: fax, type: string, default: x}}", []),
+        (
+            "add_field: {table: people, field: {name: at, type: timestamp, default: now,"
+            " optional: true}}",
+            ["ZL017"],
+        ),
+        (
+            "add_field: {table: people, field: {name: nr, type: integer, generated: sequence},"
+            " fill: {value: 0}}",
+            ["ZL017", "ZL018"],
+        ),
+        (
+            "create_table: {table: t, key: [id], fields: [{name: id, type: integer,"
+            " generated: sequence}, {name: at, type: timestamp, default: now}]}",
+            [],
+        ),
+        (
+            "create_table: {table: t, key: [at, id], fields: [{name: id, type: integer,"
+            " generated: sequence}, {name: at, type: date}]}",
+            ["ZL018"],
+        ),
     ],
 )
 def test_what_an_operation_is_told(directory: Path, operation: str, found: list[str]) -> None:
     assert codes(directory, operation) == found
+
+
+def test_a_unique_index_in_the_same_migration_is_one_for_the_sequence(directory: Path) -> None:
+    fields = "[{name: id, type: uuid}, {name: nr, type: integer, generated: sequence}]"
+    index = "create_index: {table: t, index: by_nr, fields: [{field: nr}], unique: true}"
+    table = f"create_table: {{table: t, key: [id], fields: {fields}}}"
+    assert codes(directory, table, index) == []
+    assert codes(directory, table) == ["ZL018"]
 
 
 REFER = "add_reference: {table: orders, field: other, on_delete: set_null}"

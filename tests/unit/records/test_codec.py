@@ -195,7 +195,7 @@ def test_wrong_key_values_name_the_field() -> None:
 
 
 def test_a_generated_field_is_required_of_the_encoder() -> None:
-    table = TableSchema(1, "t", (1,), (Field(1, "id", Uuid(), generated=True),))
+    table = TableSchema(1, "t", (1,), (Field(1, "id", Uuid(), generated="uuid"),))
     with pytest.raises(InvalidValue, match="a required field is missing"):
         codec_for(table).encode_key({})
 

@@ -131,7 +131,7 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
     with opened_target(request) as db, SkippedFile.opened(request.skipped) as skipped:
         table = db.table(request.table)
         schema = table._current().adapter.schema
-        generated = table._current().adapter.generated_names
+        generated = {f.name for f in table._current().adapter.made_fields}
         source = kind.open(request, ImportTarget(schema, generated))
         with ProgressCounter() as counter:
             importer = Importer(

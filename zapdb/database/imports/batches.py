@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
 from zapdb.database.imports.row import SourceRow
+from zapdb.database.sequences import OperationNumbers
 from zapdb.database.session import Session
 from zapdb.errors import (
     ConstraintViolation,
@@ -155,10 +156,11 @@ class Upserting:
         self, connection: Connection, bound: BoundTable, keyed: dict[bytes, Any], new: list[Any]
     ) -> None:
         _, found = fetch_many(connection, bound, list(keyed)) if keyed else (None, {})
-        plans = []
+        plans, numbers = [], OperationNumbers(self.table._session)
         for key, raw in found.items():
             stored, values = as_bytes(raw), keyed.pop(key)
             changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
+            numbers.note_given(connection, bound, changes)
             attachments = bound.make_attachments(key, stored)
             changed = bound.adapter.change(key, stored, changes, attachments)
             plans.append(plan_update(bound, key, stored, changed, attachments))

@@ -160,7 +160,6 @@ def _read_fields(connection: Connection, catalog: TenantCatalog) -> Iterable[Sql
         table = descriptor.schema
         for field in table.fields:
             is_key = field.number in table.key
-            default = field.default if field.has_default else None
             yield (
                 table.name,
                 field.name,
@@ -170,7 +169,7 @@ def _read_fields(connection: Connection, catalog: TenantCatalog) -> Iterable[Sql
                 field.optional,
                 field.generated,
                 field.has_default,
-                None if default is None else field.type.to_document(default),
+                field.plain_default if field.has_default else None,
             )
 
 
@@ -310,7 +309,7 @@ RELATIONS: Final[dict[str, Relation]] = {
                 "type": TEXT,
                 "key_position": INTEGER,
                 "optional": BOOLEAN,
-                "generated": BOOLEAN,
+                "generated": TEXT,
                 "has_default": BOOLEAN,
                 "default_value": JSON,
             },

@@ -21,9 +21,9 @@ from zapdb.migrations.operations.base import (
 from zapdb.migrations.operations.constraints import require_unconstrained
 from zapdb.migrations.operations.definitions import (
     TypeDefinition,
-    check_plain,
+    check_default,
+    default_of,
     normal_default,
-    normal_plain,
     parameters_of,
     read_default,
 )
@@ -74,7 +74,7 @@ class ChangeType(FieldOperation):
         if kind == old.type:
             collector.report(self.place, f"{self.field!r} is of that type already")
         if self.default is not ABSENT:
-            check_plain(self.default, kind, old.optional, self.field, self.place, collector)
+            check_default(self.default, kind, old.optional, self.field, self.place, collector)
             if self.default is None and old.optional:
                 collector.report(
                     self.place,
@@ -111,7 +111,7 @@ class ChangeType(FieldOperation):
         if self.default is ABSENT:
             return self
         kind = self._definition.build_type(schema)
-        return replace(self, default=Plain(normal_plain(self.default, kind, self.field)))
+        return replace(self, default=Plain(normal_default(self.default, kind, self.field)))
 
     def without_rollback_hints(self) -> Operation:
         return replace(self, down=ABSENT)
@@ -140,7 +140,7 @@ class ChangeType(FieldOperation):
                 self.table,
                 self.field,
                 up=self.down,
-                default=normal_default(old),
+                default=default_of(old),
                 down=self.up,
                 reversibility=self.reversibility,
                 because=self.because,

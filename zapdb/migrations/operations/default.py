@@ -11,9 +11,9 @@ from zapdb.migrations.operations.base import (
     Operation,
 )
 from zapdb.migrations.operations.definitions import (
-    check_plain,
+    check_default,
+    default_of,
     normal_default,
-    normal_plain,
     read_default,
 )
 from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
@@ -45,7 +45,9 @@ class ChangeDefault(FieldOperation):
         if field.generated:
             collector.report(self.place, "a generated field has no default")
         if self.default is not ABSENT:
-            check_plain(self.default, field.type, field.optional, self.field, self.place, collector)
+            check_default(
+                self.default, field.type, field.optional, self.field, self.place, collector
+            )
         is_removed = self.default is ABSENT or (self.default is None and field.optional)
         if is_removed and not field.has_default:
             collector.report(self.place, f"{self.field!r} has no default to remove")
@@ -57,7 +59,7 @@ class ChangeDefault(FieldOperation):
             return self
         if self.default is None and field.optional:
             return replace(self, default=ABSENT, remove=True)
-        return replace(self, default=Plain(normal_plain(self.default, field.type, self.field)))
+        return replace(self, default=Plain(normal_default(self.default, field.type, self.field)))
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table, field = self.found_in(schema)
@@ -70,4 +72,4 @@ class ChangeDefault(FieldOperation):
         _, field = self.found_in(before)
         if not field.has_default:
             return (ChangeDefault(self.table, self.field, remove=True),)
-        return (ChangeDefault(self.table, self.field, normal_default(field)),)
+        return (ChangeDefault(self.table, self.field, default_of(field)),)

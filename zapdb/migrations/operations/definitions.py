@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from zapdb.errors import InvalidValue, Location, UnknownZone
 from zapdb.limits import TYPE_DEPTH_MAX
@@ -22,7 +23,7 @@ from zapdb.migrations.structure import (
     ViolationCollector,
     located,
 )
-from zapdb.schema import NO_DEFAULT, Field, Schema
+from zapdb.schema import NO_DEFAULT, Field, Generator, Schema, find_now
 from zapdb.values import VALUE_TYPES, Decimal, Enum, List, Reference, Struct, ValueType
 
 PARAMETERS: Final = {"decimal": "scale", "list": "of", "reference": "to"}
@@ -33,6 +34,22 @@ PARAMETER_EXAMPLES: Final = {
     "reference": "{type: reference, to: people}",
 }
 DECLARED: Final = (Enum.name, Struct.name)
+_GENERATORS: Final[Mapping[bool | str, Generator | None]] = {
+    False: None,
+    True: "uuid",
+    "sequence": "sequence",
+}
+NOW_EXAMPLE: Final = "now Europe/Vienna"
+NOW_HINTS: Final = {
+    "timestamp": "write default: now",
+    "zoned_timestamp": f"name its zone: default: now UTC, or default: {NOW_EXAMPLE}",
+    "date": "the day depends on the zone: use a timestamp with default: now, or give the date",
+}
+"""By type, what stands for the moment of an insert."""
+NOW_HABITS: Final = frozenset(
+    {"now", "today", "utcnow", "current_timestamp", "current_date", "localtimestamp", "sysdate"}
+)
+"""What tools call the moment of an insert, or its day."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +163,7 @@ class FieldType(TypeDefinition):
 
     optional: bool = False
     default: Plain = ABSENT
-    generated: bool = False
+    generated: Literal[True, False, "sequence"] = False
 
     @classmethod
     def from_scalar(cls, name: str, node: Scalar) -> FieldType:
@@ -161,7 +178,7 @@ class FieldType(TypeDefinition):
         """The field; the definition must be valid."""
         kind = self.build_type(schema)
         default = read_default(self.default, kind, name)
-        return Field(number, name, kind, self.optional, default, self.generated)
+        return Field(number, name, kind, self.optional, default, _GENERATORS[self.generated])
 
     def normalize(self, name: str, schema: Schema) -> Self:
         """The default as its type writes it; null is none, where the field may be null."""
@@ -169,20 +186,28 @@ class FieldType(TypeDefinition):
             return self
         if self.default is None and self.optional:
             return replace(self, default=ABSENT)
-        plain = normal_plain(self.default, self.build_type(schema), name)
+        plain = normal_default(self.default, self.build_type(schema), name)
         return replace(self, default=Plain(plain))
 
     def validate(self, name: str, schema: Schema, collector: ViolationCollector) -> None:
         kind = self.build_type(schema, collector)
         if self.default is not ABSENT:
-            check_plain(self.default, kind, self.optional, name, self.location, collector)
-        if self.generated and kind.name != "uuid":
-            collector.report(
-                self.location,
-                f"type {kind} can't be generated",
-                "use type: uuid; zapdb numbers no records",
-            )
-        if self.generated and self.default is not ABSENT:
+            check_default(self.default, kind, self.optional, name, self.location, collector)
+        if self.generated is not False:
+            self._validate_generated(kind, collector)
+
+    def _validate_generated(self, kind: ValueType, collector: ViolationCollector) -> None:
+        made = "uuid" if self.generated is True else "integer"
+        if kind.name != made:
+            hint = {
+                "uuid": "write generated: true for a uuid",
+                "integer": "write generated: sequence for an integer",
+                "timestamp": "write default: now for the moment of the insert",
+                "zoned_timestamp": f"write default: now ZONE, such as {NOW_EXAMPLE!r}",
+            }.get(kind.name, "use type: uuid, or type: integer with generated: sequence")
+            what = "be generated" if self.generated is True else "be a sequence"
+            collector.report(self.location, f"type {kind} can't {what}", hint)
+        if self.default is not ABSENT:
             collector.report(self.location, "a generated field has no default")
 
 
@@ -201,23 +226,59 @@ def attributes_of(field: Field) -> dict[str, Any]:
     return {
         **parameters_of(field.type),
         "optional": field.optional,
-        "default": normal_default(field),
-        "generated": field.generated,
+        "default": default_of(field),
+        "generated": field.plain_generated,
     }
 
 
-def normal_default(field: Field) -> Any:
+def default_of(field: Field) -> Any:
     """A field's default as plain data, ABSENT where there is none."""
-    if not field.has_default:
-        return ABSENT
-    return None if field.default is None else field.type.to_document(field.default)
+    return field.plain_default if field.has_default else ABSENT
+
+
+def constant_of(field: Field) -> Any:
+    """The same for a default that is a constant, which older records may get (rule 18)."""
+    return field.plain_default if field.has_constant else ABSENT
 
 
 def read_default(plain: Any, kind: ValueType, name: str) -> Any:
     """The default of a field from plain data, none where that is ABSENT."""
     if plain is ABSENT:
         return NO_DEFAULT
-    return None if plain is None else kind.from_document(plain, name)
+    return None if plain is None else find_now(plain, kind) or kind.from_document(plain, name)
+
+
+def normal_default(plain: Any, kind: ValueType, name: str) -> Any:
+    """A valid default of a document, as its type writes it."""
+    now = find_now(plain, kind)
+    return normal_plain(plain, kind, name) if now is None else str(now)
+
+
+def check_default(
+    plain: Any,
+    kind: ValueType,
+    optional: bool,
+    name: str,
+    location: Location,
+    collector: ViolationCollector,
+) -> None:
+    """Report a default that a document gives a field where it does not fit the field's type."""
+    now = find_now(plain, kind)
+    if now is None and _is_like_now(plain) and kind.name in NOW_HINTS:
+        collector.report(
+            location, f"{plain!r} is no default of {name!r}, a {kind}", NOW_HINTS[kind.name]
+        )
+    elif now is None:
+        check_plain(plain, kind, optional, name, location, collector)
+    elif now.zone:
+        # The zone is checked as part of some local time.
+        sample = f"2000-01-01T00:00:00 {now.zone}"
+        check_plain(sample, kind, optional, name, location, collector)
+
+
+def _is_like_now(plain: Any) -> bool:
+    words = str(plain).lower().replace("()", "").split()
+    return bool(words) and words[0] in NOW_HABITS
 
 
 def normal_plain(plain: Any, kind: ValueType, name: str) -> Any:
@@ -262,7 +323,7 @@ def _hint_for_plain(plain: Any, kind: ValueType) -> str:
     if isinstance(plain, str):
         if kind.name in ("boolean", "integer"):
             return f"write {kind.text_form}, without quotes"
-        if plain.lower().rstrip("()") in ("now", "today", "current_timestamp", "current_date"):
-            return "a default is a constant; the application gives the moment"
+        if _is_like_now(plain):
+            return "give the moment: only the default of a new record may be now"
         return f"write {kind.text_form}, in quotes" if kind.has_python_order else ""
     return "quote it" if kind.name in ("string", "decimal", "float") else ""

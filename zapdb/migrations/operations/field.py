@@ -28,7 +28,7 @@ from zapdb.migrations.operations.constraints import (
     require_same_types,
     require_unused,
 )
-from zapdb.migrations.operations.definitions import FieldDefinition, normal_default, normal_plain
+from zapdb.migrations.operations.definitions import FieldDefinition, constant_of, normal_plain
 from zapdb.migrations.operations.table import same_value
 from zapdb.migrations.structure import (
     ABSENT,
@@ -74,12 +74,18 @@ class AddField(TableOperation):
         if self.fill is not ABSENT:
             added = self.field.build(self.field.name, 0, schema)
             self.fill.validate(table, added, collector)
-        elif self.field.default is ABSENT and not self.field.optional:
-            collector.report(
-                self.field.location,
-                f"{self.field.name!r} is required: what do older records get?",
-                "add a default to the field, or fill: {value: …} or fill: {expression: …}",
-            )
+            return
+        added = self.field.build(self.field.name, 0, schema)
+        if added.has_constant or added.optional:
+            return
+        hint = "fill: {value: …} or fill: {expression: …}"
+        collector.report(
+            self.field.location,
+            f"{self.field.name!r} is required: what do older records get?",
+            f"its values are made at insert, for new records alone: add {hint}"
+            if added.is_made
+            else f"add a default to the field, or {hint}",
+        )
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         table = self.table_in(schema)
@@ -87,7 +93,7 @@ class AddField(TableOperation):
         fill = self.fill
         if fill is not ABSENT:
             added = definition.build(self.field.name, 0, schema)
-            left_out = normal_default(added)
+            left_out = constant_of(added)
             if added.optional and left_out is ABSENT:
                 left_out = None
             fill = fill.normalize(added, left_out)
@@ -109,7 +115,7 @@ class AddField(TableOperation):
         assert added is not None
         if self.fill is not ABSENT:
             return {added.number: self.fill.derive(before, added)}
-        return {added.number: Constant(added.default if added.has_default else None)}
+        return {added.number: Constant(added.default if added.has_constant else None)}
 
 
 @dataclass(frozen=True)

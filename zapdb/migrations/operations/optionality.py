@@ -18,7 +18,7 @@ from zapdb.migrations.operations.base import (
 )
 from zapdb.migrations.operations.constraints import require_unconstrained
 from zapdb.migrations.operations.default import ChangeDefault
-from zapdb.migrations.operations.definitions import normal_default
+from zapdb.migrations.operations.definitions import constant_of
 from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
 from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import NO_DEFAULT, Field, Schema, TableSchema
@@ -55,7 +55,7 @@ class _Optionality(FieldOperation):
         _, field = self.found_in(schema)
         if self.fill is ABSENT:
             return self
-        return replace(self, fill=self.fill.normalize(field, normal_default(field)))
+        return replace(self, fill=self.fill.normalize(field, constant_of(field)))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class MakeRequired(_Optionality):
     makes_optional = False
 
     def _validate_without_fill(self, field: Field, collector: ViolationCollector) -> None:
-        if not field.has_default:
+        if not field.has_constant:
             collector.report(
                 self.place,
                 f"what do records get whose {self.field!r} is null?",
@@ -134,7 +134,7 @@ class MakeOptional(_Optionality):
         _, field = self.found_in(before)
         null = Plain(None)
         fill = Fill(null) if self.fill is ABSENT and field.type.holds_null else self.fill
-        if fill is ABSENT and not field.has_default:
+        if fill is ABSENT and not field.has_constant:
             collector.report_not_exhaustive(
                 self.place,
                 f"no rollback can be inferred: {self.table}.{self.field} would be required again",

@@ -112,7 +112,7 @@ class Transform(TableOperation):
                 collector.report(
                     definition.location, f"{name!r} is {found}, not as it is said here"
                 )
-            if definition.default is not ABSENT or definition.generated:
+            if definition.default is not ABSENT or definition.generated is not False:
                 collector.report(
                     definition.location,
                     "from says of a field its type, and whether it is optional",

@@ -100,6 +100,14 @@ def test_a_field_that_is_dropped_and_added_again_is_another_field() -> None:
             add("type: uuid, generated: true").replace("{name", "§{name"),
             "'fax' is required: what do older records get?",
         ),
+        (
+            add("type: integer, generated: sequence").replace("{name", "§{name"),
+            "'fax' is required: what do older records get?",
+        ),
+        (
+            add("type: timestamp, default: now").replace("{name", "§{name"),
+            "'fax' is required: what do older records get?",
+        ),
         (add("type: strin").replace("{name", "§{name"), "there is no type 'strin'"),
         (
             add("type: string, default: 5").replace("{name", "§{name"),

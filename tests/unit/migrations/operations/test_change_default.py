@@ -1,8 +1,16 @@
+import datetime
+
 import pytest
 
-from tests.documents import people_of, resolve_after_people, violations_of
+from tests.documents import (
+    document,
+    people_of,
+    resolve_after_people,
+    resolve_documents,
+    violations_of,
+)
 from zapdb.migrations.operations.default import ChangeDefault
-from zapdb.schema import NO_DEFAULT
+from zapdb.schema import NO_DEFAULT, Now
 
 
 def change(field: str, rest: str) -> str:
@@ -75,4 +83,22 @@ def test_an_explicit_rollback_must_lead_back() -> None:
     assert resolve_after_people(text, rollback=f"[{{{back}}}]").rollback
     assert violations_of(text, rollback=f"[{{{back.replace('0', '1')}}}]") == [
         "0002_test.yaml:1:1: the rollback does not bring back the table 'people' as it was before"
+    ]
+
+
+def test_the_moment_of_the_insert_comes_and_goes_as_other_defaults_do() -> None:
+    made = "create_table: {table: t, key: [id], fields: [{name: id, type: integer}, %s]}"
+    chain = resolve_documents(
+        document(made % "{name: at, type: timestamp}"),
+        document("change_default: {table: t, field: at, default: now}"),
+        document("change_default: {table: t, field: at, default: '2020-01-01T00:00:00+00:00'}"),
+        document("change_default: {table: t, field: at, remove: true}"),
+    )
+    found = [chain.schema_at(n).table_named("t").fields[1].default for n in (1, 2, 3, 4)]
+    moment = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    assert found == [NO_DEFAULT, Now(), moment, NO_DEFAULT]
+    assert [m.rollback for m in chain.migrations[1:]] == [
+        (ChangeDefault("t", "at", remove=True),),
+        (ChangeDefault("t", "at", "now"),),
+        (ChangeDefault("t", "at", "2020-01-01T00:00:00+00:00"),),
     ]

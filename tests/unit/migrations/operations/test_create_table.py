@@ -1,9 +1,11 @@
 import pytest
 
 from tests.documents import document, marked_place, resolve_documents, violations_of
+from zapdb.datasets import zone_version
 from zapdb.limits import FIELDS_PER_TABLE_MAX
+from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.table import DropTable
-from zapdb.schema import Field
+from zapdb.schema import NO_DEFAULT, Field, Now, canonical_bytes, read_canonical_bytes
 from zapdb.values import Decimal, Integer, String, Uuid
 
 TOWNS = "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}%s]}"
@@ -26,7 +28,7 @@ def test_a_table_has_its_fields_in_declared_order_and_its_key_in_key_order() -> 
         Field(2, "country", String()),
         Field(3, "tax", Decimal(1), default=Decimal(1).from_document("0.5", "p")),
         Field(4, "mayor", String(), optional=True),
-        Field(5, "token", Uuid(), generated=True),
+        Field(5, "token", Uuid(), generated="uuid"),
     )
     assert chain.migrations[0].drawn == {"table": [1], "field": [1, 2, 3, 4, 5]}
 
@@ -115,6 +117,36 @@ def field(text: str) -> str:
             "a value of 'x' must be a date; this is str of 9 characters",
         ),
         (field("type: string, generated: true"), "type string can't be generated"),
+        (field("type: integer, generated: true"), "type integer can't be generated"),
+        (field("type: uuid, generated: sequence"), "type uuid can't be a sequence"),
+        (
+            field("type: integer, generated: sequence, default: 1"),
+            "a generated field has no default",
+        ),
+        (
+            field("type: integer, generated: always").replace("§", "").replace("always", "§always"),
+            "one of true, false, sequence is needed here",
+        ),
+        (
+            field("type: integer, generated: 1")
+            .replace("§", "")
+            .replace("generated: 1", "generated: §1"),
+            "one of true, false, sequence is needed here",
+        ),
+        (field("type: date, default: today"), "'today' is no default of 'x', a date"),
+        (field("type: timestamp, default: now()"), "'now()' is no default of 'x', a timestamp"),
+        (
+            field("type: zoned_timestamp, default: now"),
+            "'now' is no default of 'x', a zoned_timestamp",
+        ),
+        (
+            field("type: zoned_timestamp, default: now Europe/Wien"),
+            f"{zone_version()} has no zone 'Europe/Wien' for a value of 'x'",
+        ),
+        (
+            field("type: integer, default: now"),
+            "a value of 'x' must be an integer of at most 63 bytes; this is str of 3 characters",
+        ),
         (
             field("type: uuid, generated: true, default: 00000000-0000-0000-0000-00000000000a"),
             "a generated field has no default",
@@ -123,6 +155,35 @@ def field(text: str) -> str:
 )
 def test_this_table_is_refused_here(operation: str, violation: str) -> None:
     assert f"{marked_place(operation)}: {violation}" in violations_of(operation)
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "generated", "plain"),
+    [
+        ("type: timestamp, default: now", Now(), None, "now"),
+        (
+            "type: zoned_timestamp, default: now Europe/Vienna",
+            Now("Europe/Vienna"),
+            None,
+            "now Europe/Vienna",
+        ),
+        ("type: string, default: now", "now", None, "now"),
+        ("type: integer, generated: sequence", NO_DEFAULT, "sequence", None),
+    ],
+)
+def test_what_makes_a_value_at_insert_is_read_and_described(
+    text: str, default: object, generated: str | None, plain: str | None
+) -> None:
+    chain = resolve_documents(document(field(text).replace("§", "")))
+    schema = chain.schema_at(1)
+    table = schema.table_named("towns")
+    assert table is not None
+    x = table.field_named("x")
+    assert x is not None
+    assert (x.default, x.generated) == (default, generated)
+    assert read_canonical_bytes(canonical_bytes(table)) == table
+    assert FieldDefinition.of(x).build("x", x.number, schema) == x
+    assert plain is None or x.plain_default == plain
 
 
 def test_a_default_of_a_key_field_that_does_not_fit_is_refused() -> None:

@@ -147,7 +147,7 @@ def check_schema(schema: Schema) -> None:
             assert isinstance(table.field_numbered(key.field).type, Reference)
             assert any(i.components[0].field == key.field for i in table.indexes)
         for field in table.fields:
-            if field.has_default and field.default is not None:
+            if field.has_constant and field.default is not None:
                 plain = field.type.to_document(field.default)
                 assert field.type.from_document(plain, "p") == field.default
             for part in types_in(field.type):

@@ -1,0 +1,515 @@
+"""Sequences: numbers of new records, drawn in blocks; and the moment of the insert."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
+
+import pytest
+
+import zapdb
+from tests import forms
+from tests.support import ROOT, Workspace, finish
+from zapdb.database import Database, Table
+from zapdb.errors import (
+    InvalidValue,
+    RecordExists,
+    SequenceExhausted,
+    UniqueViolation,
+)
+from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
+
+ORDERS = """\
+create_table: {table: orders, key: [id], fields: [
+      {name: id, type: integer, generated: sequence},
+      {name: number, type: integer, generated: sequence},
+      {name: text, type: string, optional: true}]}"""
+MADE = """\
+create_table: {table: visits, key: [id], fields: [
+      {name: id, type: integer},
+      {name: at, type: timestamp, default: now},
+      {name: there, type: zoned_timestamp, default: now Europe/Vienna},
+      {name: maybe, type: timestamp, optional: true, default: now},
+      {name: text, type: string, optional: true}]}"""
+
+
+T = TypeVar("T")
+
+
+class Undone(Exception):
+    pass
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ORDERS)
+    return workspace.open()
+
+
+def numbers_of(db: Database) -> list[tuple[int, int]]:
+    return [(order.id, order.number) for order in db.table("orders")]
+
+
+def insert_undone(db: Database, insert: Callable[[Table], T]) -> T:
+    """Insert in a transaction, or savepoint, that is rolled back."""
+    made: T | None = None
+    try:
+        with db.transaction() as tx:
+            made = insert(tx.table("orders"))
+            raise Undone
+    except Undone:
+        assert made is not None
+        return made
+
+
+def insert_some(count: int) -> Callable[[Table], list[int]]:
+    return lambda orders: [orders.insert().id for _ in range(count)]
+
+
+def count_draws(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    made = list[int]()
+    drawn = zapdb.database.sequences.draw_block
+
+    def draw(*arguments: Any) -> Any:
+        made.append(1)
+        return drawn(*arguments)
+
+    monkeypatch.setattr(zapdb.database.sequences, "draw_block", draw)
+    return lambda: len(made)
+
+
+# Numbers
+
+
+def test_numbers_begin_at_1_and_rise_whatever_inserts(db: Database) -> None:
+    orders = db.table("orders")
+    assert orders.insert().id == 1
+    assert orders.insert(text="b").number == 2
+    orders.insert_many([{"text": "c"}, {}, {"text": "d"}])
+    assert orders.upsert(text="e").id == 6
+    with db.transaction() as tx:
+        assert tx.table("orders").insert().id == 7
+        tx.table("orders").insert_many([{}] * 3)
+    assert numbers_of(db) == [(n, n) for n in range(1, 11)]
+
+
+def test_a_process_that_inserts_little_leaves_no_gaps(workspace: Workspace, db: Database) -> None:
+    for _ in range(3):
+        with workspace.open() as other:
+            other.table("orders").insert()
+    assert numbers_of(db) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_blocks_grow_and_one_draw_serves_a_thousand_inserts(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(2, "drop_field: {table: orders, field: number, restore: {value: 0}}")
+    db.close()
+    orders, draws = workspace.open().table("orders"), count_draws(monkeypatch)
+    for _ in range(40):
+        orders.insert()
+    assert draws() == 7  # 1, 1, 2, 4, 8, 16, 32
+    orders.insert_many({} for _ in range(3 * SEQUENCE_BLOCK_NUMBERS_MAX))
+    assert draws() <= 10
+    assert orders.insert().id == 3 * SEQUENCE_BLOCK_NUMBERS_MAX + 41
+    assert orders.count() == 3 * SEQUENCE_BLOCK_NUMBERS_MAX + 41
+    before = draws()
+    for _ in range(50):
+        orders.insert()
+    assert draws() <= before + 1
+
+
+def test_processes_have_blocks_of_their_own(workspace: Workspace, db: Database) -> None:
+    mine, others = db.table("orders"), workspace.open().table("orders")
+    drawn = [(table.insert().id, table) for _ in range(20) for table in (mine, others)]
+    assert len({number for number, _ in drawn}) == 40
+    for table in (mine, others):
+        rising = [number for number, of in drawn if of is table]
+        assert rising == sorted(rising)
+
+
+def test_threads_of_a_process_never_get_one_number_twice(db: Database) -> None:
+    found = list[int]()
+
+    def insert() -> None:
+        found.extend([db.table("orders").insert().id for _ in range(25)])
+
+    threads = [threading.Thread(target=insert) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    finish(*threads)
+    assert len(set(found)) == len(found) == db.table("orders").count() == 100
+
+
+def test_tenants_count_for_themselves(workspace: Workspace, db: Database) -> None:
+    db.table("orders").insert_many([{}] * 5)
+    db.admin.create_tenant("second")
+    second = workspace.open(tenant="second")
+    assert second.table("orders").insert().id == 1
+    assert db.table("orders").insert().id == 6
+    second.close()
+    db.admin.remove_tenant("second")
+    assert {tenant for (tenant,) in workspace.execute("SELECT tenant FROM zapdb_sequences")} == {1}
+
+
+# Explicit numbers
+
+
+def test_an_explicit_number_moves_the_sequence_on(workspace: Workspace, db: Database) -> None:
+    orders, other = db.table("orders"), workspace.open().table("orders")
+    orders.insert(id=41)
+    assert orders.insert().id == 42
+    assert other.insert().id > 42
+    orders.insert_many([{"id": 100, "text": "a"}, {"text": "b"}, {"id": 90}])
+    assert orders.where(text="b").one().id == 101
+    orders.upsert(id=200)
+    assert orders.insert().id == 201
+    orders.update(201, number=300)
+    assert orders.insert().number == 301
+    orders.where(orders.f.id == 201).update(number=400)
+    assert orders.insert().number == 401
+    orders.insert(id=-7, number=0)
+    orders.insert(id=7)
+    assert (orders.insert().id, other.insert().number > 402) == (204, True)
+
+
+def test_what_moved_a_sequence_on_need_not_be_committed(db: Database) -> None:
+    orders = db.table("orders")
+    insert_undone(db, lambda orders: orders.insert(id=50))
+    assert orders.insert().id == 51
+
+
+def test_a_stream_of_explicit_numbers_draws_seldom(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, draws = db.table("orders"), count_draws(monkeypatch)
+    for number in range(1, 201):
+        orders.insert(id=number, number=number)
+    assert draws() <= 2 * 9
+    assert (orders.insert().id, orders.count()) == (201, 201)
+
+
+def test_a_number_in_hand_that_was_used_explicitly_is_passed_over(
+    workspace: Workspace, db: Database
+) -> None:
+    orders, other = db.table("orders"), workspace.open().table("orders")
+    orders.insert_many([{}] * 4)
+    orders.insert()  # 6 to 8 are in hand now
+    for taken in (6, 7):
+        other.insert(id=taken, text="explicit")
+    drawn = orders.insert(text="drawn").id
+    assert drawn > 8
+    assert other.get(6).text == "explicit"
+    other.insert(id=drawn + 1, text="explicit")
+    with db.transaction() as tx:
+        tx.table("orders").insert_many([{}, {}])
+        assert tx.table("orders").upsert(text="new").text == "new"
+    assert orders.get(drawn + 1).text == "explicit"
+    assert len({order.id for order in orders}) == orders.count() == 12
+
+
+def test_a_number_of_a_unique_index_that_was_used_is_passed_over(
+    workspace: Workspace, db: Database
+) -> None:
+    index = "table: orders, index: by_number, fields: [{field: number}], unique: true"
+    workspace.write(2, f"create_index: {{{index}}}")
+    db.close()
+    db = workspace.open()
+    db.admin.run_jobs()
+    orders, other = db.table("orders"), workspace.open().table("orders")
+    orders.insert_many([{}] * 4)
+    orders.insert()
+    other.insert(id=1_000, number=6)
+    assert orders.insert().number > 8
+    with pytest.raises(UniqueViolation, match="same values in a unique index"):
+        orders.insert(number=6)
+
+
+def test_an_explicit_key_that_is_there_is_the_callers_mistake(db: Database) -> None:
+    orders = db.table("orders")
+    orders.insert()
+    with pytest.raises(RecordExists):
+        orders.insert(id=1)
+    with pytest.raises(RecordExists):
+        orders.insert_many([{}, {"id": 1}])
+    assert orders.count() == 1
+
+
+@pytest.mark.parametrize("wrong", ["7", 7.0, True, None])
+def test_what_is_no_number_is_refused_and_moves_nothing(db: Database, wrong: object) -> None:
+    orders = db.table("orders")
+    with pytest.raises(InvalidValue):
+        orders.insert(id=wrong)
+    assert orders.insert().number <= 2
+
+
+# The end
+
+
+def test_the_last_number_is_given_and_then_none(workspace: Workspace, db: Database) -> None:
+    orders = db.table("orders")
+    orders.insert(id=SEQUENCE_MAX - 2)
+    assert [orders.insert().id for _ in range(2)] == [SEQUENCE_MAX - 1, SEQUENCE_MAX]
+    for table in (orders, workspace.open().table("orders")):
+        with pytest.raises(SequenceExhausted) as caught:
+            table.insert()
+        assert caught.value.context == {"field": "orders.id", "last": SEQUENCE_MAX}
+    assert orders.insert(id=5).id == 5
+    orders.insert(id=SEQUENCE_MAX + 1)
+    with pytest.raises(SequenceExhausted):
+        orders.insert_many([{}])
+    assert orders.count() == 5
+
+
+def test_numbers_beyond_the_end_do_not_move_the_sequence(db: Database) -> None:
+    orders = db.table("orders")
+    orders.insert(id=2**70, number=-(2**70))
+    assert (orders.insert().id, last_number(db)) == (1, 2**70)
+
+
+def last_number(db: Database) -> Any:
+    return db.table("orders").max("id")
+
+
+def test_a_batch_at_the_end_takes_what_there_is_or_nothing(db: Database) -> None:
+    orders = db.table("orders")
+    orders.insert(id=SEQUENCE_MAX - 3)
+    with pytest.raises(SequenceExhausted):
+        orders.insert_many([{}] * 4)
+    orders.insert_many([{}] * 3)
+    assert last_number(db) == SEQUENCE_MAX
+
+
+# Rollbacks
+
+
+def test_a_number_of_a_transaction_that_was_rolled_back_is_never_given_again(
+    workspace: Workspace, db: Database
+) -> None:
+    given, others = list[int](), workspace.open().table("orders")
+    for count in (1, 5, 2, 30):
+        given += insert_undone(db, insert_some(count))
+        given += [others.insert().id, db.table("orders").insert().id]
+    assert len(set(given)) == len(given)
+
+
+def test_numbers_outlive_the_savepoint_that_drew_them(workspace: Workspace, db: Database) -> None:
+    orders, given = db.table("orders"), list[int]()
+    with db.transaction() as tx:
+        table = tx.table("orders")
+        given.append(table.insert().id)
+        given += insert_undone(db, insert_some(20))
+        given.append(table.insert().id)
+        with pytest.raises(InvalidValue):
+            table.insert_many([{"text": "x"}] * 50 + [{"text": 5}])
+        given.append(table.insert().id)
+    assert given == sorted(set(given))
+    given += [workspace.open().table("orders").insert().id, orders.insert().id]
+    assert len(set(given)) == len(given)
+    assert orders.count() == 5
+
+
+def test_a_savepoint_that_is_rolled_back_leaves_its_block_drawn(
+    workspace: Workspace, db: Database
+) -> None:
+    with db.transaction():
+        given = insert_undone(db, insert_some(20))
+    given += insert_some(20)(workspace.open().table("orders"))
+    given += insert_some(20)(db.table("orders"))
+    assert len(set(given)) == len(given)
+
+
+def test_numbers_whose_transaction_was_lost_are_thrown_away(
+    workspace: Workspace, db: Database
+) -> None:
+    """As when the disk is full: SQLite ends the transaction by itself, with what it drew."""
+    if workspace.engine != "sqlite":
+        pytest.skip("PostgreSQL draws in transactions of their own")
+    orders, given = db.table("orders"), list[int]()
+
+    def insert(table: Table) -> list[int]:
+        found = insert_some(5)(table)
+        db._storage.connection().driver.execute("ROLLBACK")
+        return found
+
+    given += insert_undone(db, insert)
+    other = workspace.open().table("orders")
+    assert other.insert().id == 1  # nobody else knows of them
+    other.insert_many([{}] * 7)
+    later = [orders.insert(id=100 + n).number for n in range(5)]
+    assert [*given, *later] == sorted({*given, *later})
+    assert len({order.number for order in orders}) == orders.count() == 13
+
+
+# Migrations
+
+
+def test_rule_18_records_that_are_older_than_a_sequence_get_a_constant(
+    workspace: Workspace,
+) -> None:
+    fields = "{name: id, type: integer}, {name: text, type: string, optional: true}"
+    workspace.write(1, f"create_table: {{table: orders, key: [id], fields: [{fields}]}}")
+    db = workspace.open()
+    db.table("orders").insert_many([{"id": 1}, {"id": 70}])
+    number = "{name: number, type: integer, generated: sequence}"
+    workspace.write(2, f"add_field: {{table: orders, field: {number}, fill: {{value: 5}}}}")
+    maybe = "{name: maybe, type: integer, generated: sequence, optional: true}"
+    workspace.write(3, f"add_field: {{table: orders, field: {maybe}}}")
+    of_id = "{name: of_id, type: integer, generated: sequence}"
+    of_id = f"{{table: orders, field: {of_id}, fill: {{expression: id * 10}}}}"
+    workspace.write(4, f"add_field: {of_id}")
+    newer = workspace.open().table("orders")
+    assert [(o.number, o.maybe, o.of_id) for o in newer] == [(5, None, 10), (5, None, 700)]
+    made = newer.insert(id=2)
+    assert (made.number, made.maybe, made.of_id) == (6, 1, 701)  # above all that is there
+
+
+def test_rule_11_older_processes_draw_numbers_that_they_do_not_see(workspace: Workspace) -> None:
+    fields = "{name: id, type: integer}, {name: text, type: string, optional: true}"
+    workspace.write(1, f"create_table: {{table: orders, key: [id], fields: [{fields}]}}")
+    older = workspace.open()
+    number = "{name: number, type: integer, generated: sequence}"
+    at = "{name: at, type: timestamp, default: now}"
+    then = "fill: {value: '2000-01-01T00:00:00+00:00'}"
+    workspace.write(
+        2,
+        f"add_field: {{table: orders, field: {number}, fill: {{value: 0}}}}",
+        f"add_field: {{table: orders, field: {at}, {then}}}",
+    )
+    older.table("orders").insert(id=1)
+    newer = workspace.open().table("orders")
+    newer.insert(id=2)
+    older.table("orders").insert(id=3)
+    older.table("orders").insert_many([{"id": 4}, {"id": 5}])
+    with older.transaction() as tx:
+        tx.table("orders").insert(id=6)
+    older.table("orders").update(3, text="changed")
+    found = newer.order_by("id").all()
+    assert found[0].number == 0
+    assert len({order.number for order in found}) == 6
+    assert [order.at.year == 2000 for order in found] == [True] + [False] * 5
+
+
+def test_a_sequence_goes_on_where_it_was_when_its_field_comes_back(workspace: Workspace) -> None:
+    workspace.write(1, ORDERS)
+    db = workspace.open()
+    db.table("orders").insert_many([{}] * 9)
+    drop = "drop_field: {table: orders, field: number, restore: {archive: true, otherwise: %s}}"
+    workspace.write(2, drop % "{value: 0}")
+    db.close()
+    db = workspace.open()
+    db.table("orders").insert()
+    restore = "{table: orders, field: number, archived_by: 2, otherwise: {value: 0}}"
+    workspace.write(3, f"restore_field: {restore}")
+    db.close()
+    orders = workspace.open().table("orders")
+    assert [order.number for order in orders] == [*range(1, 10), 0]
+    assert orders.insert().number == 10
+
+
+# Several processes
+
+
+def start(workspace: Workspace, seed: int, operations: int) -> subprocess.Popen[str]:
+    given = [workspace.address, str(workspace.directory), str(seed), str(operations)]
+    command = [sys.executable, "-m", "tests.contract.numbering", *given]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def read_told(process: subprocess.Popen[str]) -> list[tuple[str, int, int]]:
+    assert process.stdout is not None
+    with process.stdout:
+        told = [line.split() for line in process.stdout.read().splitlines(keepends=True)]
+    process.wait()
+    return [(line[0], int(line[1]), int(line[2])) for line in told if len(line) == 3]
+
+
+def test_numbers_of_several_processes_under_kills(workspace: Workspace, db: Database) -> None:
+    """No number is drawn twice, whatever becomes of transactions and processes, but those that a
+    process of SQLite drew inside a transaction in which it was killed."""
+    given, rising = list[tuple[str, int, int]](), True
+    for turn in range(6 if forms.is_long else 1):
+        processes = [start(workspace, turn * 10 + n, 25 + 10_000 * (n % 2)) for n in range(4)]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "open\n"
+        told = {n: read_told(processes[n]) for n in (0, 2)}  # they end by themselves
+        time.sleep(0.03 * turn)
+        for n in (1, 3):
+            processes[n].kill()
+            told[n] = read_told(processes[n])
+        for lines in told.values():
+            given += lines
+            drawn = [number for sign, number, _ in lines if sign != "e"]
+            rising = rising and drawn == sorted(drawn)
+    drawn = [number for sign, number, _ in given if sign != "e"]
+    assert rising
+    assert len(set(drawn)) == len(drawn) > 50
+    stored = {order.id: order.number for order in db.table("orders")}
+    for sign, key, number in given:
+        if sign != "-":
+            assert stored[key] == number
+        else:
+            assert key not in stored or any(s == "e" and k == key for s, k, _ in given)
+    (report,) = db.admin.verify()
+    assert report.problems == ()
+
+
+# The moment of the insert
+
+
+def test_a_new_record_has_the_moment_of_its_insert(workspace: Workspace) -> None:
+    workspace.write(1, MADE)
+    visits = workspace.open().table("visits")
+    before = datetime.datetime.now(datetime.UTC)
+    first = visits.insert(id=1)
+    after = datetime.datetime.now(datetime.UTC)
+    assert before <= first.at <= after
+    assert first.at == first.maybe == first.there
+    assert first.there.utcoffset() == after.astimezone(ZoneInfo("Europe/Vienna")).utcoffset()
+    given = datetime.datetime(2020, 2, 2, tzinfo=datetime.UTC)
+    second = visits.insert(id=2, at=given, maybe=None)
+    assert (second.at, second.maybe) == (given, None)
+    visits.insert_many([{"id": 3}, {"id": 4, "at": given}])
+    assert visits.get(3).at >= after
+    assert visits.get(4).at == given
+    assert visits.get(3).there == visits.get(4).there
+
+
+def test_an_update_makes_no_value(workspace: Workspace) -> None:
+    workspace.write(1, MADE)
+    visits = workspace.open().table("visits")
+    first = visits.insert(id=1)
+    assert visits.update(1, text="a").at == first.at
+    assert visits.upsert(id=1, text="b").at == first.at
+    assert visits.upsert(id=2).at > first.at
+
+
+def test_rule_18_older_records_get_the_fill_and_new_ones_the_moment(workspace: Workspace) -> None:
+    workspace.write(1, "create_table: {table: t, key: [id], fields: [{name: id, type: integer}]}")
+    db = workspace.open()
+    db.table("t").insert(id=1)
+    at = "{name: at, type: timestamp, default: now}"
+    maybe = "{name: maybe, type: timestamp, default: now, optional: true}"
+    then = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+    workspace.write(
+        2,
+        f"add_field: {{table: t, field: {at}, fill: {{value: '{then.isoformat()}'}}}}",
+        f"add_field: {{table: t, field: {maybe}}}",
+    )
+    db.close()
+    db = workspace.open()
+    found = db.table("t").get(1)
+    assert (found.at, found.maybe) == (then, None)
+    made = db.table("t").insert(id=2)
+    assert made.at == made.maybe > then
+    workspace.write(3, "change_default: {table: t, field: at, remove: true}")
+    db.close()
+    with pytest.raises(InvalidValue, match="a required field is missing"):
+        workspace.open().table("t").insert(id=3)

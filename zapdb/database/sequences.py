@@ -1,0 +1,342 @@
+"""The numbers of sequences that an open database has in hand.
+
+A process draws blocks of numbers, each as large as all that it drew of the sequence before, up to a
+bound: so nearly no insert costs a round trip more, and a process that inserts little leaves few
+numbers unused. Numbers rise within an open database. What is left of a block when it is closed, or
+killed, is never given: sequences have gaps.
+
+An explicit number above the last one that is known to be drawn draws a block behind it before it is
+written. So no number is drawn that was committed before, except one out of a block that another
+process had in hand already: that process finds it taken when it inserts, throws the block away and
+draws another one (`OperationNumbers.run`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from zapdb.errors import CatalogChanged, RecordExists, SequenceExhausted, UniqueViolation
+from zapdb.indexes import BoundTable
+from zapdb.indexes.bound_table import make_reader
+from zapdb.limits import (
+    PAGE_RECORDS_MAX,
+    SEQUENCE_BLOCK_NUMBERS_MAX,
+    SEQUENCE_MAX,
+    SEQUENCE_TAKEN,
+)
+from zapdb.records import decoder_of
+from zapdb.storage import Connection, MissingTable, Storage, TransactionMode
+from zapdb.storage.retries import retry
+from zapdb.storage.sequences import Block, DrawnInside, draw_block, is_drawn_from
+from zapdb.values import Integer
+
+if TYPE_CHECKING:
+    from zapdb.database.session import Session
+
+T = TypeVar("T")
+NO_NUMBERS: Final[Mapping[int, Iterator[int]]] = {}
+
+
+class BlockNeeded(Exception):
+    """An operation is to be done again once there are numbers: its own transaction can't draw them,
+    since they must stay drawn if it is rolled back."""
+
+    def __init__(self, bound: BoundTable, field: int, above: int, count: int) -> None:
+        super().__init__(field)
+        self.bound = bound
+        self.field = field
+        self.above = above
+        self.count = count
+
+
+class _NumberTaken(Exception):
+    """A number that was drawn belongs to another record, into which it was written explicitly."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Hand:
+    """The numbers above `given`, up to and including `last`."""
+
+    __slots__ = ("drawn", "given", "inside", "known", "last")
+
+    def __init__(self) -> None:
+        self.given = 0
+        """The last number that was given or passed over: none is given below it."""
+        self.last = 0
+        self.known = 0
+        """Up to here, all numbers are drawn, by whatever process."""
+        self.drawn = 0
+        """How many numbers were drawn."""
+        self.inside: DrawnInside | None = None
+        """The transaction that drew them, as long as it is not known whether they stay drawn."""
+
+    def throw_away(self) -> None:
+        self.last = self.given
+
+    def settle(self, connection: Connection) -> None:
+        """Throw away what a transaction drew that has ended without keeping it."""
+        inside = self.inside
+        if inside is None or inside is connection.drawn:
+            return
+        self.inside = None
+        if not inside.is_kept:
+            self.throw_away()
+            self.known = 0
+
+
+class Sequences:
+    """The numbers in hand for one tenant, by the number of the field. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hands: dict[int, _Hand] = {}
+
+    def lack(self, connection: Connection, field: int, above: int, count: int) -> bool:
+        """Whether a block is to be drawn, before `count` numbers can be given, or before a record
+        is written with the explicit number `above`; passes over the numbers up to that one."""
+        with self._lock:
+            hand = self._hands.setdefault(field, _Hand())
+            hand.settle(connection)
+            if above > hand.known:
+                return True
+            hand.given = max(hand.given, min(above, hand.last))
+            return hand.last - hand.given < count
+
+    def take(self, field: int, count: int) -> Iterator[int] | None:
+        """The next numbers; None if another thread has taken them meanwhile."""
+        with self._lock:
+            hand = self._hands[field]
+            if hand.last - hand.given < count:
+                return None
+            first, hand.given = hand.given + 1, hand.given + count
+            return iter(range(first, hand.given + 1))
+
+    def plan(self, field: int, above: int, count: int) -> tuple[int, int, bool]:
+        """Behind which number how many are to be drawn; and whether none is known to be drawn."""
+        with self._lock:
+            hand = self._hands.setdefault(field, _Hand())
+            size = max(count, 1, min(hand.drawn, SEQUENCE_BLOCK_NUMBERS_MAX))
+            return max(above, hand.given), size, not hand.known
+
+    def add(self, field: int, block: Block, inside: DrawnInside | None = None) -> None:
+        """Numbers that were drawn; `inside` by a transaction that has not ended."""
+        with self._lock:
+            hand = self._hands.setdefault(field, _Hand())
+            hand.drawn += block.last - block.after
+            hand.known = max(hand.known, block.last)
+            if block.last <= hand.last:
+                return  # another thread drew a later one meanwhile
+            if block.after > hand.last:
+                hand.given = block.after
+            hand.last = block.last
+            if inside is not None:
+                hand.inside = inside
+
+    def throw_away(self, field: int) -> None:
+        """Give no more numbers of the block in hand."""
+        with self._lock:
+            self._hands[field].throw_away()
+
+
+class OperationNumbers:
+    """What one operation takes from sequences."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._drawn: set[int] = set()
+        self._bound: BoundTable | None = None
+
+    def draw_for(
+        self, connection: Connection, bound: BoundTable, records: Sequence[Mapping[str, Any]]
+    ) -> Mapping[int, Iterator[int]]:
+        """Numbers for the records that have none, by field; explicit ones move the sequence on."""
+        if not bound.adapter.sequences:
+            return NO_NUMBERS
+        wanted = {}
+        for field, name in bound.adapter.sequences.items():
+            given = [values[name] for values in records if name is not None and name in values]
+            wanted[field] = len(records) - len(given)
+            self._have(connection, bound, field, _highest(given), wanted[field])
+        return {field: self._take(connection, bound, field, n) for field, n in wanted.items() if n}
+
+    def note_given(
+        self, connection: Connection, bound: BoundTable, changes: Mapping[str, Any]
+    ) -> None:
+        """Explicit numbers that are written into a record move their sequences on."""
+        for field, name in bound.adapter.sequences.items():
+            if name is not None and name in changes:
+                self._have(connection, bound, field, _highest([changes[name]]), 0)
+
+    def _have(
+        self, connection: Connection, bound: BoundTable, field: int, above: int, count: int
+    ) -> None:
+        """See to it that so many numbers are in hand. Raises `BlockNeeded`, `CatalogChanged`,
+        `SequenceExhausted`."""
+        session = self._session
+        while session.sequences.lack(connection, field, above, count):
+            needed = BlockNeeded(bound, field, above, count)
+            if not connection.has_place:  # the transaction is this operation's alone
+                raise needed
+            if not _draw_beside(session.storage, connection, session.sequences, needed):
+                raise _changed(bound)
+
+    def _take(
+        self, connection: Connection, bound: BoundTable, field: int, count: int
+    ) -> Iterator[int]:
+        self._bound = bound
+        self._drawn.add(field)
+        while (numbers := self._session.sequences.take(field, count)) is None:
+            self._have(connection, bound, field, 0, count)
+        return numbers
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Run an operation; again with other numbers, if one that it drew belongs to another record
+        already. Raises what `action` raises."""
+
+        def attempt() -> T:
+            self._drawn.clear()
+            try:
+                return self._session.run(action)
+            except (RecordExists, UniqueViolation) as error:
+                if self._is_taken(error):
+                    raise _NumberTaken(error) from error
+                raise
+
+        def throw_away(_: int) -> None:
+            for field in self._drawn:
+                self._session.sequences.throw_away(field)
+
+        try:
+            return retry(SEQUENCE_TAKEN, attempt, on=_NumberTaken, before_again=throw_away)
+        except _NumberTaken as taken:
+            raise taken.error from None
+
+    @property
+    def have_key(self) -> bool:
+        """Whether a number that was drawn is part of the key."""
+        return self._bound is not None and not self._drawn.isdisjoint(self._bound.schema.key)
+
+    def _is_taken(self, error: RecordExists | UniqueViolation) -> bool:
+        """Whether an error is about a number that was drawn."""
+        if isinstance(error, RecordExists) or self._bound is None:
+            return self.have_key
+        names = {f.name for f in self._bound.schema.fields if f.number in self._drawn}
+        return not names.isdisjoint(str(error.context["fields"]).split(", "))
+
+
+def run_drawing(session: Session, action: Callable[[], T]) -> T:
+    """Run an operation in a transaction of its own; draw numbers before it is begun again, if it
+    needs some. Raises `CatalogChanged`."""
+    while True:
+        try:
+            return action()
+        except BlockNeeded as needed:
+            if not _draw_apart(session.storage, session.sequences, needed):
+                session.reload()
+                raise _changed(needed.bound) from None
+
+
+def _draw_apart(storage: Storage, sequences: Sequences, needed: BlockNeeded) -> bool:
+    """Draw a block in a transaction of its own; False if the catalog has changed."""
+    connection = storage.own_connection()
+    after, size, is_first = sequences.plan(needed.field, needed.above, needed.count)
+    if is_first:
+        after = max(after, _find_start(connection, needed.bound, needed.field))
+    if storage.turn is None:
+        block = _draw(connection, needed, after, size)
+    else:
+        with storage.transaction(TransactionMode.CATALOG) as begun:
+            block = _draw(begun, needed, after, size)
+    if block is not None:
+        sequences.add(needed.field, block)
+    return block is not None
+
+
+def _draw_beside(
+    storage: Storage, connection: Connection, sequences: Sequences, needed: BlockNeeded
+) -> bool:
+    """The same while a transaction stays open that can't be done again."""
+    if storage.turn is None:
+        return _draw_apart(storage, sequences, needed)
+    after, size, is_first = sequences.plan(needed.field, needed.above, needed.count)
+    if is_first:
+        after = max(after, _find_start(connection, needed.bound, needed.field))
+    block = _draw(connection, needed, after, size)
+    if block is not None:
+        inside = connection.drawn = connection.drawn or DrawnInside()
+        inside.add(needed.bound.catalog.tenant, needed.field, block)
+        sequences.add(needed.field, block, inside)
+    return block is not None
+
+
+def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) -> Block | None:
+    catalog = needed.bound.catalog
+    block = draw_block(connection, catalog.tenant, needed.field, catalog.version, after, size)
+    if block is not None and block.after == block.last and needed.count:
+        table = needed.bound.schema
+        names = [f.name for f in table.fields if f.number == needed.field]
+        raise SequenceExhausted(
+            "the sequence has no more numbers",
+            field=".".join((table.name, *names)),
+            last=block.last,
+            hint="give the numbers of new records yourself: those below that were never used",
+        )
+    return block
+
+
+def _find_start(connection: Connection, bound: BoundTable, field: int) -> int:
+    """The greatest number in the records of a table, if nothing was ever drawn for the field: those
+    that are older than it may have some. Else 0."""
+    table = bound.schema
+    if is_drawn_from(connection, bound.catalog.tenant, field) or field not in {
+        f.number for f in table.fields
+    }:
+        return 0
+    try:
+        if field == table.key[0]:
+            bound_key = Integer().encode_key(SEQUENCE_MAX + 1)
+            _, page = bound.records.page(connection, None, bound_key, None, 1, descending=True)
+            return _highest([bound.codec.decode_key(key)[0] for key, _, _ in page])
+        return _scan(connection, bound, field)
+    except MissingTable:
+        return 0
+
+
+def _scan(connection: Connection, bound: BoundTable, field: int) -> int:
+    catalog, descriptor = bound.catalog, bound.descriptor
+    reader = make_reader(
+        bound.storage,
+        catalog,
+        descriptor,
+        catalog.position,
+        descriptor.revision,
+        decoder_of(bound.schema, frozenset({field}), catalog.zones),
+    )
+    name, greatest, after = bound.schema.field_numbered(field).name, 0, None
+    while True:
+        _, page = bound.records.page(
+            connection, None, None, after, PAGE_RECORDS_MAX, descending=False
+        )
+        if not page:
+            return greatest
+        found = (getattr(reader.read(key, value), name) for key, _, value in page)
+        greatest, after = max(greatest, _highest(found)), page[-1][:2]
+
+
+def _highest(numbers: Any) -> int:
+    """The highest of some explicit numbers that a sequence could come to; 0 if there is none."""
+    possible = (n for n in numbers if type(n) is int and n <= SEQUENCE_MAX)
+    return max(possible, default=0)
+
+
+def _changed(bound: BoundTable) -> CatalogChanged:
+    return CatalogChanged(
+        "the schema changed while numbers were drawn",
+        table=bound.schema.name,
+        hint="run it again, or use db.run(function), which repeats it",
+    )
