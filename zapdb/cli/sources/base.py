@@ -163,7 +163,8 @@ def write_report(report: ImportReport, request: ImportRequest, output: Output) -
         }
     )
     if report.resumed_after:
-        print_note(f"went on after {report.resumed_after:,} rows of an earlier run")
+        passed_over = format_count(report.resumed_after, "row")
+        print_note(f"went on after {passed_over} of an earlier run")
     rows = format_count(report.written, "record")
     output.write(f"imported {rows} into {report.table} in {format_seconds(report.seconds)}")
     if report.skipped:

@@ -173,7 +173,7 @@ class _Run:
             raise UsageError(
                 "an earlier run imported a part of this source, and that part has changed since",
                 source=self.source.name,
-                imported=f"{self.resumed_after:,} rows",
+                imported=_show_rows(self.resumed_after),
                 hint="import the whole source with --from-start, as --mode upsert if its "
                 "records may be in the table",
             )
@@ -200,7 +200,7 @@ class _Run:
             self.read, self.crc = before
             raise self._stop(stopped.refused[0]) from None
         except ZapdbError as error:
-            error.context.setdefault("imported", f"{self._imported:,} rows")
+            error.context.setdefault("imported", _show_rows(self._imported))
             raise
         if importer.skipped is not None:
             self.skipped_at = importer.skipped.position()
@@ -233,7 +233,7 @@ class _Run:
 
     def _stop(self, refused: Refused) -> ZapdbError:
         error = self.source.place(refused.error, refused.row.number)
-        error.context["imported"] = f"{self._imported:,} rows"
+        error.context["imported"] = _show_rows(self._imported)
         if isinstance(error, RecordExists):
             error.hint = "the mode upsert updates records that exist"
         way = ""
@@ -241,3 +241,7 @@ class _Run:
             way = "correct it and run the same command again, which goes on after these rows"
         error.hint = "; ".join(filter(None, (error.hint, way)))
         return error
+
+
+def _show_rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
