@@ -37,7 +37,7 @@ class BlobStatements:
         self._chunk_sql = f"{chunks} AND chunk = {mark}"
         self._any_sql = f"SELECT 1 FROM zapdb_blobs WHERE id = {mark} LIMIT 1"
         self._delete_sql = f"DELETE FROM zapdb_blobs WHERE id = {mark}"
-        # Its chunks are 0, 1, 2 … exactly if the last number is one less than their count.
+        # The chunks are 0, 1, 2 … if and only if the last number is one less than their count.
         self._measure_sql = (
             "SELECT coalesce(sum(length(data)), 0), count(*), coalesce(max(chunk), -1)"
             f" FROM zapdb_blobs WHERE id = {mark}"
@@ -49,7 +49,7 @@ class BlobStatements:
             connection.send_many(self._insert_sql, _chunks(blobs))
 
     def insert_chunk(self, connection: Connection, made: bytes, number: int, data: bytes) -> None:
-        """Store one chunk of a blob whose bytes come bit by bit; all but the last are full."""
+        """Store one chunk of a streamed blob; all chunks but the last are full."""
         connection.run(self._insert_sql, (made, number, checksum(made, number, data), data))
 
     def load(self, blob: Blob) -> bytes:
@@ -73,7 +73,7 @@ class BlobStatements:
         is not the chunk that was written."""
         connection = self.storage.connection()
         row = connection.fetch_one(self._chunk_sql, (blob.id, number))
-        # All chunks of a blob go at once: where others are left, this one was lost.
+        # All chunks of a blob are deleted at once, so if others remain, this one was lost.
         if row is None and connection.fetch_one(self._any_sql, (blob.id,)) is None:
             raise _missing(blob)
         return _check(blob.id, blob.size, number, row)
@@ -83,7 +83,7 @@ class BlobStatements:
     def page_ids(
         self, connection: Connection, after: bytes, before: bytes | None, limit: int
     ) -> list[bytes]:
-        """The next blobs' ids behind one, in order; those below `before` if it is given."""
+        """Return the next ids of blobs after an id, in order, and below `before` if it is given."""
         mark = self.storage.placeholder
         condition, parameters = f"id > {mark}", [after]
         if before is not None:
@@ -96,8 +96,8 @@ class BlobStatements:
         return [bytes(made) for (made,) in rows]
 
     def measure(self, connection: Connection, made: bytes) -> tuple[int, bool]:
-        """A blob's size in bytes, 0 if it is not there, and whether no chunk is missing before
-        its last one."""
+        """Return a blob's size in bytes, 0 if it does not exist, and whether all chunks before its
+        last one exist."""
         size, count, last = connection.fetch_one(self._measure_sql, (made,))
         return as_number(size), as_number(last) == as_number(count) - 1
 
@@ -108,12 +108,12 @@ class BlobStatements:
             _check(made, size, number, connection.fetch_one(self._chunk_sql, (made, number)))
 
     def delete(self, connection: Connection, made: bytes) -> bool:
-        """Delete a blob; returns whether it was there."""
+        """Delete a blob; returns whether it existed."""
         return connection.run(self._delete_sql, (made,)) > 0
 
 
 def checksum(made: bytes, number: int, data: bytes) -> int:
-    """The CRC-32 of a blob's id, a chunk's number as eight bytes, and the chunk's own bytes."""
+    """Return the CRC-32 of a blob's id, a chunk's number as eight bytes, and the chunk's bytes."""
     return zlib.crc32(data, zlib.crc32(made + number.to_bytes(8, "big")))
 
 
@@ -129,7 +129,7 @@ def _count_chunks(size: int) -> int:
 
 
 def _check(made: bytes, size: int, number: int, row: Any) -> bytes:
-    """The bytes of a chunk, of its row (number, checksum, bytes)."""
+    """Return the bytes of a chunk from its row (number, checksum, bytes)."""
     if row is None or row[0] != number:
         raise _corrupt(made, number, "lost")
     if not isinstance(row[2], bytes | bytearray | memoryview):  # SQLite keeps values of any type

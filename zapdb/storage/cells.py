@@ -1,7 +1,7 @@
-"""Cells as the database gives them: of the type of their column, or corrupt.
+"""Checks that cells have the type of their column; others are corrupt.
 
-SQLite keeps in any cell whatever was written to it. What Python would make of a wrong one is worse
-than an error: `bytes(5)` are five zeros, and `bytes(2**40)` is the end of the process.
+SQLite stores values of any type in any cell. Without a check, Python would turn some into something
+worse than an error: `bytes(5)` is five zeros, and `bytes(2**40)` ends the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS: Final[dict[type, type]] = {
 
 
 def as_bytes(cell: Any) -> bytes:
-    """A cell of a table of records, entries, blobs or archived values; raises `CorruptRecord`."""
+    """Return a cell of records, entries, blobs or archived values; raises `CorruptRecord`."""
     if type(cell) is bytes:
         return cell
     raise CorruptRecord(
@@ -35,21 +35,22 @@ def as_bytes(cell: Any) -> bytes:
 
 
 def as_number(cell: Any) -> int:
-    """A number of a fixed table; raises `CorruptCatalog`."""
+    """Return a number of a fixed table; raises `CorruptCatalog`."""
     if type(cell) is int:
         return cell
     raise CorruptCatalog("a stored cell is not a number", found=type(cell).__name__, hint=_HINT)
 
 
 def as_text(cell: Any) -> str:
-    """A text of a fixed table; raises `CorruptCatalog`."""
+    """Return a text of a fixed table; raises `CorruptCatalog`."""
     if type(cell) is str:
         return cell
     raise CorruptCatalog("a stored cell is not text", found=type(cell).__name__, hint=_HINT)
 
 
 def as_time(cell: Any) -> datetime:
-    """A time of a fixed table, in microseconds since 1970-01-01 UTC; raises `CorruptCatalog`."""
+    """Return a time of a fixed table, in microseconds since 1970-01-01 UTC; raises
+    `CorruptCatalog`."""
     try:
         return _EPOCH + timedelta(microseconds=as_number(cell))
     except OverflowError:
@@ -60,8 +61,8 @@ def as_time(cell: Any) -> datetime:
 
 @contextmanager
 def reading(table: str) -> Iterator[None]:
-    """Read rows of a fixed table in the block: an error in it means that the rows were tampered
-    with, and raises `CorruptCatalog`."""
+    """Read rows of a fixed table in the block; an error in it means tampered rows, and raises
+    `CorruptCatalog`."""
     try:
         yield
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
@@ -76,7 +77,7 @@ def reading(table: str) -> Iterator[None]:
 
 
 def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
-    """Raises `CorruptCatalog` unless each cell has the type of its column in the fixed tables.
+    """Raise `CorruptCatalog` unless each cell has the type of its column in the fixed tables.
 
     Computed columns are not checked.
     """
@@ -99,7 +100,7 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
 
 
 def wrong_counter(counter: str) -> CorruptCatalog:
-    """A row of the counters is missing, or no number."""
+    """Return the error for a row of the counters that is missing or not a number."""
     return CorruptCatalog(
         "a counter is missing or not a number",
         table="zapdb_counters",
@@ -109,7 +110,7 @@ def wrong_counter(counter: str) -> CorruptCatalog:
 
 
 def empty_change(table: int, transaction: int) -> CorruptCatalog:
-    """A row of the change log says nothing of a record."""
+    """Return the error for a row of the change log without a record."""
     return CorruptCatalog(
         "a change has neither a record before nor one after",
         table=table,

@@ -1,23 +1,23 @@
 """Reading the change log in an order that every follower sees, and that never changes (rule 29).
 
 On PostgreSQL, transactions do not commit in the order of their numbers, and a number does not say
-which other transactions are visible. So readers store a snapshot now and then: all changes that
-became visible between two stored snapshots have one stamp, a logical timestamp. Writers never wait
-for that.
+which other transactions are visible. So readers store a snapshot from time to time: all changes
+that became visible between two stored snapshots have one stamp, a logical timestamp. Writers never
+wait for this.
 
 Within a stamp, transactions have their commit order, a number drawn from a sequence directly before
-COMMIT. A transaction that writes a record that another one has written waits for the other one's
-end, and so draws its number later. So the changes of one key are in the order in which they were
-written. (Transaction numbers do not have this order: an older transaction may insert a record that
-a younger one has deleted and committed.)
+COMMIT. A transaction that writes a record after another transaction waits for that one's end, and
+draws its number later. So the changes of one key are in the order of writing. (Transaction numbers
+do not have this order: an older transaction may insert a record that a younger one has deleted and
+committed.)
 
-On SQLite transactions commit one after the other, and are numbered by a clock row: the number is
-stamp and commit order.
+On SQLite, transactions commit one after the other and draw their numbers from a counter. The number
+is both stamp and commit order.
 
 The beginning of a pruned log (`zapdb.storage.change_log_pruning`) is stored in the row of a
 follower without a name. Pruning writes it before it deletes anything, and readers check it again
-after each page. So a reader whose page is being deleted gets an error, and misses no change without
-notice.
+after each page. So a reader whose page is being deleted gets an error, and misses no change
+silently.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STAMPS_PAGE: Final = 256
 TRANSACTIONS_PAGE: Final = 10_000
 """Of one stamp, whose transactions are sorted anew for each page."""
 CHUNK_FIRST: Final = 64
-"""Transactions whose changes are asked for together at first."""
+"""The number of transactions whose changes are first read together."""
 _COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
 ORDER: Final = "transaction_number, table_number, key"
 BEGINNING: Final = ""
@@ -50,9 +50,9 @@ it."""
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bookmark:
-    """A place in a tenant's log, behind one change: `str(bookmark)` can be kept anywhere.
+    """A place in a tenant's log, directly after one change; `str(bookmark)` can be stored anywhere.
 
-    It holds the key of that change's record, in hexadecimal digits.
+    It contains the key of that change's record, in hexadecimal digits.
     """
 
     stamp: int
@@ -92,20 +92,20 @@ START: Final = Bookmark(0, 0, 0, b"")
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """Which transactions are over: those below `xmax` that are not `running`."""
+    """The transactions that have ended: those below `xmax` that are not `running`."""
 
     xmax: int
     running: tuple[int, ...]
 
     @classmethod
     def parse(cls, text: str) -> LogSnapshot:
-        """From PostgreSQL's text form, `xmin:xmax:running,running,…`."""
+        """Read PostgreSQL's text form, `xmin:xmax:running,running,…`."""
         _, xmax, running = text.split(":")
         return cls(int(xmax), tuple(int(number) for number in running.split(",") if number))
 
     @property
     def lowest(self) -> int:
-        """The lowest transaction that is not over in it."""
+        """The lowest transaction that has not ended in it."""
         return min((self.xmax, *self.running))
 
 
@@ -144,19 +144,19 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a follower has not seen: how many changes, counted up to a limit, and how old the oldest
-    of them is, in seconds (0 where there is none)."""
+    """How many changes a follower has not read, counted up to a limit, and the age of the oldest in
+    seconds (0 if there is none)."""
 
     changes: int
     seconds: float
 
 
 Fetch = Callable[[str, Sequence[Any]], list[Any]]
-"""Runs one statement of a reader, as `Connection.fetch_all`."""
+"""Runs one statement of a reader, as `Connection.fetch_all` does."""
 
 
 class ChangeLog:
-    """One tenant's log, to be read."""
+    """Reads one tenant's log."""
 
     def __init__(self, storage: Storage, tenant: int) -> None:
         self.storage = storage
@@ -167,7 +167,7 @@ class ChangeLog:
     # Where it begins
 
     def read_beginning(self, fetch: Fetch) -> Bookmark:
-        """The place behind the last change that was pruned; `START` where none was."""
+        """Return the place after the last pruned change; `START` if none was pruned."""
         found = fetch(
             f"SELECT bookmark FROM zapdb_followers WHERE tenant = {self.tenant}"
             f" AND name = '{BEGINNING}'",
@@ -176,7 +176,7 @@ class ChangeLog:
         return Bookmark.parse(found[0][0]) if found else START
 
     def require_unpruned(self, fetch: Fetch, place: Bookmark) -> None:
-        """Raises `ChangesPruned` where something behind a place was pruned."""
+        """Raise `ChangesPruned` if changes after a place were pruned."""
         beginning = self.read_beginning(fetch)
         if place < beginning:
             raise self.pruned(place, beginning)
@@ -195,18 +195,18 @@ class ChangeLog:
     # Timestamps
 
     def read_newest(self, connection: Connection) -> int:
-        """The newest stamp; 0 before the first."""
+        """Return the newest stamp; 0 before the first."""
         if self.is_numbered:
             sql = "SELECT max(number) FROM zapdb_transactions"
         else:
             sql = "SELECT max(number) FROM zapdb_stamps"
         (newest,) = connection.fetch_one(f"{sql} WHERE tenant = {self.tenant}")
-        # The beginning is read second: a stamp that is pruned in between was still there for the
-        # first query.
+        # The beginning is read second: the first query still read a stamp that is pruned in
+        # between.
         return max(as_number(newest or 0), self.read_beginning(connection.fetch_all).stamp)
 
     def needs_stamp(self, connection: Connection) -> bool:
-        """Whether there are changes without a stamp."""
+        """Return whether there are changes without a stamp."""
         if self.is_numbered:
             return False
         row = connection.fetch_one(
@@ -218,10 +218,11 @@ class ChangeLog:
         )
 
     def add_stamp(self, connection: Connection) -> None:
-        """Give what became visible since the last one a stamp, inside a JOB transaction.
+        """Add a stamp for the changes that became visible since the last one, inside a JOB
+        transaction.
 
-        If another process adds one at the same moment, that one counts. The next stamp's number is
-        read last, so its snapshot is younger than the previous stamp's.
+        If another process adds it at the same moment, that one is kept. The number is read last, so
+        the stamp's snapshot is younger than the previous stamp's.
         """
         row = connection.fetch_one(
             "SELECT pg_current_snapshot()::text, last.number, last.snapshot, last.stamped_at,"
@@ -257,14 +258,14 @@ class ChangeLog:
     # Reading
 
     def read(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[ChangeRow]:
-        """The rows behind a bookmark up to a stamp, some at a time.
+        """Yield the rows after a bookmark up to a stamp, in batches.
 
-        All of them are committed, and no more can come between them. Raises `ChangesPruned` where
-        some of them are not there any more, and then those before them have been given.
+        All are committed, and no others can come between them. Raises `ChangesPruned` when it gets
+        to pruned rows; the rows before them have been yielded then.
         """
         place = since
         for page in self._read_pages(fetch, since, until):
-            self.require_unpruned(fetch, place)  # after the page was read: it is whole
+            self.require_unpruned(fetch, place)  # checked after reading, so the page is complete
             yield from page
             place = page[-1].bookmark if page else place
         self.require_unpruned(fetch, place)
@@ -286,7 +287,7 @@ class ChangeLog:
     def _list_transactions(
         self, fetch: Fetch, since: Bookmark, until: int
     ) -> Iterator[LoggedTransaction]:
-        """In order, beginning with that of the bookmark."""
+        """Return the transactions in order, beginning with that of the bookmark."""
         if self.is_numbered:
             sql = (
                 "SELECT commit_order, number, principal, made_at FROM zapdb_transactions"
@@ -317,7 +318,7 @@ class ChangeLog:
                 place = page[-1][0] + 1
 
     def list_stamps(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Stamp]:
-        """The timestamps from that of the bookmark on."""
+        """Return the stamps, beginning with that of the bookmark."""
         sql = (
             f"SELECT number, snapshot, stamped_at FROM zapdb_stamps WHERE tenant = {self.tenant}"
             " AND number >= %s AND number <= %s ORDER BY number LIMIT %s"
@@ -334,7 +335,7 @@ class ChangeLog:
     def _read_page(
         self, fetch: Fetch, transactions: Sequence[LoggedTransaction], since: Bookmark
     ) -> list[ChangeRow] | None:
-        """The rows of some transactions; None if they are too many for one page."""
+        """Return the rows of some transactions; None if they are too many for one page."""
         mark = self.storage.placeholder
         marks = ", ".join([mark] * len(transactions))
         numbers = [made.number for made in transactions]
@@ -376,7 +377,7 @@ class ChangeLog:
     # Lag
 
     def measure_lag(self, connection: Connection, since: Bookmark) -> Lag:
-        """What is behind a bookmark, with a stamp or without."""
+        """Return the lag of a bookmark: changes after it, with a stamp or without."""
         mark = self.storage.placeholder
         here = f"t.commit_order > {mark} OR (t.commit_order = {mark}"
         here += f" AND (c.table_number, c.key) > ({mark}, {mark}))"
@@ -407,7 +408,7 @@ class ChangeLog:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A stamp: what is visible in `snapshot` and was not in `before`."""
+    """A stamp: the transactions that are visible in `snapshot` and not in `before`."""
 
     number: int
     before: LogSnapshot
@@ -424,7 +425,8 @@ class Stamp:
 
 
 def _not_in(snapshot: LogSnapshot) -> tuple[str, list[Any]]:
-    """The condition of rows that a snapshot does not show; the first part is for the index."""
+    """Return the condition for rows that a snapshot does not show; the first part is for the
+    index."""
     return (
         "number >= %s AND (number >= %s OR number = ANY(%b::bigint[]))",
         [snapshot.lowest, snapshot.xmax, list(snapshot.running)],

@@ -5,8 +5,9 @@ after the last of them is stored as the log's beginning, in the same transaction
 named followers. Then the rows are deleted in short transactions. If that is interrupted, the
 remaining rows are before the beginning, where no reader looks, and the next pruning deletes them.
 
-Only what has a stamp is pruned. A transaction that is still open gets a later one when it ends,
-whatever its number and commit order are: so on PostgreSQL it is the snapshots that tell what goes.
+Only changes with a stamp are pruned. A transaction that is still open gets a later stamp when it
+ends, whatever its number and commit order are. So on PostgreSQL, the snapshots of the stamps tell
+which rows are deleted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LAST_FIRST: Final = "table_number DESC, key DESC"
 
 @dataclass(frozen=True, slots=True)
 class PrunedBatch:
-    """What one transaction deleted; the next one begins behind the transaction `after`."""
+    """What one transaction deleted; the next one begins after the transaction `after`."""
 
     changes: int
     transactions: int
@@ -51,8 +52,8 @@ class ChangeLogPruning:
     # How far
 
     def find_last_made_before(self, connection: Connection, moment_us: int) -> Bookmark:
-        """The last change before the first transaction that was made at a moment or later; `START`
-        if there is none. To be asked in one snapshot."""
+        """Return the last change before the first transaction made at a moment or later; `START` if
+        there is none. Called in one snapshot."""
         newest = self.log.read_newest(connection)
         if self.log.is_numbered:
             first = connection.fetch_one(
@@ -66,7 +67,7 @@ class ChangeLogPruning:
             f"SELECT min(number) FROM zapdb_stamps WHERE {self._mine} AND stamped_at >= %s",
             (moment_us,),
         )
-        if began is not None:  # all that has an earlier stamp was made before
+        if began is not None:  # all changes with an earlier stamp were made before
             start = Bookmark(int(began), 0, 0, b"")
             for found in self.log.list_stamps(connection.fetch_all, start, newest):
                 condition, parameters = found.condition
@@ -80,15 +81,15 @@ class ChangeLogPruning:
         return self._find_last(connection, newest, COMMIT_ORDER_MAX)
 
     def find_last_up_to(self, connection: Connection, bookmark: Bookmark) -> Bookmark:
-        """The last change of the last transaction that lies before a bookmark as a whole; `START`
-        if there is none."""
+        """Return the last change of the last transaction that is completely before a bookmark;
+        `START` if there is none."""
         last = self._find_last(connection, bookmark.stamp, bookmark.commit_order)
-        if last > bookmark:  # it is in the midst of a transaction
+        if last > bookmark:  # the bookmark is inside a transaction
             last = self._find_last(connection, bookmark.stamp, bookmark.commit_order - 1)
         return last
 
     def _find_last(self, connection: Connection, stamp: int, commit_order: int) -> Bookmark:
-        """The last change up to a commit order of a stamp."""
+        """Return the last change up to a commit order of a stamp."""
         if self.log.is_numbered:
             upto = stamp if commit_order >= stamp else stamp - 1
             row = connection.fetch_one(
@@ -131,7 +132,7 @@ class ChangeLogPruning:
         return Bookmark(stamp, as_number(made[1]), as_number(table), as_bytes(key))
 
     def count(self, connection: Connection, place: Bookmark) -> int:
-        """How many changes there are up to the last one of a transaction, counted up to a limit."""
+        """Return the number of changes up to the end of a transaction, counted up to a limit."""
         condition, parameters = self._up_to(connection, place)
         (count,) = connection.fetch_one(
             "SELECT count(*) FROM (SELECT 1 FROM zapdb_transactions AS t JOIN zapdb_changes AS c"
@@ -154,9 +155,9 @@ class ChangeLogPruning:
     def write_beginning(self, connection: Connection, place: Bookmark) -> None:
         """Store that the log begins directly after a change, unless it begins later already.
 
-        Runs in the WRITE transaction that checked the followers. If a follower moves back at the
-        same moment in another transaction, which checked the beginning, the two conflict, and one
-        of them is run again.
+        Runs in the WRITE transaction that checked the followers. A follower that moves back at the
+        same moment checks the beginning in its transaction, so the two transactions conflict, and
+        one of them is run again.
         """
         if place > self.log.read_beginning(connection.fetch_all):
             connection.run(
@@ -218,7 +219,7 @@ class ChangeLogPruning:
         )
 
     def _up_to(self, connection: Connection, place: Bookmark) -> tuple[str, list[Any]]:
-        """The condition of transactions up to that of a place."""
+        """Return the condition for transactions up to that of a place."""
         if self.log.is_numbered:
             return "number <= ?", [place.stamp]
         fetch = connection.fetch_all
@@ -236,7 +237,7 @@ class ChangeLogPruning:
 
 
 def _shown_by(snapshot: LogSnapshot) -> tuple[str, list[Any]]:
-    """The condition of rows that a snapshot shows."""
+    """Return the condition for rows that a snapshot shows."""
     return (
         "(number < %s AND number <> ALL(%b::bigint[]))",
         [snapshot.xmax, list(snapshot.running)],

@@ -1,7 +1,7 @@
 """Places that are handed out in the order in which they were asked for.
 
-A SQLite file has one place for its writers, a database's pool of connections has some. They can be
-waited for by a thread, or asked for by an event loop, which must not wait: both stand in one queue.
+A SQLite file has one place for writers; a pool has one for each of its connections. Threads wait
+for a place. An event loop, which must not wait, requests one. Both are in one queue.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from weakref import WeakValueDictionary, ref
 from zapdb.limits import WAIT_CHECK_SECONDS
 
 Granted = Callable[[], object]
-"""Called once, by the thread that gave a place up, when it is the caller's."""
+"""Called once, by the thread that gave up a place, when the caller has it."""
 
 
 class MayHoldWriterLock(Protocol):
-    """What may hold a single place."""
+    """An object that may hold a single place."""
 
     holds_writer_lock: bool
 
 
 class FairSemaphore:
-    """So many places, each handed to the one that has waited longest.
+    """A number of places, each given to the caller that has waited longest.
 
-    `threading.Semaphore` goes to who asks first after a release, which is mostly the thread that
-    has just released it. A place need not be released by the thread that acquired it.
+    A `threading.Semaphore` is acquired by the first thread that tries after a release, which is
+    mostly the thread that has just released it. A place need not be released by the thread that
+    acquired it.
     """
 
     def __init__(self, places: int = 1) -> None:
-        # It may be asked for a place, or given one back, at any moment in the midst of its own
-        # calls: by generators that the garbage collector ends. A step that has begun is whole
-        # before anything is called.
+        # The garbage collector may end a generator at any moment, also inside a method of this
+        # object, and the generator may acquire or release a place. So each step is completed before
+        # other code is called.
         self.guard = threading.RLock()
         self.free = places
         """Return the number of free places."""
         self._waiting: deque[Granted] = deque()
         self.holder: ref[Any] | None = None
-        """Of a single place: what holds it, where that says so."""
+        """The holder of a single place, if it has registered itself."""
 
     def acquire(self, timeout_seconds: float, check: Callable[[], None] | None = None) -> bool:
-        """Whether a place was had within the time; with 0, without waiting.
+        """Acquire a place; returns False if none was free within the time; 0 does not wait.
 
-        While it waits, `check` is called now and then: what it raises ends the waiting.
+        While it waits, `check` is called from time to time; its error ends the waiting.
         """
         turn = threading.Lock()
         turn.acquire()
@@ -62,14 +63,14 @@ class FairSemaphore:
                     return not self.withdraw(granted)
                 if check is not None:
                     check()
-        except BaseException:  # Ctrl-C at any moment, or what the check raised
+        except BaseException:  # Ctrl-C at any moment, or an error of the check
             if not self.withdraw(granted) and (is_waiting or not turn.locked()):
                 self.release()
             raise
         return True
 
     def request(self, granted: Granted) -> bool:
-        """Whether a place was free, and is taken; else `granted` is called as soon as one is."""
+        """Take a free place and return True; else call `granted` as soon as there is one."""
         with self.guard:
             if self.free:
                 self.free -= 1
@@ -78,7 +79,7 @@ class FairSemaphore:
             return False
 
     def _ask(self, granted: Granted) -> None:
-        """Call it as soon as a place is free."""
+        """Call `granted` as soon as a place is free."""
         with self.guard:
             self._waiting.append(granted)
             self.hand_out()
@@ -93,7 +94,7 @@ class FairSemaphore:
                 granted()
 
     def withdraw(self, granted: Granted) -> bool:
-        """Wait no longer; False where the place was handed over already."""
+        """Stop waiting; returns False if the place was already given."""
         with self.guard:
             if granted in self._waiting:
                 self._waiting.remove(granted)
@@ -101,7 +102,7 @@ class FairSemaphore:
             return False
 
     def release(self, of: MayHoldWriterLock | None = None) -> None:
-        """Give a place up; the place of a holder is given up only once, by the first call."""
+        """Give up a place; the place of a holder is given up once, by the first call."""
         with self.guard:
             if of is not None:
                 if not of.holds_writer_lock:
@@ -118,7 +119,7 @@ def _slice(deadline: float, check: Callable[[], None] | None) -> float:
 
 
 class FairLocks:
-    """One place of this process for each name, as long as anything refers to it."""
+    """Return this process's one place for a name; it lives as long as something refers to it."""
 
     def __init__(self) -> None:
         self._forget()
@@ -126,7 +127,7 @@ class FairLocks:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """The threads that hold them were not copied with the process."""
+        """Free all places after a fork, which did not copy the threads that held them."""
         self._guard = threading.Lock()
         self._locks: WeakValueDictionary[str, FairSemaphore] = WeakValueDictionary()
 

@@ -1,8 +1,8 @@
 """zapdb's own fixed tables, as the code expects them to be.
 
-They are created and changed by the Alembic revisions under top-level `migrations/`; a test compares
-what those make with this. All of them are internal: reserved names, never the target of an insert
-by applications. Times are microseconds since 1970-01-01 UTC by the database's clock.
+The Alembic revisions under top-level `migrations/` create and change them; a test compares their
+result with this module. All are internal: their names are reserved, and applications never write to
+them. Times are microseconds since 1970-01-01 UTC by the database's clock.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ CATALOG_VERSIONS = Table(
     Column("tenant", BigInteger, primary_key=True, autoincrement=False),
     Column("version", BigInteger, nullable=False),
 )
-"""Rises with every change of what is active for a tenant; read by every statement (rule 8)."""
+"""The catalog version of each tenant, which every change of its active schema raises; read by every
+statement (rule 8)."""
 
 MIGRATIONS = Table(
     "zapdb_migrations",
@@ -131,7 +132,7 @@ BLOBS = Table(
     Column("checksum", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
 )
-"""Large values in chunks, numbered from 0; owned by whatever record refers to them (rule 28)."""
+"""Large values in chunks, numbered from 0; owned by the records that refer to them (rule 28)."""
 
 ZONES = Table(
     "zapdb_zones",
@@ -139,7 +140,7 @@ ZONES = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("name", Text, nullable=False, unique=True),
 )
-"""The numbers that stand for time zones in records; appended to, never changed."""
+"""The numbers of time zones in records; append-only."""
 
 RANGES = Table(
     "zapdb_ranges",
@@ -178,7 +179,7 @@ TRANSACTIONS = Table(
     Column("principal", Text, nullable=False),
     Column("made_at", BigInteger, nullable=False),
 )
-"""The transactions of the change log (rule 29): whose they were, and when.
+"""The transactions of the change log (rule 29), with their principals and times.
 
 A number is a transaction's id on PostgreSQL, and a counter's on SQLite. `commit_order` is allocated
 at the end of a transaction: a transaction that depends on another one has a higher one.
@@ -199,8 +200,8 @@ CHANGES = Table(
 """What each transaction did to each key, `before` and `after` as the records' bytes; an insert has
 no `before`, a deletion no `after`.
 
-Rows with an `event` are about schemas: of a table, by its new revision, or of the tenant, whose
-table number is 0.
+Rows with an `event` are schema events: of a table, with its new revision, or of the tenant, with
+table number 0.
 """
 
 STAMPS = Table(
@@ -211,8 +212,8 @@ STAMPS = Table(
     Column("snapshot", Text, nullable=False),
     Column("stamped_at", BigInteger, nullable=False),
 )
-"""Logical timestamps on PostgreSQL: `number` is that of all changes which are visible in `snapshot`
-and in none before. On SQLite the transaction's number is the timestamp."""
+"""Stamps on PostgreSQL: `number` is the stamp of all changes that are visible in `snapshot` and in
+no earlier one. On SQLite, the transaction's number is the stamp."""
 
 FOLLOWERS = Table(
     "zapdb_followers",
@@ -222,5 +223,5 @@ FOLLOWERS = Table(
     Column("bookmark", Text, nullable=False),
     Column("advanced_at", BigInteger, nullable=False),
 )
-"""How far each named follower of the change log has come; the row whose name is empty says where
-the log begins, behind what was pruned."""
+"""The bookmark of each named follower of the change log; the row with an empty name has the log's
+beginning, directly after the pruned changes."""

@@ -1,4 +1,5 @@
-"""Who holds the gate up, and who of them may be ended (rule 7; decisions/0010).
+"""The holders of the gate that block a schema change, and which of them may be ended (rule 7;
+decisions/0010).
 
 On PostgreSQL the server knows the holders: a table lock has an owner, and each session has the id
 of its node as its application name. A holder's session is ended if it is idle inside a transaction
@@ -6,8 +7,8 @@ and its client is dead: the lease of its node has expired, or it has no node and
 the length of a lease. The transaction of a live process is never ended; errors name its process
 instead.
 
-On SQLite nothing can be ended: the holder is another process of this machine. It is named, from the
-system's table of file locks where there is one.
+On SQLite no holder can be ended, because it is another process of this machine. Errors name it if
+the system has a table of file locks.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
 
 SESSION_PREFIX: Final = "zapdb "
-"""What stands before the id of its node in the application name of a session."""
+"""The prefix of the node's id in the application name of a session."""
 
 LEASES_SQL: Final = "SELECT owner, expires_at FROM zapdb_leases WHERE substr(name, 1, 5) = 'node/'"
 
@@ -41,8 +42,8 @@ HOLDERS_SQL: Final = (
     " AND a.pid <> pg_backend_pid() ORDER BY a.xact_start"
 )
 
-# Only if it still is what it was: a backend's number may be another's by now, and a client that
-# has come back may go on.
+# Only if the session is unchanged: another backend may have its number by now, or its client may
+# have resumed.
 END_SQL: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE pid = %s AND backend_start = %s AND state_change = %s"
@@ -54,13 +55,13 @@ WAL_WRITE_LOCK: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class NodeLease:
-    """What the lease of a node says of its process."""
+    """A node's process, as its lease describes it."""
 
     owner: Owner
     expires_at: int
 
     def is_process(self, number: int) -> bool:
-        """Whether it is the process that has the number here."""
+        """Return whether the process with this number on this machine is that process."""
         return self.owner.pid == number and self.owner.is_visible()
 
     def __str__(self) -> str:
@@ -71,9 +72,9 @@ class NodeLease:
 class GateHolder:
     """A session of a PostgreSQL server that holds the gate.
 
-    `idle_seconds` is how long it has been waiting for its client; None where the server does not
-    show it, since the session is another role's. `lease_seconds` is what is left of its node's
-    lease; None where it has no node.
+    `idle_seconds` is how long it has been waiting for its client; None if the server does not show
+    it, because another role has the session. `lease_seconds` is the rest of its node's lease; None
+    without a node.
     """
 
     backend: int
@@ -105,13 +106,13 @@ class GateHolder:
 
 
 def read_node_leases(rows: Iterable[Any]) -> dict[str, NodeLease]:
-    """The leases of nodes by node, of the rows of `LEASES_SQL`."""
+    """Return the leases by node, from the rows of `LEASES_SQL`."""
     leases = (NodeLease(Owner.parse(text), expires_at) for text, expires_at in rows)
     return {lease.owner.id: lease for lease in leases}
 
 
 def find_holders(connection: Connection) -> list[GateHolder]:
-    """The sessions that hold the gate, whose transactions are the oldest first."""
+    """Return the sessions that hold the gate, those with the oldest transactions first."""
     leases = read_node_leases(connection.fetch_all(LEASES_SQL))
     holders = []
     for pid, begun, changed, name, user, idle, now_us in connection.fetch_all(HOLDERS_SQL):
@@ -124,7 +125,7 @@ def find_holders(connection: Connection) -> list[GateHolder]:
 
 
 def find_writer(database: str) -> int | None:
-    """The process that writes a SQLite database, where the system tells (Linux)."""
+    """Return the process that writes to a SQLite database, if the system shows it (Linux)."""
     try:
         inode = Path(f"{database}-shm").stat().st_ino
         lines = Path("/proc/locks").read_text().splitlines()
@@ -143,7 +144,7 @@ def find_writer(database: str) -> int | None:
 
 
 def describe_process(process: int) -> str:
-    """A process of this machine: whether it is this one, or suspended."""
+    """Describe a process of this machine: whether it is this process, or suspended."""
     if process == os.getpid():
         return f"process {process}, which is this one"
     try:

@@ -1,4 +1,4 @@
-"""Calls that another thread may end: what a worker does for an asyncio task that is cancelled.
+"""Calls that another thread may end: those of a worker for an asyncio task that is cancelled.
 
 A call is interrupted for good: its running statement is cancelled, each later one is refused, and
 its connection is not used again, so that a late cancellation can't hit another call's statement. A
@@ -17,34 +17,33 @@ if TYPE_CHECKING:
 
 
 class CallInterrupted(BaseException):
-    """Ends a call that was interrupted. It is no `Exception`, so that no handler on its way catches
-    it."""
+    """Ends an interrupted call; not an `Exception`, so that no handler catches it by mistake."""
 
 
 class InterruptibleCall:
-    """One call that a worker makes; its state is read and set by the worker and by who ends it."""
+    """One call of a worker; the worker and the thread that ends it share its state."""
 
     def __init__(self, *, ends_transaction: bool = False) -> None:
         self._ends_transaction = ends_transaction
-        """Whether all that comes behind the COMMIT belongs to it: finding out what it did."""
+        """Whether the work after the COMMIT belongs to the call: finding out its outcome."""
         self._state = threading.Lock()
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._is_committing = False
         self._enders: list[Callable[[], object]] = []
         self.connection: Connection | None = None
-        """The one that it works on, where that is not its thread's own."""
+        """The connection that it uses, if it is not its thread's own."""
         self.is_interrupted = False
-        """Whether it is to end as soon as it can."""
+        """Whether it was told to end."""
         self.is_struck = False
         """Whether a statement may have been cancelled."""
         self.commits = 0
-        """How many transactions it has committed."""
+        """The number of transactions that it has committed."""
         self.is_commit_lost = False
         """Whether a COMMIT of it failed."""
 
     def start(self) -> bool:
-        """Whether the call is to be made at all; its thread asks."""
+        """Begin the call, in its thread; returns False if it was ended before."""
         with self._state:
             if self.is_interrupted:
                 self._ended.set()
@@ -54,8 +53,7 @@ class InterruptibleCall:
 
     @contextmanager
     def being_made(self) -> Iterator[None]:
-        """The thread does in the block what the call is about; from its end on, nothing of the
-        thread is cancelled."""
+        """Run the call in the block; after the block, nothing of the thread is cancelled."""
         _local.call = self
         try:
             yield
@@ -69,13 +67,13 @@ class InterruptibleCall:
             raise CallInterrupted
 
     def enter_commit(self) -> None:
-        """COMMIT is sent next. Raises `CallInterrupted`, where it is not too late for that."""
+        """Note that COMMIT is sent next; raises `CallInterrupted` if the call was told to end."""
         with self._state:
             self.refuse_interrupted()
             self._is_committing = True
 
     def leave_commit(self, *, is_committed: bool) -> None:
-        """It is known what became of the COMMIT, or that it is not."""
+        """Note the outcome of the COMMIT, or that it is unknown."""
         self.commits += is_committed
         self.is_commit_lost = not is_committed
         if not self._ends_transaction:
@@ -84,7 +82,7 @@ class InterruptibleCall:
 
     @contextmanager
     def ending_by(self, ender: Callable[[], object]) -> Iterator[None]:
-        """What the block waits for ends where the function is called, by another thread."""
+        """In the block, another thread may call the function to end what the block waits for."""
         with self._state:
             self._enders.append(ender)
         try:
@@ -94,7 +92,7 @@ class InterruptibleCall:
                 self._enders.remove(ender)
 
     def strike(self, interrupt: Callable[[threading.Thread, Connection | None], object]) -> None:
-        """Cancel what it does at this moment; not a COMMIT, and nothing of the next call."""
+        """Cancel the running statement, but neither a COMMIT nor anything of the next call."""
         with self._state:
             if self._thread is None or self._ended.is_set() or self._is_committing:
                 return
@@ -104,7 +102,7 @@ class InterruptibleCall:
             interrupt(self._thread, self.connection)
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait until it has ended, for so long."""
+        """Wait until it has ended, at most for this time."""
         self._ended.wait(timeout_seconds)
 
     @property
@@ -113,7 +111,7 @@ class InterruptibleCall:
 
 
 class Refusing:
-    """In the place of what runs statements: each is refused by what the function raises."""
+    """Takes the place of a connection's executor: each statement raises the error of a function."""
 
     def __init__(self, refuse: Callable[[], object]) -> None:
         self._refuse = refuse
@@ -124,7 +122,7 @@ class Refusing:
 
 
 def raise_interrupted() -> NoReturn:
-    """What is raised for statements of a call that was interrupted."""
+    """Raise the error of a statement of an interrupted call."""
     raise CallInterrupted
 
 
@@ -136,5 +134,5 @@ _local = _Local()
 
 
 def current_call() -> InterruptibleCall | None:
-    """The call that this thread makes, where another one may end it."""
+    """The running call of this thread, if another thread may end it."""
     return _local.call

@@ -26,7 +26,7 @@ BLOCKING_SQL: Final = (
     "WITH RECURSIVE blocking(pid) AS (SELECT unnest({of}) UNION"
     " SELECT unnest(pg_blocking_pids(pid)) FROM blocking) SELECT pid FROM blocking"
 ).format(of="pg_blocking_pids({pid}) || pg_safe_snapshot_blocking_pids({pid})")
-"""The sessions of a PostgreSQL server that one waits for, directly or not."""
+"""The sessions of a PostgreSQL server that a session waits for, directly or indirectly."""
 
 _NOTHING: Final = nullcontext()
 
@@ -43,7 +43,7 @@ def refuse_waiting(blocker: OpenTransaction) -> UsageError:
 
 
 def find_stuck(opened: Collection[LendingPool]) -> list[OpenTransaction]:
-    """The open transactions that only the event loop of this thread could end."""
+    """Return the open transactions that only the event loop of this thread could end."""
     loop = running_loop()
     return [] if loop is None else _list_stuck(opened, loop)
 
@@ -64,7 +64,7 @@ def _list_of_loop(
 def find_blocker(
     stuck: Collection[OpenTransaction], connection: Connection, blocking: Collection[int]
 ) -> OpenTransaction | None:
-    """The first that is among the sessions of the connection's server with these process IDs."""
+    """Return the first transaction that is one of these sessions of the connection's server."""
     server, _ = _find_session(connection)
     for one in stuck:
         other, process = _find_session(one.connection)
@@ -74,11 +74,11 @@ def find_blocker(
 
 
 def _find_session(connection: Connection) -> tuple[object, int]:
-    """Its server, and its process there; no server where it is of a file, or closed by now."""
+    """Return a connection's server and its process there; no server for a file or a closed one."""
     try:
         info = connection.driver.info
         return (info.host, info.port), int(info.backend_pid)
-    except Exception:  # the driver's own, of which there may be none
+    except Exception:  # of the driver, whose connection may be closed
         return None, 0
 
 
@@ -90,7 +90,7 @@ def watch_loop(
     loop = running_loop()
     if loop is None:
         return _NOTHING
-    # Those, too, that a thread uses at the moment: it may have done before this statement has.
+    # Also transactions in use by a thread, because it may finish before this statement.
     others = [one for one in _list_of_loop(opened, loop) if one.connection is not connection]
     return LoopWatch(pool, opened, connection, loop) if others else _NOTHING
 
@@ -129,7 +129,10 @@ class LoopWatch:
             stuck = _list_stuck(self._opened, self._loop)
             try:
                 blocking = self._find_blocking()
-            except (ZapdbError, OSError):  # the server is gone, which the statement finds out, too
+            except (
+                ZapdbError,
+                OSError,
+            ):  # the server cannot be reached, which the statement reports, too
                 return
             met = find_blocker(stuck, self._connection, blocking)
             if met is None:
