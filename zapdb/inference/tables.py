@@ -26,8 +26,8 @@ from zapdb.inference.inferred import (
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.sql_texts import is_generator, is_now, read_default_text, translate_check
 from zapdb.migrations.operations.definitions import FieldDefinition
-from zapdb.migrations.structure import Name
-from zapdb.schema import OnDelete
+from zapdb.migrations.structure import Name, Plain
+from zapdb.schema import Now, OnDelete
 from zapdb.values import VALUE_TYPES
 
 NOT_KEYS = ("float", "json", "list", "zoned_timestamp")
@@ -217,10 +217,14 @@ class _Inferrer:
             made.notes.append(Note(place, "a computed column; its values are imported"))
         elif is_serial and definition.type == "uuid":
             return replace(definition, generated=True)
+        elif is_serial and definition.type == "integer":
+            return replace(definition, generated="sequence")
         elif is_serial:
             made.notes.append(
                 Note(place, "the source may make its values; here give a value to each new record")
             )
+        elif is_now(text) and definition.type == "timestamp":
+            return replace(definition, default=Plain(str(Now())))
         elif text:
             try:
                 kind = VALUE_TYPES.get(definition.type)

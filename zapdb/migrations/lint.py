@@ -108,6 +108,11 @@ def _lint_operation(
     table = None if name is None else before.table_named(name)
     if table is None or migration.before.table_active_or_archived(table.number) is None:
         return
+    if isinstance(operation, AddField) and any(
+        field.is_made for field in _added_by(operation, before, after)
+    ):
+        added = f"{operation.field.name!r} of {name}"
+        yield "ZL017", f"existing records get no value that is made at insert in {added}"
     yield from _lint_records(operation, table, migration)
     if isinstance(operation, CreateIndex):
         yield "ZL010", f"{operation.index!r} is built on the records of {name}"
@@ -124,9 +129,6 @@ def _lint_records(
         case DropField(restore=restore, field=field):
             if restore is ABSENT or not restore.is_archived:
                 yield "ZL001", f"the values of {name}.{field} are not archived"
-        case AddField() if any(f.is_made for f in _added_by(operation, before, after)):
-            added = f"{operation.field.name!r} of {name}"
-            yield "ZL017", f"existing records get no value that is made at insert in {added}"
         case DropTable(records="discard"):
             yield "ZL002", f"the records of {name} are discarded"
         case MakeRequired(field=field):
