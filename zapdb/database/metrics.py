@@ -183,15 +183,7 @@ def _read(
     yield BEHIND.of(sum(tenant.position < end for tenant in tenants))
     named = tenants[:METRICS_TENANTS_MAX]
     yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
-    nodes = Tally("live" if alive else "dead" for _, alive in list_nodes(connection))
-    yield NODES.each(((state,), nodes[state]) for state in ("live", "dead"))
-    now = connection.storage.now_us(connection)
-    leases = Tally(
-        "expired" if lease.is_over(now) else "held"
-        for lease in list_leases(connection)
-        if lease.expires_at  # else it was given back
-    )
-    yield _LEASES.each(((state,), leases[state]) for state in ("held", "expired"))
+    yield from _read_cluster(connection)
     jobs = Tally(
         (job.kind, job.state) for job in list_jobs(connection) if job.tenant == catalog.tenant
     )
@@ -201,6 +193,18 @@ def _read(
     yield FOLLOWER_LAG.each(((name, f.name), f.lag.seconds) for f in followers)
     yield FOLLOWER_BEHIND.each(((name, f.name), f.lag.changes) for f in followers)
     yield from _read_tables(connection, catalog, name, count_records)
+
+
+def _read_cluster(connection: Connection) -> Iterator[Gauge]:
+    nodes = Tally("live" if alive else "dead" for _, alive in list_nodes(connection))
+    yield NODES.each(((state,), nodes[state]) for state in ("live", "dead"))
+    now = connection.storage.now_us(connection)
+    leases = Tally(
+        "expired" if lease.is_over(now) else "held"
+        for lease in list_leases(connection)
+        if lease.expires_at  # else it was given back
+    )
+    yield _LEASES.each(((state,), leases[state]) for state in ("held", "expired"))
 
 
 def _read_tables(

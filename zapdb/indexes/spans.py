@@ -191,9 +191,16 @@ def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
         return None
     key = path.encode(at, field.type.check(part.value, field.name))
     assert key is not None, "None has no bounds"
-    first, end = path.present(at)
+    return _bound_side(part, key, path.present(at), is_descending=component.descending)
+
+
+def _bound_side(
+    part: Comparison, key: bytes, present: Interval, *, is_descending: bool
+) -> Interval:
+    """The bytes on one side of a value's, of all that are `present`."""
+    first, end = present
     includes, rises = part.op in ("<=", ">="), part.op in (">", ">=")
-    if rises != component.descending:  # from the value on
+    if rises != is_descending:  # from the value on
         if not includes and (after := prefix_end(key)) is None:
             return first, first
         return (key if includes else after or first), end

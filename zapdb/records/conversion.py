@@ -205,23 +205,24 @@ class _Program:
             lines.append("s0 = p")
         for at in range(last):
             slot = slots[at]
-            if slot.number in read:
-                step = self._decode_source(slot)
-                absent = [f"{held} = None" for held in self._variables_of(slot)]
-            else:
-                step, absent = slot.type.skip_field_source(self.names), []
-            if slot.optional:
-                lines.append(f"if m & {1 << self.source.bit(slot.number)}:")
-                lines += indent(step)
-                if absent:
-                    lines += ["else:", *indent(absent)]
-            else:
-                lines += step
+            lines += self._step_over(slot, is_read=slot.number in read)
             if at + 1 in marks and at + 1 <= last and at + 1 < len(slots):
                 lines.append(f"s{at + 1} = p")
         corrupt = self.names.bind(CorruptRecord.at, "corrupt")
         compare = "!=" if last == len(slots) else ">"
         return [*lines, f"if p {compare} n: raise {corrupt}('record', b, p)"]
+
+    def _step_over(self, slot: Slot, *, is_read: bool) -> list[str]:
+        """Step over one field of the source, which is decoded on the way if it is read."""
+        if is_read:
+            step = self._decode_source(slot)
+            absent = [f"{held} = None" for held in self._variables_of(slot)]
+        else:
+            step, absent = slot.type.skip_field_source(self.names), []
+        if not slot.optional:
+            return step
+        lines = [f"if m & {1 << self.source.bit(slot.number)}:", *indent(step)]
+        return [*lines, "else:", *indent(absent)] if absent else lines
 
     def _decode_source(self, slot: Slot) -> list[str]:
         """Statements that decode a source slot.
