@@ -29,23 +29,24 @@ if TYPE_CHECKING:
     from zapdb.storage.sequences import DrawnInside
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
-"""What a statement of SQLAlchemy Core gives."""
+"""The result of a statement of SQLAlchemy Core."""
 
 T = TypeVar("T")
 
 
 class Connection:
-    """A thread's connection, or an open transaction's: SQLAlchemy's, and the driver's beneath it.
+    """The connection of a thread or of an open transaction: SQLAlchemy's, with the driver's in it.
 
-    Both are replaced where the database ended them between two transactions. Outside of one, the
-    methods that fetch rows are for questions: what meets a lost connection is asked again.
+    If the database ended them between two transactions, both are replaced. Outside a transaction,
+    methods that fetch rows run only reading statements, which are repeated on a new connection if
+    the old one was lost.
     """
 
     def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
         self.storage = storage
         self.use(core)
         self.keeper: threading.Thread | None = threading.current_thread()
-        """The thread that keeps it; None where it was lent to an open transaction."""
+        """The thread that keeps it; None if it is lent to an open transaction."""
         self.dropped: weakref.finalize[..., Any] | None = None
         """Releases it when its open transaction is dropped without being left."""
         self.lent_to: weakref.ref[OpenTransaction] | None = None
@@ -59,26 +60,26 @@ class Connection:
         self.is_abandoned = False
         """Whether its thread ended inside a transaction, which was rolled back."""
         self.is_rollback_only = False
-        """Whether a part of its transaction could not be rolled back, so that the whole of it must
-        be."""
+        """Whether rolling back a savepoint failed, so that the whole transaction must be rolled
+        back."""
         self.mode: TransactionMode | None = None
         self.is_refused = False
-        """Whether a statement of the last pipeline was refused: nothing behind it was done."""
+        """Whether a statement of the last pipeline failed, so that no later one was run."""
         self.uses = 0
-        """How many statements of its thread run on it: meanwhile it must not be closed."""
+        """The number of running statements of its thread; it must not be closed meanwhile."""
         self.is_closing = False
-        """Whether no statement is to begin any more."""
+        """Whether no further statement may begin."""
         self.is_committing = False
         self.serial = 0
-        """Tells its transaction, or the last one, from all others of this process."""
+        """Identifies its transaction, or the last one, in this process."""
         self.holds_writer_lock = False
-        """Whether it is this one's turn to write, where the engine has a queue of writers."""
+        """Whether it has the turn to write, if the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
-        """What the transaction did, for the change log: written at its end."""
+        """The changes of the transaction for the change log, which are written at its end."""
         self.drawn: DrawnInside | None = None
         """The blocks of sequences that the transaction, or the last one, drew itself."""
         self.token: Any = None
-        """What settles the outcome of its COMMIT, where it was asked for."""
+        """The commit token that tells the outcome of its COMMIT, if one was requested."""
         self.checked: set[object] = set()
         """The writers that have checked whether they may write in its transaction."""
         self.pinned: dict[object, Any] = {}
@@ -108,12 +109,12 @@ class Connection:
             self.uses -= 1
 
     def close_for_statements(self) -> None:
-        """Begin none any more, since the database is closed. Those under way are told by `uses`."""
+        """Begin no further statement: the database is closed; `uses` counts the running ones."""
         self.is_closing = True
         self._executor = Refusing(self.storage.require_open)
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        """The first row of a statement of the hot path, or None."""
+        """Return the first row of a statement of the hot path, or None."""
         self.uses += 1  # before the executor is read
         try:
             return self._executor.execute(sql, parameters).fetchone()
@@ -137,7 +138,7 @@ class Connection:
         return rows
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Execute; return how many rows it touched."""
+        """Execute a statement; return the number of rows that it changed."""
         self.uses += 1
         try:
             count: int = self._executor.execute(sql, parameters).rowcount
@@ -166,7 +167,7 @@ class Connection:
     def send_many(
         self, sql: str, rows: Iterable[Sequence[Any]], refused: Refusal | None = None
     ) -> None:
-        """The same for each row of parameters."""
+        """Send the statement for each row of parameters."""
         try:
             self.run_many(sql, rows)
         except DuplicateKey:
@@ -185,40 +186,40 @@ class Connection:
 
     @property
     def is_unbegun(self) -> bool:
-        """Whether the beginning of its transaction still waits."""
+        """Whether the BEGIN of its transaction is still queued."""
         return False
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing is known to have been done in its transaction, whose beginning waits."""
+        """Whether no statement has run in its transaction, because its BEGIN is still queued."""
         return False
 
     @property
     def is_waiting(self) -> bool:
-        """Whether anything waits to be sent."""
+        """Whether statements are queued."""
         return False
 
     can_pipeline = False
-    """Whether statements of writing transactions wait for each other."""
+    """Whether statements of writing transactions can be queued."""
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether statements wait for each other now."""
+        """Whether statements are queued now."""
         return False
 
     def note_begun(self) -> None:
-        """What waits so far belongs to the transaction's beginning: nothing was done in it yet."""
+        """Note that the statements queued so far only begin the transaction."""
 
-    # Savepoints. Where a statement about one fails it is not known how many there are, and what the
-    # next one would undo: the transaction must not be committed.
+    # Savepoints. If a statement about one fails, it is unknown which savepoints exist and what the
+    # next rollback would undo, so the transaction must not be committed.
 
     def take_unmade_savepoints(self) -> list[Statement]:
-        """The savepoints whose blocks are open, and which the server never made, since the
-        transaction in front of them failed to begin."""
+        """Return the open savepoints that the server never made, because the transaction failed to
+        begin."""
         return []
 
     def make_savepoints(self, marks: list[Statement]) -> None:
-        """Begin the savepoints again in the transaction that was begun anew."""
+        """Begin the savepoints again in the transaction that was begun again."""
 
     def begin_savepoint(self) -> object:
         """Begin a savepoint; returns the object that rolls it back."""
@@ -258,7 +259,7 @@ class Connection:
             raise self.meaning(error) from error
 
     def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
-        """Execute a statement of SQLAlchemy Core; its rows are fetched already."""
+        """Execute a statement of SQLAlchemy Core, and fetch its rows."""
         try:
             return self._core_execute(statement)
         except Exception as error:  # of the driver, too: while fetching, or after it was lost
@@ -282,8 +283,8 @@ class Connection:
         return result
 
     def _retry_on_new_connection(self, error: Exception, question: Callable[[], T]) -> T:
-        """The answer on a new connection, where the old one was lost outside of a transaction;
-        raises what `error` means elsewhere."""
+        """Repeat a statement on a new connection, if the old one was lost outside a transaction;
+        else raise the meaning of `error`."""
         if self.mode is not None or not self.storage.reconnect(self):
             raise self.meaning(error) from error
         try:
@@ -292,12 +293,12 @@ class Connection:
             raise self.meaning(again) from again
 
     def meaning(self, error: BaseException) -> Exception:
-        """The error that a driver's error means to zapdb."""
+        """Return zapdb's error for an error of the driver."""
         if self.refusal is not None:
             refusal, self.refusal = self.refusal, None
             return refusal
-        # A connection that was lost is of no use to the next statement. Inside a transaction it
-        # stays until that ends: what follows in it must not succeed on another connection.
+        # A lost connection is replaced, but not inside a transaction: the transaction's later
+        # statements must not succeed on another connection.
         if self.mode is None and self.storage.is_lost(self.driver):
             self.storage.discard_connection(self)
         if isinstance(error, ZapdbError | StatementRefused | DuplicateKey):  # not of the driver
@@ -306,7 +307,7 @@ class Connection:
             error = error.orig or error
         found = self.storage.translate(error)
         is_writing = self.mode is not None and not self.mode.only_reads
-        # Nothing was committed; a full disk, though, will be as full the next time.
+        # Nothing was committed, so it can be repeated; but a full disk stays full.
         if is_writing and type(found) is StorageError and self.storage.is_lost(self.driver):
             return connection_lost(self.storage.shown_url, str(error))
         return found

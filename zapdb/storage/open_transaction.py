@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class OpenTransaction:
-    """A transaction or snapshot that was begun, and the caller that began it."""
+    """An open transaction or snapshot, and the caller that began it."""
 
     def __init__(
         self, storage: Transactions, connection: Connection, mode: TransactionMode, caller: Caller
@@ -51,12 +51,12 @@ class OpenTransaction:
         self.began = time.monotonic()
         self.loop = None if caller.loop is None else weakref.ref(caller.loop)
         self.blocks: list[object] = []
-        """The blocks that are open, the outermost first."""
+        """The open blocks, the outermost first."""
         self.handles: list[weakref.ref[Any]] = []
-        """The handles that its blocks gave to the application."""
+        """The handles that its blocks returned to the application."""
         self.is_ended = False
         self.is_interrupted = False
-        """Whether it is to be undone as soon as the thread that uses it has done."""
+        """Whether it must be rolled back as soon as the thread that uses it has finished."""
         self._owner = weakref.ref(caller.owner)
         self._in_use = threading.Lock()
 
@@ -89,7 +89,7 @@ class OpenTransaction:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the task or thread, and the context, that it was begun in."""
+        """Whether it was begun in this task or thread, and in this context."""
         return self.is_mine and find_begun(self.storage) is self
 
     def is_of_loop(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -98,9 +98,9 @@ class OpenTransaction:
 
     @contextmanager
     def use(self) -> Iterator[Connection]:
-        """What this thread does in the block, it does in the transaction.
+        """Use the transaction in the block, from this thread.
 
-        Raises `UsageError` where it has ended, and where another thread is using it.
+        Raises `UsageError` if it has ended, or if another thread is using it.
         """
         local = self.storage.local
         if local.active is self and not self.is_ended:
@@ -147,15 +147,15 @@ class OpenTransaction:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a thread is using it at this moment, or is ending it."""
+        """Whether a thread is using or ending it now."""
         return self._in_use.locked()
 
     def take_to_end(self) -> bool:
-        """Whether no call uses it any more, so that the caller may end it."""
+        """Take it to end it; returns False if a call is using it."""
         return self._in_use.acquire(blocking=False)
 
     def require_open(self) -> None:
-        """Raises `UsageError` where it has ended, or where its database was closed."""
+        """Raise `UsageError` if it has ended, or if its database was closed."""
         self.storage.require_open()
         if self.is_ended:
             raise UsageError(
@@ -166,7 +166,7 @@ class OpenTransaction:
             )
 
     def require_owner(self) -> None:
-        """Raises `UsageError` unless the calling task or thread is the one that began it."""
+        """Raise `UsageError` unless the calling task or thread began it."""
         if self.is_mine:
             return
         self.storage.require_open()

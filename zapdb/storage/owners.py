@@ -25,7 +25,7 @@ from zapdb.printing import one_line
 
 PROC: Final = Path("/proc")
 UNKNOWN: Final = ""
-"""Where the system does not tell; it is equal to nothing, not even to itself."""
+"""An unknown value, which equals nothing, not even itself."""
 
 
 class Owner(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def here(cls, id: str | None = None) -> Owner:
-        """This process."""
+        """Return this process."""
         return cls(
             id or uuid.uuid4().hex[:12],
             socket.gethostname(),
@@ -56,7 +56,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """What `to_text` made; raises `CorruptCatalog`."""
+        """Read the result of `to_text`; raises `CorruptCatalog`."""
         try:
             return msgspec.convert(json.loads(text), cls)
         except (ValueError, RecursionError):
@@ -70,19 +70,19 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
         return json.dumps(msgspec.to_builtins(self), separators=(",", ":"))
 
     def __str__(self) -> str:
-        # Of a row of the database, where anybody may have written anything.
+        # The text is from a row of the database, which may have been tampered with.
         return one_line(f"{self.id} (host {self.host}, process {self.pid})")
 
     def is_visible(self) -> bool:
-        """Whether its process number means to this process what it meant there."""
+        """Return whether its process id means the same for this process."""
         here = (socket.gethostname(), _read("sys/kernel/random/boot_id"), _read_namespaces())
         return UNKNOWN not in here and (self.host, self.boot, self.namespace) == here
 
     def is_dead(self) -> bool:
-        """Whether it is known to be dead: a process that could be seen from here, and is no more.
+        """Return whether it is known to be dead: visible from here, and ended.
 
-        Its number may be another process's by now, which then started later. One that has ended,
-        and that its parent has not waited for, still counts as one.
+        Another process may have its id by now, with another start time. An ended process that its
+        parent has not waited for (a zombie) counts as alive.
         """
         if self.started == UNKNOWN or not self.is_visible():
             return False
@@ -90,7 +90,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # it is another user's
+        except OSError:  # it belongs to another user
             pass
         if not _shows_this_namespace():
             return False
@@ -123,7 +123,7 @@ def _read_start(process: str) -> str:
 
 
 def _shows_this_namespace() -> bool:
-    """Whether /proc has the numbers of this process's namespace, and not of one around it."""
+    """Return whether /proc has the ids of this process's namespace, and not of an outer one."""
     for line in _read("self/status").splitlines():
         name, _, numbers = line.partition(":")
         if name == "NSpid":

@@ -1,4 +1,4 @@
-"""What a transaction did to its records, gathered until it ends, and the statements of the log.
+"""The changes of a transaction, kept until it ends, and the statements of the change log.
 
 A transaction appends one change for each key that it wrote, with the record before its first write
 and after its last one (rule 29):
@@ -6,9 +6,9 @@ and after its last one (rule 29):
     insert + update = insert        delete + insert = update
     update + update = update        insert + delete = nothing
 
-They are gathered in memory, separately for each savepoint that is open: rolling one back drops its
-changes, releasing it joins them to those of the one below. If a savepoint has many changes, they
-are written early; later changes of the same keys then update what was written.
+They are kept in memory for each open savepoint: rolling it back drops its changes, releasing it
+joins them to those of the savepoint below. If a savepoint has many changes, they are written early;
+later changes of the same keys then update the written rows.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 ChangeKey = tuple[int, int, bytes]
 """Tenant, table and key."""
 Pair = tuple[bytes | None, bytes | None]
-"""A record before and after; None where there is none."""
+"""A record before and after; None if there is no record."""
 LogEvent = tuple[int, int, bytes, str, bytes | None, bytes]
-"""Tenant, table (0 for the tenant itself), key, what happened, before and after."""
+"""Tenant, table (0 for the tenant itself), key, event, before and after."""
 
 OF_TENANT: Final = 0
-"""The table number of events that are about a tenant as a whole."""
+"""The table number of events about a tenant."""
 MOVED_HINT: Final = (
     "the database was moved to another server, or restored: what is in zapdb_transactions, "
     "zapdb_changes, zapdb_stamps and zapdb_followers belongs to the old one; empty them all, and "
@@ -47,7 +47,7 @@ MOVED_HINT: Final = (
 )
 CHANGE_LOG_ON: Final = "change_log_on"
 CHANGE_LOG_OFF: Final = "change_log_off"
-"""Events: from here on changes are recorded, or are missing."""
+"""Events: from here on, changes are recorded, or are not."""
 
 _COLUMNS: Final = "tenant, transaction_number, table_number, key, event, before, after"
 _COALESCE: Final = (
@@ -95,13 +95,13 @@ class _SavepointChanges:
 
 
 class PendingChanges:
-    """The changes of one transaction, made by `principal`, until they are written at its end."""
+    """The changes of one transaction by `principal`, until they are written at its end."""
 
     def __init__(self, principal: str) -> None:
         self.principal = principal
         self._savepoints = [_SavepointChanges()]
         self._spilled: set[int] = set()
-        """The tenants of which changes were written early: there may be rows to update."""
+        """The tenants with changes that were written early, whose rows may need an update."""
         self._tick: tuple[int, int] | None = None
 
     def add(
@@ -113,7 +113,7 @@ class PendingChanges:
         before: bytes | None,
         after: bytes | None,
     ) -> None:
-        """A record is `after` now and was `before` until now."""
+        """Add the change of a record from `before` to `after`."""
         made, name = self._savepoints[-1], (tenant, table, key)
         self._join(made, name, (before, after))
         made.size_bytes += len(before or b"") + len(after or b"") + len(key)
@@ -125,7 +125,7 @@ class PendingChanges:
     def _join(self, made: _SavepointChanges, name: ChangeKey, later: Pair) -> None:
         earlier = made.changes.get(name)
         joined = later if earlier is None else (earlier[0], later[1])
-        if joined == (None, None):  # nothing was there, and nothing is
+        if joined == (None, None):  # there was no record, and there is none
             made.changes.pop(name, None)
         else:
             made.changes[name] = joined
@@ -136,7 +136,7 @@ class PendingChanges:
         self._savepoints.append(_SavepointChanges())
 
     def roll_back_savepoint(self) -> None:
-        """The database itself rolls back the changes that were written early since then."""
+        """Drop the changes of a savepoint; the database rolls back the written ones."""
         if self._savepoints.pop().ticked:
             self._tick = None
 
@@ -165,8 +165,8 @@ class PendingChanges:
     def _spill(self, connection: Connection) -> None:
         """Write the changes of the topmost savepoint early.
 
-        What lower savepoints hold of the same keys is written with it, and stays with them, too: it
-        is still to be written if the savepoint is rolled back.
+        Changes of the same keys in lower savepoints are written with them, and also stay there:
+        they must be written if the savepoint is rolled back.
         """
         top = self._savepoints[-1]
         for name, pair in top.changes.items():
@@ -181,7 +181,7 @@ class PendingChanges:
         top.changes, top.size_bytes = {}, 0
 
     def flush(self, connection: Connection) -> None:
-        """Write all that is left, at the end of the transaction, and whose transaction it was.
+        """Write the remaining changes and the row of the transaction, at its end.
 
         Its commit order is drawn only now: the transactions that it waited for drew theirs before
         (rule 29).
@@ -202,7 +202,7 @@ class PendingChanges:
                 f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark})",
                 made.events,
             )
-        for tenant in self._spilled:  # a record that came and went left a row
+        for tenant in self._spilled:  # a record that was inserted and deleted left a row
             connection.run(
                 f"DELETE FROM zapdb_changes WHERE tenant = {int(tenant)}"
                 f" AND transaction_number = {self._number(connection)}"
@@ -243,11 +243,11 @@ class PendingChanges:
         )
 
     def _number(self, connection: Connection) -> str:
-        """The transaction's number, as a statement says it."""
+        """Return the transaction's number as an SQL expression."""
         return str(self._ticked(connection)[0]) if connection.storage.dialect == "sqlite" else _XACT
 
     def _ticked(self, connection: Connection) -> tuple[int, int]:
-        """On SQLite: the transaction's number and time, drawn once for the transaction."""
+        """Return the transaction's number and time on SQLite, drawn once for each transaction."""
         if self._tick is None:
             sql = _TICK.format(clock=connection.storage.clock_sql)
             found = dict(connection.fetch_all(sql))
@@ -279,7 +279,7 @@ def append_change(connection: Connection, principal: str, key: ChangeKey, pair: 
 
 
 def append_event(connection: Connection, principal: str, event: LogEvent) -> None:
-    """Inside a DDL transaction: note what happened to a schema."""
+    """Add a schema event, inside a DDL transaction."""
     if connection.pending is None:
         connection.pending = PendingChanges(principal)
     connection.pending.add_event(event)
@@ -313,10 +313,11 @@ def iter_changes(
 
 
 def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple[bytes, int]]:
-    """How many changes of a table have each revision, before or after, by its encoded prefix."""
+    """Return the number of changes of a table with each revision, before or after, by its encoded
+    prefix."""
     mark, of = connection.storage.placeholder, "FROM zapdb_changes"
     mine = f"tenant = {int(tenant)} AND table_number = {int(table)}"
-    # Tenants' events have no table, and those about switching no revision.
+    # Events of tenants have no table, and those of the change log's switch no revision.
     sides = " UNION ALL ".join(
         f"SELECT {prefix_sql(mark, side)} AS prefix {of} WHERE {mine} AND length({side}) > 0"
         for side in ("before", "after")

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL whose statements wait for each other, and travel together.
+"""A connection to PostgreSQL that queues statements and sends them together.
 
 The statements of a writing transaction are queued until a result is needed: for a query, the end of
 a savepoint, or COMMIT. They are then sent with it, in one pipeline (see `pipeline`). BEGIN and the
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from zapdb.storage.base import Storage
 
 _PIPELINE: Final = "zapdb pipeline"
-"""The key in what the pool remembers of a connection, for as long as that lives."""
+"""The key in the pool's data about a connection."""
 COMMIT: Final = "COMMIT"
 SAVEPOINT: Final = "SAVEPOINT zapdb"
 
 
 class _Cursor:
-    """The driver's cursor, and a pipeline while anything waits: either way one statement."""
+    """Runs one statement: on the driver's cursor, or in a pipeline while statements are queued."""
 
     def __init__(self, connection: PipelinedConnection, cursor: Any) -> None:
         self._connection = connection
@@ -59,18 +59,18 @@ class _Cursor:
 
 
 class PipelinedConnection(Connection):
-    """A connection on which statements may wait."""
+    """A connection on which statements may be queued."""
 
     can_pipeline = True
 
     def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
         self.waiting: list[Statement] = []
-        """The statements that were not sent yet, in their order."""
+        """The queued statements, in order."""
         self._size_bytes = 0
         self._has_failed_to_begin = False
         """Whether the last pipeline failed before anything was done in its transaction."""
         self._unmade: list[Statement] = []
-        """The savepoints behind what failed then."""
+        """The savepoints after the statement that failed then."""
         super().__init__(storage, core)
 
     def use(self, core: sqlalchemy.Connection) -> None:
@@ -140,28 +140,28 @@ class PipelinedConnection(Connection):
             self._translating(None)
 
     def ask(self, question: Statement) -> Answer:
-        """The answer to a statement that is sent behind all that waits; raises as `fetch_one`."""
+        """Send a statement after all queued ones, and return its answer; raises as `fetch_one`."""
         return self._translating(question).answers[-1]
 
     def commit(self) -> None:
-        """Send COMMIT behind all that waits; raises the driver's own error where the outcome is
-        not known. A transaction in which nothing was done is not even begun."""
+        """Send COMMIT after all queued statements; raises the driver's error if the outcome is
+        unknown. A transaction without statements is not begun."""
         if self.is_unused:
             self._forget()
             return
         outcome = self._exchange(Statement(COMMIT))
         if outcome.answers[-1].status != COMMIT:
-            # A transaction that failed answers COMMIT with a rollback and no error.
+            # The server answers the COMMIT of a failed transaction with ROLLBACK, without an error.
             raise TransactionConflict(
                 "the transaction had already failed",
                 hint="an error inside it was caught and not raised again; run it again",
             )
 
     def roll_back(self) -> None:
-        """Undo the transaction, if it was begun."""
+        """Roll back the transaction, if it was begun."""
         self._forget()
         if self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            # Not by psycopg: that would drop all prepared statements, zapdb's, too.
+            # psycopg would drop all prepared statements, also zapdb's.
             self._pipeline.run([Statement("ROLLBACK")])
 
     def _forget(self) -> None:
@@ -234,8 +234,8 @@ class PipelinedConnection(Connection):
             raise meaning from error
 
     def _exchange(self, last: Statement | None) -> Outcome:
-        """Send all that waits, and one more; raises what the failure of one of them means, and the
-        driver's own error where the connection is lost."""
+        """Send all queued statements and one more; raises the error of the one that failed, and the
+        driver's error if the connection is lost."""
         if isinstance(self._executor, Refusing):
             self.is_refused = True
             self._executor.execute()
@@ -249,8 +249,8 @@ class PipelinedConnection(Connection):
             outcome = self._pipeline.run(statements)
         except BaseException as error:
             self._has_failed_to_begin = statements[0].begins
-            # After an error in a savepoint's statement its state is unknown; after Ctrl-C, that of
-            # every statement is.
+            # After an error in a savepoint's statement, its state is unknown; after Ctrl-C, the
+            # state of every statement is.
             is_known = isinstance(error, Exception) and not any(s.dooms for s in statements)
             self.is_rollback_only = self.is_rollback_only or not is_known
             raise
@@ -268,7 +268,7 @@ class PipelinedConnection(Connection):
     def _refusal_of(self, statement: Statement, error: psycopg.Error) -> Exception:
         self._has_failed_to_begin = statement.begins
         if error.diag.severity_nonlocalized != "ERROR":
-            return error  # the session is over, and so may be the server
+            return error  # the session has ended, and maybe the server
         self.is_refused = True
         meaning = self.meaning(error)
         is_refusal = isinstance(meaning, DuplicateKey) or isinstance(
@@ -284,7 +284,7 @@ class PipelinedConnection(Connection):
 
 
 def _size_bytes(given: Any) -> int:
-    """About what a parameter takes on its way."""
+    """Return the approximate size of a parameter in a message."""
     if isinstance(given, bytes):
         return len(given)
     if isinstance(given, list):

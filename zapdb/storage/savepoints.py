@@ -1,7 +1,7 @@
-"""Part of a transaction that can be rolled back alone, while the rest of it continues.
+"""Savepoints: parts of a transaction that can be rolled back while the rest continues.
 
-It is no generator: one that nobody left would undo it from whatever thread collects it, on a
-connection that another thread uses, or on which another transaction has begun since.
+They are not generators. The garbage collector would end an abandoned generator in any thread, and
+so roll back on a connection that another thread uses, or that has begun another transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Savepoint(AbstractContextManager[None]):
-    """Undone on an exception. It is given up without a statement where nobody leaves it."""
+    """A savepoint, rolled back on an exception; if its block is never left, no statement runs."""
 
     def __init__(self, storage: Transactions, connection: Connection) -> None:
         self._storage = storage
@@ -29,7 +29,7 @@ class Savepoint(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         connection = self._connection
-        # Where the database ended the transaction, this would begin another.
+        # If the database ended the transaction, this would begin another.
         self._storage.require_committable(connection)
         self._pending = connection.pending
         self._mark = connection.begin_savepoint()
@@ -58,7 +58,7 @@ class Savepoint(AbstractContextManager[None]):
         if self._pending is not None:
             self._pending.roll_back_savepoint()
         else:
-            self._connection.pending = None  # all of it was done since
+            self._connection.pending = None  # all changes were made since
         if not self._storage.is_inherited:
-            with suppress(ZapdbError):  # the block's own error is the one to raise
+            with suppress(ZapdbError):  # the error of the block is raised
                 self._connection.undo_savepoint(self._mark)

@@ -1,10 +1,11 @@
-"""Which open transaction a call belongs to that names none (rule 15).
+"""The open transaction of a call that names none (rule 15).
 
-It is the one that the same asyncio task began, or the same thread where no event loop runs. A
-`ContextVar` leads to it. Such a variable is copied to tasks (`create_task`, `gather`), to threads
-(`asyncio.to_thread`, the sync endpoints of web frameworks), and leaks from generators: so it says
-as well who began the transaction, and a caller that has merely inherited it is refused. It refers
-weakly, so that what was dropped does not live on in a context; what has ended counts as nothing.
+It is the one that the same asyncio task began, or the same thread if no event loop runs. A
+`ContextVar` refers to it. Python copies such a variable to tasks (`create_task`, `gather`) and
+threads (`asyncio.to_thread`, the sync endpoints of web frameworks), and it leaks from generators.
+So it also has the caller that began the transaction, and calls of others that inherited it are
+refused. The reference is weak, so a context keeps no dropped transaction alive; one that has ended
+is ignored.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _BEGUN: Final[ContextVar[tuple[weakref.ref[OpenTransaction], ...]]] = ContextVar
 )
 _PACKAGE: Final = f"{__name__.partition('.')[0]}."
 _NOBODYS: Final = ("contextlib", "contextvars")
-"""Modules that enter blocks for others."""
+"""Modules that enter blocks for other code."""
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread."""
+    """Return the event loop that runs in this thread."""
     return asyncio._get_running_loop()
 
 
@@ -56,18 +57,18 @@ def find_caller() -> Caller:
 
 
 def note_begun(begun: OpenTransaction) -> None:
-    """From here on, calls of this context that name no transaction belong to this one."""
+    """Make the transaction that of this context's later calls without a handle."""
     alive = [known for known in _BEGUN.get() if (one := known()) is not None and not one.is_ended]
     _BEGUN.set((*alive, weakref.ref(begun)))
 
 
 def has_begun() -> bool:
-    """Whether this context knows of any transaction at all; one that has ended may count."""
+    """Return whether this context has a transaction, maybe one that has ended."""
     return bool(_BEGUN.get())
 
 
 def find_begun(pool: ConnectionPool) -> OpenTransaction | None:
-    """The open transaction of a database that this context knows of, whoever began it."""
+    """Return this context's open transaction of a database, whatever caller began it."""
     known = _BEGUN.get()
     if not known:
         return None
@@ -84,12 +85,12 @@ def find_begun(pool: ConnectionPool) -> OpenTransaction | None:
 
 
 def in_no_transaction() -> contextvars.Context:
-    """A context that knows of no transaction: for threads of zapdb's own, which belong to none."""
+    """Return a context without a transaction, for zapdb's own threads."""
     return contextvars.Context()
 
 
 def find_place() -> str:
-    """Where the application's code is that called: `orders.py:12 in create_order`."""
+    """Return the place of the application's call: `orders.py:12 in create_order`."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")

@@ -78,8 +78,8 @@ class Transactions(LendingPool):
     def begin_open(
         self, mode: TransactionMode, lent: Connection | None = None, caller: Caller | None = None
     ) -> OpenTransaction:
-        """Begin one that stays open between calls; its owner is the calling task or thread, or
-        `caller`.
+        """Begin a transaction that stays open between calls; its owner is the calling task or
+        thread, or `caller`.
 
         `lent` is a connection that was lent already (see `lend_connection`). Raises
         `ConnectionsBusy`.
@@ -102,24 +102,23 @@ class Transactions(LendingPool):
 
     @property
     def turn(self) -> FairSemaphore | None:
-        """Where those of this process stand in a queue that write, if the engine has a single
-        writer at a time. Who waited there himself begins with `take_turn`."""
+        """The queue of this process's writers, if the engine has one writer at a time. A caller
+        that waited in it calls `take_turn`."""
         return None
 
     def take_turn(self, connection: Connection) -> None:
-        """It is the connection's turn to write; that ends with its transaction."""
+        """Give the connection the turn to write, until its transaction ends."""
 
     def late_for_turn(self, mode: TransactionMode) -> ZapdbError:
-        """What is raised where the turn did not come in time: says who writes."""
+        """Return the error for a turn that did not come in time; it names the writer."""
         raise NotImplementedError  # where there are no turns
 
     def _lend_for(self, mode: TransactionMode) -> Connection:
-        """A connection on which a transaction of this kind can begin."""
+        """Return a connection on which a transaction of this kind can begin."""
         return self.lend_connection()
 
     def commit_open(self, begun: OpenTransaction) -> None:
-        """Commit an open transaction that no call is using; raises what `transaction` raises at its
-        end."""
+        """Commit an open transaction that no call is using; raises the errors of `transaction`."""
         connection = begun.connection
         begun.is_ended = True
         try:
@@ -133,13 +132,13 @@ class Transactions(LendingPool):
             self.give_back(connection)
 
     def undo_open(self, begun: OpenTransaction) -> None:
-        """Roll one back; where a thread is using it, as soon as that has done."""
+        """Roll back a transaction, as soon as no thread is using it."""
         begun.is_interrupted = True
         if not begun.is_ended and begun.take_to_end():
             self.undo_taken(begun)
 
     def undo_taken(self, begun: OpenTransaction) -> None:
-        """Roll back one that the caller has taken to end it (`OpenTransaction.take_to_end`)."""
+        """Roll back a transaction that the caller has taken (`OpenTransaction.take_to_end`)."""
         begun.is_ended = True
         try:
             self._undo(begun.connection)
@@ -148,7 +147,7 @@ class Transactions(LendingPool):
             self.give_back(begun.connection)
 
     def _finish(self, connection: Connection, mode: TransactionMode, began: float) -> None:
-        """Commit a transaction that was begun; undoes it where it can't be."""
+        """Commit a transaction, or roll it back if the COMMIT fails."""
         try:
             self.require_open()
             self.require_committable(connection)
@@ -157,7 +156,7 @@ class Transactions(LendingPool):
                 connection.pending = None
             self.before_commit(connection, time.monotonic() - began)
             call = None if mode.only_reads else current_call()
-            # What waits may be cancelled with the COMMIT behind it: the server says which it was.
+            # A queued statement may be cancelled together with COMMIT; the server tells which was.
             if call is not None and not connection.is_waiting:
                 call.enter_commit()
         except BaseException:
@@ -180,8 +179,8 @@ class Transactions(LendingPool):
             self._roll_back(connection)
 
     def _leave_nothing(self, connection: Connection) -> None:
-        """After a transaction that failed: Ctrl-C may have come as it was undone, and what is done
-        next on the connection must not belong to it."""
+        """End a failed transaction for certain: Ctrl-C may have interrupted its rollback, and the
+        connection's next statements must not belong to it."""
         self._close_books(connection)
         is_settled = self.is_inherited or connection.is_abandoned or connection.core.closed
         if not (is_settled or self.is_idle(connection.driver)):
@@ -193,11 +192,11 @@ class Transactions(LendingPool):
             connection.pinned = {}
 
     def savepoint(self, connection: Connection) -> Savepoint:
-        """Part of a transaction: rolled back on an exception, while the rest of it may continue."""
+        """Open a savepoint: rolled back on an exception, while the transaction may continue."""
         return Savepoint(self, connection)
 
     def require_writable(self) -> None:
-        """Raises `UsageError` where the database was opened read-only."""
+        """Raise `UsageError` if the database was opened read-only."""
         if self.read_only:
             raise UsageError(
                 "the database was opened read-only",
@@ -208,7 +207,7 @@ class Transactions(LendingPool):
     def _begin_measured(
         self, connection: Connection, mode: TransactionMode, *, exclusive: bool
     ) -> None:
-        """Begin a transaction on a connection that is in none."""
+        """Begin a transaction on a connection without one."""
         call = current_call()
         if call is not None:
             call.refuse_interrupted()
@@ -230,11 +229,13 @@ class Transactions(LendingPool):
         try:
             self._begin(connection, mode, exclusive=exclusive)
         finally:
-            if not connection.is_waiting:  # else that takes the gate when it is sent
+            if (
+                not connection.is_waiting
+            ):  # else the queued statement takes the gate when it is sent
                 self.note_gate(time.monotonic() - started, mode, gate)
 
     def note_gate(self, seconds: float, mode: TransactionMode | None, gate: str = "shared") -> None:
-        """A transaction of this kind had the gate after so long."""
+        """Count how long a transaction of this kind waited for the gate."""
         GATE_WAITS.observe(seconds, gate)
         if seconds > GATE_WAIT_LOGGED_SECONDS:
             log_event(
@@ -248,7 +249,7 @@ class Transactions(LendingPool):
             )
 
     def begin_again(self, connection: Connection) -> None:
-        """Begin a transaction again that was begun, and in which nothing was done."""
+        """Begin a transaction again in which no statement has run."""
         assert connection.mode is not None
         savepoints = connection.take_unmade_savepoints()
         self._roll_back(connection)
@@ -270,7 +271,7 @@ class Transactions(LendingPool):
             self._roll_back(connection)
             raise
         except Exception as error:
-            if may_renew and self.reconnect(connection):  # nothing was done in it yet
+            if may_renew and self.reconnect(connection):  # no statement has run in it
                 self.after_transaction(connection)
                 self._begin(connection, mode, exclusive=exclusive, may_renew=False)
                 return
@@ -313,7 +314,7 @@ class Transactions(LendingPool):
                 known = isinstance(translated, ZapdbError)
                 raise (translated if known else unknown_driver_error(error)) from error
             self.discard_connection(connection)
-            if mode.only_reads:  # nothing was to take effect
+            if mode.only_reads:  # it had nothing to commit
                 raise translated from error
             raise CommitUnknown(
                 "COMMIT reported an error, and its outcome is unknown",
@@ -327,7 +328,7 @@ class Transactions(LendingPool):
             raise
 
     def require_committable(self, connection: Connection) -> None:
-        """Raises `TransactionConflict` where a part of it could not be undone."""
+        """Raise `TransactionConflict` if a savepoint could not be rolled back."""
         if connection.is_rollback_only:
             raise TransactionConflict(
                 "rolling back a savepoint failed, so the whole transaction was rolled back",
@@ -336,8 +337,8 @@ class Transactions(LendingPool):
             )
 
     def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
-        """What the block waits for may be an open transaction that only this thread's event loop
-        could end: raises `UsageError` within a second then."""
+        """Watch the block, which may wait for an open transaction that only this thread's event
+        loop could end; raises `UsageError` within a second then."""
         return NO_WATCH
 
     @abstractmethod
@@ -351,13 +352,13 @@ class Transactions(LendingPool):
 
     @abstractmethod
     def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
-        """Whether COMMIT's error says that nothing was written, for certain; conflicts apart."""
+        """Return whether COMMIT's error, other than a conflict, proves that nothing was written."""
 
     @abstractmethod
     def roll_back(self, connection: Connection) -> None: ...
 
 
 def count_conflict(error: BaseException, mode: TransactionMode) -> None:
-    """Of a transaction of this kind that ended so, for the metrics."""
+    """Count a conflict of a transaction of this kind, for the metrics."""
     if isinstance(error, TransactionConflict):
         CONFLICTS.add(mode.value)
