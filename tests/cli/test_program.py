@@ -34,6 +34,8 @@ def test_these_are_the_commands() -> None:
     assert {" ".join(path) for path in COMMANDS} == {
         "import",
         "init",
+        "mirror run",
+        "mirror status",
         "migrate new",
         "migrate check",
         "migrate up",

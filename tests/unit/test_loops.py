@@ -31,6 +31,7 @@ LOOPS = {
     "catalog/retired_tables.py": DELETES,
     "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
     "cli/job_watch.py": WORK,
+    "mirror/run.py": WORK,
     "cli/sources/csv_files.py": STREAM,
     "cli/sources/json_files.py": STREAM,
     "database/arrow.py": PAGES,

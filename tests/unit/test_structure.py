@@ -52,6 +52,8 @@ HEAVY_MODULES = {
     "zapdb.database.sql.frame": "pandas",
     "zapdb.export.directory": "pyarrow",
     "zapdb.export.loading": "pyarrow",
+    "zapdb.mirror.duckdb_target": "duckdb",
+    "zapdb.mirror.postgresql_target": "psycopg",
     "zapdb.spark": "pyspark",
     "zapdb.storage.postgresql": "psycopg",
 }

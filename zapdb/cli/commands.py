@@ -109,6 +109,13 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "prune": "changes.changes_prune_command",
         },
     ),
+    "mirror": CommandGroup(
+        "Keep plain tables of the records in another database.",
+        {
+            "run": "mirror.mirror_run_command",
+            "status": "mirror.mirror_status_command",
+        },
+    ),
     "tenant": CommandGroup(
         "List, create and remove tenants.",
         {

@@ -10,13 +10,21 @@ from typing import IO
 
 from zapdb.activation import TenantCatalog
 from zapdb.database.session import Session
-from zapdb.errors import RollbackInProgress
+from zapdb.errors import RollbackInProgress, UsageError
 
 
 def read_catalog(session: Session) -> TenantCatalog:
-    """What is active in a snapshot; raises `RollbackInProgress`."""
+    """What is active in a snapshot; raises `RollbackInProgress`, and `UsageError` if the database
+    was opened with files that end before that."""
     with session.using():
         catalog = session.catalog
+    if session.served_position is not None and session.served_position < catalog.position:
+        raise UsageError(
+            "the database was opened with migration files that end before the active migration",
+            served=session.served_position,
+            active=catalog.position,
+            hint="open it without migrations: zapdb.open(url)",
+        )
     if catalog.rolling_back is not None:
         raise RollbackInProgress(
             "a migration is being rolled back",

@@ -1,0 +1,358 @@
+"""Mirrors: plain tables of the current state, compared with the records themselves."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+import pytest
+from psycopg.types.json import set_json_loads
+
+from tests import forms
+from tests.contract.every_type import fill, make_shop
+from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
+from tests.support import GUARD_SECONDS, ROOT, PostgresServer, Workspace, error_of, wait_until
+from zapdb.database import Database
+from zapdb.errors import UsageError
+from zapdb.export.plain_tables import Engine, plan_plain_table
+from zapdb.export.plain_values import to_sqlite
+from zapdb.mirror.addresses import open_target
+from zapdb.mirror.mirror import Mirror
+from zapdb.mirror.run import run_mirror
+from zapdb.mirror.status import read_mirror_status
+
+
+class Place:
+    """Where a mirror is kept, and how a stranger reads it."""
+
+    def __init__(self, kind: Engine, address: str, server: str = "") -> None:
+        self.kind = kind
+        self.address = address
+        self.server = server
+        """The DSN of a PostgreSQL database."""
+
+    @property
+    def path(self) -> str:
+        return self.address.partition(":")[2].removeprefix("///")
+
+    def execute(self, sql: str) -> list[Any]:
+        if self.kind == "postgresql":
+            options = "-c TimeZone=UTC -c search_path=reporting"
+            with psycopg.connect(self.server, options=options) as connection:
+                set_json_loads(lambda raw: bytes(raw).decode(), connection)
+                cursor = connection.execute(sql.encode())
+                return cursor.fetchall() if cursor.description else []
+        connect: Any = sqlite3.connect if self.kind == "sqlite" else duckdb.connect
+        with closing(connect(self.path)) as connection:
+            found = connection.execute(sql).fetchall()
+            connection.commit()
+            return list(found)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "duckdb"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """An empty target of each kind."""
+    kind: Engine = request.param
+    if kind != "postgresql":
+        start = "sqlite:///" if kind == "sqlite" else "duckdb:"
+        yield Place(kind, f"{start}{tmp_path / 'mirror.db'}")
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    with server.fresh_database() as address:
+        name = address.partition("@/")[2].partition("?")[0]
+        dsn = f"host={server.directory} user=postgres dbname={name}"
+        yield Place(kind, f"{address}&schema=reporting", dsn)
+
+
+def keep(db: Database, place: Place) -> Mirror:
+    """Run a mirror to the end of the change log."""
+    db._session.reload()
+    target = open_target(place.address, db._storage)
+    mirror = Mirror(db, target)
+    mirror.switch_on()
+    try:
+        run_mirror(mirror, once=True)
+    finally:
+        target.close()
+    return mirror
+
+
+def normal(value: Any) -> Any:
+    if isinstance(value, float) and value != value:
+        return "nan"
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return value
+
+
+def check(db: Database, place: Place) -> None:
+    """Every table has the rows that the records make, and there are no others."""
+    shown = {row[0] for row in place.execute(LIST[place.kind])}
+    assert shown == {*db.tables, "zapdb_mirror", "zapdb_mirror_tables"}
+    for name in db.tables:
+        schema = db._catalog.table(name).schema
+        found = place.execute(f'SELECT * FROM "{name}"')
+        long = LONG if name == "orders" else ()
+        plain = plan_plain_table(schema, place.kind, long)
+        wanted = [show(place, plain, plain.rows_of(record)) for record in db.table(name).scan()]
+        rows = [show(place, plain, row) for row in found]
+        assert sorted(map(repr, rows)) == sorted(map(repr, wanted)), name
+
+
+LONG = ("amount", "price")
+"""The fields of orders whose numbers are long: what stands in lists is JSON."""
+LIST = {
+    "sqlite": "SELECT name FROM sqlite_schema WHERE type = 'table'",
+    "postgresql": "SELECT relname::text FROM pg_class WHERE relkind = 'r'"
+    " AND relnamespace = 'reporting'::regnamespace",
+    "duckdb": "SHOW TABLES",
+}
+
+
+def show(place: Place, plain: Any, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row with the values in one form, whoever made it."""
+    made = []
+    for column, value in zip(plain.columns, row, strict=True):
+        shown = to_sqlite(column, value) if place.kind == "sqlite" else normal(value)
+        if isinstance(shown, uuid.UUID) or isinstance(value, Decimal):
+            shown = str(value)
+        if column.kind == "long_integer" and value is not None:
+            shown = str(value)
+        if column.kind == "json" and value is not None:
+            shown = json.loads(value) if isinstance(value, str) else value
+            shown = json.dumps(shown, sort_keys=True)
+        made.append(shown)
+    return tuple(made)
+
+
+PAIRS = [("sqlite", "duckdb"), ("postgresql", "postgresql"), ("sqlite", "sqlite")]
+in_pairs = pytest.mark.parametrize(
+    ("engine", "place"),
+    PAIRS if not forms.is_long else [(e, p) for e in ("sqlite", "postgresql") for p in LIST],
+    indirect=["place"],
+)
+"""Each engine and each kind of target, and in the long form each with each."""
+
+
+def test_a_mirror_follows_records(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items = db.table("items")
+    items.insert_many({"id": at, "title": f"Item {at}"} for at in range(2_500))
+    assert keep(db, place).report.made == ["items"]
+    check(db, place)
+    items.delete(7)
+    items.update(8, title="eight", note="new")
+    with db.transaction() as tx:
+        tx.table("items").insert(id=-1, title="first")
+        tx.table("items").delete(9)
+        tx.table("items").insert(id=9, title="again", size=10**15)
+    items.insert(id=10_000, title="gone")
+    items.delete(10_000)
+    done = keep(db, place).report
+    assert (done.made, done.broken, done.changes) == ([], [], 6)
+    check(db, place)
+    assert keep(db, place).report.changes == 0
+
+
+@in_pairs
+def test_every_type_is_mirrored(workspace: Workspace, place: Place) -> None:
+    db = make_shop(workspace)
+    keep(db, place)
+    check(db, place)
+    fill(db, range(120, 180), long=True)
+    keep(db, place)
+    check(db, place)
+
+
+@in_pairs
+def test_changes_of_schemas_are_followed(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many({"id": at, "title": "a", "note": "b"} for at in range(5))
+    keep(db, place)
+    more = ITEMS.replace("table: items", "table: more")
+    steps = [
+        (ADD_COLOR, RENAME_SIZE),
+        (DROP_NOTE,),
+        (more,),
+        ("rename_table: {table: items, to: things}",),
+        ("drop_table: {table: more, records: discard}",),
+    ]
+    for number, operations in enumerate(steps, 2):
+        workspace.write(number, *operations)
+        db.close()
+        db = workspace.open()
+        table = "things" if number >= 5 else "items"
+        db.table(table).insert(id=number * 100, title="new")
+        keep(db, place)
+        check(db, place)
+    assert place.execute("SELECT color, extent FROM things WHERE id = 200") == [("red", 0)]
+
+
+@in_pairs
+def test_a_mirror_that_was_broken_is_made_again(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many({"id": at, "title": "a"} for at in range(10))
+    keep(db, place)
+    damage = [
+        "DELETE FROM items WHERE id = 3",
+        "INSERT INTO items VALUES (77, 'foreign', 0, NULL)",
+        "ALTER TABLE items ADD COLUMN mine INTEGER",
+        "DROP TABLE items",
+    ]
+    for statement in damage:
+        place.execute(statement)
+        with closing(open_target(place.address, db._storage)) as target:
+            status = read_mirror_status(db, target)
+        assert [(table.name, table.is_broken) for table in status.tables] == [("items", True)]
+        assert keep(db, place).report.broken == ["items"]
+        check(db, place)
+    # While it runs: the row that a batch changes is gone.
+    with closing(open_target(place.address, db._storage)) as target:
+        mirror = Mirror(db, target)
+        run_mirror(mirror, once=True)
+        target.close()
+        place.execute("DELETE FROM items WHERE id = 4")
+        db.table("items").update(4, title="b")
+        run_mirror(mirror, once=True)
+        assert mirror.report.broken == ["items"]
+    check(db, place)
+
+
+@in_pairs
+def test_a_foreign_target_is_refused(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    if place.kind == "postgresql":
+        place.execute("CREATE SCHEMA reporting")
+    place.execute("CREATE TABLE mine (id INTEGER)")
+    error = error_of(lambda: keep(db, place))
+    assert isinstance(error, UsageError)
+    assert error.context["tables"] == "mine"
+    place.execute("DROP TABLE mine")
+    keep(db, place)
+    db.admin.create_tenant("other")
+    error = error_of(lambda: keep(db.for_tenant("other"), place))
+    assert isinstance(error, UsageError)
+    assert "another tenant" in error.message
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_schema_of_the_same_database(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="a")
+    keep(db, Place("postgresql", "schema:reporting"))
+    assert workspace.execute("SELECT title FROM reporting.items") == [("a",)]
+    error = error_of(lambda: keep(db, Place("postgresql", "schema:public")))
+    assert isinstance(error, UsageError)
+
+
+@in_pairs
+def test_what_was_pruned_or_switched_off_is_read_again(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items = db.table("items")
+    items.insert(id=1, title="a")
+    keep(db, place)
+    db.admin.set_setting("change_log", "off", table="items")
+    items.insert(id=2, title="not in the log")
+    db.admin.set_setting("change_log", "on", table="items")
+    assert keep(db, place).report.made == ["items"]
+    check(db, place)
+    items.insert(id=3, title="pruned")
+    for status in db.change_log.followers():
+        db.change_log.follower(status.name).remove()
+    db.change_log.prune(db.change_log.end())
+    assert keep(db, place).report.made == ["items"]
+    check(db, place)
+
+
+@in_pairs
+def test_rule_29_a_mirror_beside_writers_and_kills(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many({"id": at, "title": "a"} for at in range(300))
+    ended = threading.Event()
+    errors = list[BaseException]()
+
+    def write(seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            while not ended.is_set():
+                with_key: Callable[..., Any] = db.table("items").upsert
+                key = chance.randrange(400)
+                if chance.random() < 0.3:
+                    db.run(lambda tx, key=key: tx.table("items").delete_many([key]))
+                else:
+                    with_key(id=key, title=f"{seed} {chance.random()}")
+                time.sleep(0.002)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    chance = random.Random(7)
+    command = [sys.executable, "-m", "zapdb", "mirror", "run", "--to", place.address]
+    try:
+        for kill in range(20 if forms.is_long else 2):
+            with subprocess.Popen([*command, "-d", workspace.address], cwd=ROOT) as process:
+                time.sleep(1.5 + chance.random() * 1.5)
+                if kill == 0:
+                    workspace.write(2, ADD_COLOR)
+                    workspace.open().close()
+                process.kill()
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(GUARD_SECONDS)
+    assert errors == []
+    follower = workspace.follow()
+    assert keep(follower, place).report.broken == []
+    assert "color" in follower.table("items").field_names
+    check(follower, place)
+
+
+@in_pairs
+def test_a_running_mirror_is_about_a_second_behind(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items, stop = db.table("items"), threading.Event()
+    target = open_target(place.address, db._storage)
+    mirror = Mirror(db, target)
+    mirror.switch_on()
+    runner = threading.Thread(target=run_mirror, args=(mirror,), kwargs={"stop": stop})
+    runner.start()
+    try:
+        for number in range(3):
+            items.insert(id=number, title="a")
+            wait_until(lambda number=number: _has(place, number), "the mirror had it")
+    finally:
+        stop.set()
+        runner.join(GUARD_SECONDS)
+        target.close()
+    check(db, place)
+
+
+def _has(place: Place, number: int) -> bool:
+    try:
+        return bool(place.execute(f"SELECT 1 FROM items WHERE id = {number}"))
+    except (duckdb.Error, sqlite3.Error, psycopg.Error):
+        return False
