@@ -97,7 +97,7 @@ def test_records_send_nothing_to_a_terminal(current: Project) -> None:
     name = {"first": hostile, "last": "x"}
     given = json.dumps({"id": 99, "fax": hostile, "age": 7, **name})
     assert as_record != given
-    assert current.run("data", "put", "people", "--stdin", stdin=given).status == 0
+    assert current.run("import", "-", "--table", "people", stdin=given).status == 0
     for command in (
         ("data", "list", "people"),
         ("data", "get", "people", "99"),
@@ -117,7 +117,7 @@ def test_csv_for_spreadsheets_holds_no_formula(current: Project) -> None:
         json.dumps({"id": 100 + at, "first": text, "last": text, "fax": "1", "age": -at})
         for at, text in enumerate(texts)
     ]
-    assert current.run("data", "put", "people", "--stdin", stdin="\n".join(lines)).status == 0
+    assert current.run("import", "-", "--table", "people", stdin="\n".join(lines)).status == 0
     export = ("data", "export", "people", "-f", "csv")
     plain, safe = (
         list(csv.DictReader(io.StringIO(current.run(*export, *more).out, newline="")))[20:]
@@ -151,11 +151,11 @@ LONG = "z" * 500
 def test_an_import_shows_the_value_that_it_refuses(
     current: Project, form: str, lines: str, shown: str
 ) -> None:
-    command = ("data", "put", "people", "--stdin", "-f", form)
+    command = ("import", "-", "--table", "people", "--mode", "upsert", "-f", form)
     refused = current.run(*command, stdin=lines)
     assert refused.status == 1
     assert f"\n  value: {shown}\n" in refused.err
-    assert "\n  line: " in refused.err
+    assert refused.err.startswith("error: standard input:")
     as_json = current.run(*command, "--json", stdin=lines).error
     assert as_json["context"]["value"] == shown
     assert shown not in as_json["message"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,19 +30,13 @@ from zapdb.cli.record_output import (
 )
 from zapdb.database import Database, Page, Query, Table
 from zapdb.errors import (
-    ConstraintViolation,
     InvalidValue,
-    RecordExists,
     RecordNotFound,
-    TransactionConflict,
     UsageError,
-    ZapdbError,
 )
 from zapdb.export.manifest import Form
-from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain
-from zapdb.records.record_lines import Given, Lines, name_line, read_lines
 from zapdb.schema import TableSchema as Schema
 
 LIST_RECORDS = 20
@@ -194,12 +185,12 @@ def data_export_command(
 ) -> None:
     """Write all records of a table, in the order of their keys, as of one moment.
 
-    `put --stdin` reads `ndjson` and `csv`. Parquet needs the extra `sql`. A file gets its name only
+    `zapdb import` reads all formats. Parquet needs the extra `sql`. A file gets its name only
     when it is complete. On a terminal, control characters are written as escapes.
 
     `--safe-for-spreadsheets` is for files that people open: texts that begin with `=`, `+`, `-`,
-    `@`, a tab or a line end change, and `put` reads them back with the quote. Numbers stay as they
-    are.
+    `@`, a tab or a line end change, and `zapdb import` reads them back with the quote. Numbers stay
+    as they are.
 
     With `--json`, which needs `--output`: `{table, format, path, records}`; `records` is a count.
     """
@@ -252,106 +243,26 @@ def data_put_command(
         list[str] | None,
         typer.Argument(metavar="NAME=VALUE", help="The values of a record's fields."),
     ] = None,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read records from standard input, one per line.")
-    ] = False,
-    form: Annotated[Lines, typer.Option("--format", "-f", help="The format to read.")] = "ndjson",
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            "--batch",
-            min=1,
-            help="Commit this many records at a time, instead of all in one transaction.",
-        ),
-    ] = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Insert records, or update the given fields of records whose key exists.
+    """Insert a record, or update the given fields of the record whose key exists.
 
-    All records are written, or none; with `--batch`, batches that were committed before an error
-    stay. A null is written \\\\N.
+    A null is written \\\\N. `zapdb import` reads records from files and from standard input.
 
-    With `--json`: `{table, records, record}`: a count, and the record that `NAME=VALUE` wrote.
+    With `--json`: `{table, record}`.
     """
-    if stdin == bool(fields):
+    if not fields:
         raise UsageError(
-            "give the fields of one record, or --stdin",
-            hint="for example: zapdb data put items id=1 title=Bread",
+            "give the fields of a record",
+            table=table,
+            hint=f"for example: zapdb data put {table} id=1 title=Bread; "
+            f"records of a file are read by: zapdb import FILE --table {table}",
         )
-    if batch is not None and not stdin:
-        raise UsageError("--batch needs --stdin")
     output = Output(as_json)
-    with _opened(database, tenant, table, read_only=False) as (db, found, schema):
-        if not stdin:
-            record = found.upsert(**read_assignments(schema, fields or []))
-            key = ", ".join(key_texts(schema, record))
-            output.write(("put ", "green"), f"{table} {key}")
-            plain = record_to_plain(schema, record) if as_json else None
-            output.document({"table": table, "records": 1, "record": plain})
-            return
-        with ProgressCounter() as counter:
-            lines = read_lines(schema, sys.stdin, form)
-            put_lines(db, found, schema, lines, batch, counter)
-    output.write(("put ", "green"), f"{format_count(counter.count, 'record')} into {table}")
-    output.document({"table": table, "records": counter.count, "record": None})
-
-
-def put_lines(
-    db: Database,
-    table: Table,
-    schema: Schema,
-    records: Iterable[Given],
-    batch: int | None,
-    counter: ProgressCounter,
-) -> None:
-    """Write all records in one transaction, or each batch in one that is retried after
-    conflicts."""
-    stream = iter(records)
-    try:
-        with db.transaction() if batch is None else nullcontext():
-            while some := list(itertools.islice(stream, batch or INSERT_BATCH_RECORDS)):
-                db.run(partial(_put_some, db, table, schema, some))
-                counter.add(len(some))
-    except ZapdbError as error:
-        error.context["written"] = format_count(0 if batch is None else counter.count, "record")
-        if isinstance(error, TransactionConflict):
-            error.hint = "run the command again"
-        raise
-
-
-def _put_some(db: Database, table: Table, schema: Schema, records: list[Given]) -> None:
-    """Write records as if one after the other; new ones together if that gives the same result."""
-    names = [field.name for field in schema.key_fields]
-    with suppress(InvalidValue, ConstraintViolation, RecordExists), db.transaction():
-        _insert_new_ones(table, names, records)
-        return
-    for number, values in records:
-        try:
-            table.upsert(**values)
-        except ZapdbError as error:
-            name_line(error, number)
-            raise
-
-
-def _insert_new_ones(table: Table, names: Sequence[str], records: list[Given]) -> None:
-    """Update the existing records, then insert the others, which takes few statements.
-
-    Raises the database's errors. Writing one after the other may still succeed, such as for a
-    record that is changed twice, or that violates a unique index only until a later change.
-    """
-    new, given = list[dict[str, Any]](), list[tuple[Any, dict[str, Any]]]()
-    for _, values in records:
-        if all(name in values for name in names):
-            key = tuple(values[name] for name in names)
-            given.append((key if len(key) > 1 else key[0], values))
-        else:  # its key is generated, or a default
-            new.append(values)
-    there = table.get_many([key for key, _ in given])
-    for (_, values), found in zip(given, there, strict=True):
-        if found is None:
-            new.append(values)
-        else:
-            table.upsert(**values)
-    table.insert_many(new)
+    with _opened(database, tenant, table, read_only=False) as (_, found, schema):
+        record = found.upsert(**read_assignments(schema, fields))
+        output.write(("put ", "green"), f"{table} {', '.join(key_texts(schema, record))}")
+        plain = record_to_plain(schema, record) if as_json else None
+        output.document({"table": table, "record": plain})

@@ -33,7 +33,7 @@ def read_assignments(table: TableSchema, texts: Sequence[str]) -> dict[str, Any]
             raise UsageError(
                 "give a field as name=value",
                 got=text,
-                hint="for example title=Bread; JSON and CSV are read by --stdin",
+                hint="for example title=Bread; files are read by `zapdb import`",
             )
         if name in values:
             raise UsageError("a field was given twice", field=f"{table.name}.{name}")

@@ -26,7 +26,7 @@ from zapdb.inference.inferred import (
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.sql_texts import is_generator, is_now, read_default_text, translate_check
 from zapdb.migrations.operations.definitions import FieldDefinition
-from zapdb.migrations.structure import Name, Plain
+from zapdb.migrations.structure import ABSENT, Name, Plain
 from zapdb.schema import Now, OnDelete
 from zapdb.values import VALUE_TYPES
 
@@ -221,7 +221,7 @@ class _Inferrer:
             return replace(definition, generated="sequence")
         elif is_serial:
             made.notes.append(
-                Note(place, "the source may make its values; here give a value to each new record")
+                Note(place, "the source makes its values; here give a value to each new record")
             )
         elif is_now(text) and definition.type == "timestamp":
             return replace(definition, default=Plain(str(Now())))
@@ -232,8 +232,7 @@ class _Inferrer:
                 plain = read_default_text(text, shown)
                 return replace(definition, default=plain)
             except (ValueError, TypeError):
-                now = "the moment of the insertion" if is_now(text) else text
-                made.notes.append(Note(place, f"the default has no equivalent: {now}"))
+                made.notes.append(Note(place, f"the default has no equivalent: {text}"))
         return definition
 
     # What ties tables
@@ -273,7 +272,11 @@ class _Inferrer:
             name = _free_name(self.names[target], [f.name for f in made.fields])
             made.notes.append(Note(place, f"the columns are one field: {name}"))
         definition = FieldDefinition(
-            type=Name("reference"), to=Name(self.names[target]), optional=optional, name=Name(name)
+            type=Name("reference"),
+            to=Name(self.names[target]),
+            optional=optional,
+            default=fields[0].definition.default if len(fields) == 1 else ABSENT,
+            name=Name(name),
         )
         reference = InferredField(
             name,

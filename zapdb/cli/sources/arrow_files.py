@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from zapdb.cli.sources.base import FileKind, ImportRequest, ImportTarget, coercion_of
+from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
 from zapdb.database.imports import RowSource
 from zapdb.errors import UsageError
+from zapdb.schema import TableSchema
 
 
 class ParquetKind(FileKind):
     name = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
 
-    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
         from zapdb.database.imports.arrow_rows import ArrowFileSource
 
         if request.is_stdin:
@@ -22,7 +23,7 @@ class ParquetKind(FileKind):
                 hint="write them to a file and give its path",
             )
         return ArrowFileSource(
-            request.source, target.table, request.mapping or {}, coercion_of(request)
+            request.source, target, request.mapping or {}, coercion_of(request), request.mode
         )
 
 

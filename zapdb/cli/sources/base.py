@@ -6,7 +6,7 @@ import datetime
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +64,6 @@ class ImportRequest:
         return "" if self.is_stdin else f"file:{os.path.realpath(self.source)}"
 
 
-@dataclass(frozen=True, slots=True)
-class ImportTarget:
-    """The table that rows are for, and the fields that it makes values for."""
-
-    table: TableSchema
-    generated: Collection[str]
-
-
 class SourceKind(ABC):
     """One kind of source."""
 
@@ -108,7 +100,7 @@ class FileKind(SourceKind):
         return import_file(self, request, output)
 
     @abstractmethod
-    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
         """The rows of the file; nothing is read before they are asked for."""
 
 
@@ -131,8 +123,7 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
     with opened_target(request) as db, SkippedFile.opened(request.skipped) as skipped:
         table = db.table(request.table)
         schema = table._current().adapter.schema
-        generated = {f.name for f in table._current().adapter.made_fields}
-        source = kind.open(request, ImportTarget(schema, generated))
+        source = kind.open(request, schema)
         with ProgressCounter() as counter:
             importer = Importer(
                 db._session,

@@ -11,12 +11,12 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TextIO
 
-from zapdb.cli.sources.base import FileKind, ImportRequest, ImportTarget, coercion_of
+from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
 from zapdb.cli.sources.text import opened_text, require_utf8
 from zapdb.database.imports import RowSource, SourceRow, make_coercer, match_columns
 from zapdb.errors import InvalidValue, UsageError, ZapdbError
 from zapdb.records.cell_format import NULL
-from zapdb.schema import Field
+from zapdb.schema import Field, TableSchema
 from zapdb.values import Binary, String
 
 CELL_LENGTH_MAX: Final = 2**31 - 1
@@ -29,18 +29,18 @@ class CsvKind(FileKind):
     name = "csv"
     suffixes = (".csv", ".tsv", ".txt")
 
-    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
         return CsvSource(request, target)
 
 
 class CsvSource(RowSource):
     counts_lines = True
 
-    def __init__(self, request: ImportRequest, target: ImportTarget) -> None:
+    def __init__(self, request: ImportRequest, target: TableSchema) -> None:
         self.name = request.shown_source
         self.identity = request.identity
         self._request = request
-        self._target = target
+        self._table = target
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         with opened_text(self._request, newline="") as stream:
@@ -65,18 +65,18 @@ class CsvSource(RowSource):
                 yield _read_row(number, names, readers, cells)
 
     def _read_header(self, header: list[str]) -> list[tuple[str, ReadCell] | None]:
-        table, request = self._target.table, self._request
+        table, request = self._table, self._request
         try:
             for name in header:
                 require_utf8(name, "the header")
-            fields = match_columns(table, header, request.mapping or {}, self._target.generated)
+            fields = match_columns(table, header, request.mapping or {}, request.mode)
         except ZapdbError as error:
             _hint_at_delimiter(error, header, request)
             raise self.place(error, 1) from None
         return [None if f is None else (f.name, self._make_reader(f)) for f in fields]
 
     def _make_reader(self, field: Field) -> ReadCell:
-        path = f"{self._target.table.name}.{field.name}"
+        path = f"{self._table.name}.{field.name}"
         coerce = make_coercer(field, path, coercion_of(self._request, is_text=True))
         null = self._request.null
         may_be_empty = isinstance(field.type, String | Binary)

@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TextIO
 
-from zapdb.cli.sources.base import FileKind, ImportRequest, ImportTarget, coercion_of
+from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
 from zapdb.cli.sources.text import opened_text, require_utf8
 from zapdb.database.imports import Coerce, RowSource, SourceRow, make_coercer
 from zapdb.database.imports.columns import field_of_column
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
 from zapdb.printing import one_line
 from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell
+from zapdb.schema import TableSchema
 
 CHUNK_CHARS: Final = 1 << 16
 OBJECT_CHARS_MAX: Final = 1 << 28
@@ -31,13 +32,13 @@ class JsonSource(RowSource):
     def __init__(
         self,
         request: ImportRequest,
-        target: ImportTarget,
+        target: TableSchema,
         split: Callable[[TextIO, str], Iterator[tuple[int, str]]],
     ) -> None:
         self.name = request.shown_source
         self.identity = request.identity
         self._request = request
-        self._table = target.table
+        self._table = target
         self._split = split
         self._known = dict[str, tuple[str, Coerce] | None]()
 
@@ -96,7 +97,7 @@ class NdjsonKind(FileKind):
     def takes(self, request: ImportRequest) -> bool:
         return request.is_stdin or super().takes(request)
 
-    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
         return JsonSource(request, target, split_lines)
 
 
@@ -106,7 +107,7 @@ class JsonKind(FileKind):
     name = "json"
     suffixes = (".json",)
 
-    def open(self, request: ImportRequest, target: ImportTarget) -> RowSource:
+    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
         return JsonSource(request, target, split_array)
 
 

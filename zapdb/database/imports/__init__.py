@@ -6,11 +6,10 @@ Sources only read. `coercion` says what a value may look like, `columns` which f
 `batches` how rows are written, `checkpoint` how far an import has come.
 """
 
-from zapdb.database.imports.batches import ImportMode
 from zapdb.database.imports.checkpoint import Checkpoint
 from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
 from zapdb.database.imports.columns import ColumnMap, match_columns, normalize_name
-from zapdb.database.imports.row import RowSource, SourceRow
+from zapdb.database.imports.row import ImportMode, RowSource, SourceRow
 from zapdb.database.imports.run import Importer, ImportReport, SkippedRow
 
 __all__ = [

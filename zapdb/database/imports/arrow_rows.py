@@ -24,7 +24,7 @@ except ImportError as missing:
 
 from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
 from zapdb.database.imports.columns import match_columns
-from zapdb.database.imports.row import RowSource, SourceRow
+from zapdb.database.imports.row import ImportMode, RowSource, SourceRow
 from zapdb.database.imports.run import Importer, ImportReport, SkippedRow
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.records.arrow import make_column
@@ -49,6 +49,7 @@ class ArrowSource(RowSource):
         target: TableSchema,
         mapping: Mapping[str, str],
         how: Coercion,
+        mode: ImportMode = "append",
     ) -> None:
         self.name = name
         self.identity = ""
@@ -56,10 +57,11 @@ class ArrowSource(RowSource):
         self._table = target
         self._mapping = mapping
         self._how = how
+        self._mode: ImportMode = mode
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         schema, batches = self._open()
-        fields = match_columns(self._table, schema.names, self._mapping)
+        fields = match_columns(self._table, schema.names, self._mapping, self._mode)
         columns = [
             (at, _ColumnReader(self._table, field, self._how))
             for at, field in enumerate(fields)
@@ -147,9 +149,14 @@ class ArrowFileSource(ArrowSource):
     """Rows of a Parquet or Arrow file, of which one batch is in memory at a time."""
 
     def __init__(
-        self, path: str, target: TableSchema, mapping: Mapping[str, str], how: Coercion
+        self,
+        path: str,
+        target: TableSchema,
+        mapping: Mapping[str, str],
+        how: Coercion,
+        mode: ImportMode = "append",
     ) -> None:
-        super().__init__(path, lambda: open_arrow_file(path), target, mapping, how)
+        super().__init__(path, lambda: open_arrow_file(path), target, mapping, how, mode)
         self.identity = f"file:{os.path.realpath(path)}"
         self.stamp = _stamp_of(Path(path))
 
@@ -226,7 +233,7 @@ def import_data(
             raise TransactionConflict("the data cannot be read a second time")
         return found
 
-    return importer.run(ArrowSource(name, open_reader, schema, mapping, how))
+    return importer.run(ArrowSource(name, open_reader, schema, mapping, how, importer.mode))
 
 
 def _to_reader(data: Any) -> tuple[str, Any, bool]:

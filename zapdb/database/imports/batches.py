@@ -8,12 +8,13 @@ target may stand behind them in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
-from zapdb.database.imports.row import SourceRow
+from zapdb.database.imports.row import ImportMode, SourceRow
+from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.session import Session
 from zapdb.errors import (
@@ -27,12 +28,10 @@ from zapdb.errors import (
 from zapdb.indexes import BoundTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.writes import execute, plan_update
+from zapdb.writes import NONE_INSERTED, Write, execute, plan_inserts, plan_update
 
 if TYPE_CHECKING:
     from zapdb.database.table import Table
-
-ImportMode = Literal["append", "upsert"]
 
 ROW_ERRORS = (InvalidValue, ConstraintViolation, RecordExists, UnknownField)
 """What is wrong with a row, and not with the database."""
@@ -84,10 +83,12 @@ def write_batch(
     return bad
 
 
-Write = Callable[[Connection, Sequence[SourceRow]], None]
+WriteRows = Callable[[Connection, Sequence[SourceRow]], None]
 
 
-def _write_in_halves(session: Session, write: Write, rows: Sequence[SourceRow]) -> list[Refused]:
+def _write_in_halves(
+    session: Session, write: WriteRows, rows: Sequence[SourceRow]
+) -> list[Refused]:
     refused = list(_try_halves(session, write, rows))
     while True:
         again = [found for found in refused if isinstance(found.error, ReferenceViolation)]
@@ -98,7 +99,7 @@ def _write_in_halves(session: Session, write: Write, rows: Sequence[SourceRow]) 
         refused = [*others, *still]
 
 
-def _try_halves(session: Session, write: Write, rows: Sequence[SourceRow]) -> Iterator[Refused]:
+def _try_halves(session: Session, write: WriteRows, rows: Sequence[SourceRow]) -> Iterator[Refused]:
     if not rows:
         return
     try:
@@ -147,28 +148,45 @@ class Upserting:
                 continue
             key = bound.adapter.codec.encode_key(row.values)
             if key in keyed or len(keyed) == KEYS_PER_STATEMENT:
-                self._write_run(connection, bound, keyed, new)
+                self._write_run(keyed, new)
                 new, keyed = [], {}
             keyed[key] = row.values
-        self._write_run(connection, bound, keyed, new)
+        self._write_run(keyed, new)
 
-    def _write_run(
-        self, connection: Connection, bound: BoundTable, keyed: dict[bytes, Any], new: list[Any]
-    ) -> None:
-        _, found = fetch_many(connection, bound, list(keyed)) if keyed else (None, {})
-        plans, numbers = [], OperationNumbers(self.table._session)
-        for key, raw in found.items():
-            stored, values = as_bytes(raw), keyed.pop(key)
-            changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
-            numbers.note_given(connection, bound, changes)
-            attachments = bound.make_attachments(key, stored)
-            changed = bound.adapter.change(key, stored, changes, attachments)
-            plans.append(plan_update(bound, key, stored, changed, attachments))
-        if plans:
-            execute(connection, bound, plans)
-        inserted = [*new, *keyed.values()]
-        if inserted:
-            self.table.insert_many(inserted, len(inserted))
+    def _write_run(self, keyed: dict[bytes, Any], new: list[Any]) -> None:
+        session = self.table._session
+        numbers = OperationNumbers(session)
+
+        def write() -> None:
+            # A savepoint: why a run is refused is looked up beside the runs before it.
+            with session.writing() as connection:
+                bound = self.table._current()
+                plans, missing = _plan_updates(connection, bound, keyed, numbers)
+                made = make_values(numbers, connection, bound, [*new, *missing])
+                plans += plan_inserts(bound, made, NONE_INSERTED)
+                if plans:
+                    execute(connection, bound, plans, NONE_INSERTED)
+
+        numbers.run(write)
+
+
+def _plan_updates(
+    connection: Connection,
+    bound: BoundTable,
+    keyed: Mapping[bytes, Any],
+    numbers: OperationNumbers,
+) -> tuple[list[Write], list[Any]]:
+    """The updates of the records that exist, and the values of the others."""
+    _, found = fetch_many(connection, bound, list(keyed)) if keyed else (None, {})
+    plans = []
+    for key, raw in found.items():
+        stored = as_bytes(raw)
+        changes = {n: v for n, v in keyed[key].items() if n not in bound.adapter.key_names}
+        numbers.note_given(connection, bound, changes)
+        attachments = bound.make_attachments(key, stored)
+        changed = bound.adapter.change(key, stored, changes, attachments)
+        plans.append(plan_update(bound, key, stored, changed, attachments))
+    return plans, [values for key, values in keyed.items() if key not in found]
 
 
 def batched(rows: Iterator[SourceRow], size: int) -> Iterator[list[SourceRow]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import math
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, Final
@@ -122,7 +124,10 @@ def _refuse(kind: ValueType, path: str, value: Any, hint: str = "") -> InvalidVa
         "expected": kind.text_form,
         "got": "null" if value is None else describe_value(value),
     }
-    if isinstance(value, str | int | float | decimal.Decimal | datetime.date | datetime.time):
+    if isinstance(value, bool | list | dict):
+        with suppress(TypeError, ValueError):  # of what no JSON has
+            context["value"] = one_line(json.dumps(value, ensure_ascii=False), REFUSED_CHARS_MAX)
+    elif isinstance(value, str | int | float | decimal.Decimal | datetime.date | datetime.time):
         context["value"] = one_line(str(value), REFUSED_CHARS_MAX)
     return InvalidValue("a value does not fit its field", hint=hint, **context)
 
@@ -146,9 +151,7 @@ def _(kind: Integer, at: _Coercer) -> Coerce:
             if not math.isfinite(value) or value != int(value):
                 raise at.refuse(kind, value)
             return int(value)
-        if isinstance(value, bool):
-            raise at.refuse(kind, value)
-        return value
+        raise at.refuse(kind, value)
 
     return coerce
 
@@ -160,6 +163,8 @@ def _(kind: Decimal, at: _Coercer) -> Coerce:
             return at.read(kind, value)
         if isinstance(value, float):  # the shortest digits that are this float: what was written
             return at.read(kind, repr(value))
+        if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
+            raise at.refuse(kind, value)
         return value
 
     return coerce
@@ -170,6 +175,8 @@ def _(kind: Float, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
             return at.read(kind, value)
+        if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+            raise at.refuse(kind, value)
         return float(value) if isinstance(value, decimal.Decimal) else value
 
     return coerce

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from zapdb.database.imports.row import ImportMode
 from zapdb.errors import UnknownField, UsageError, suggest
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.schema import Field, TableSchema
@@ -40,12 +41,12 @@ def match_columns(
     table: TableSchema,
     columns: Sequence[str],
     mapping: ColumnMap,
-    generated: Collection[str] = (),
+    mode: ImportMode = "append",
 ) -> list[Field | None]:
     """The field of each column, None for one that is left out.
 
     Raises `UsageError` for a column that occurs twice or has no field, and if a field has no column
-    that needs one. `generated` are the fields that get values without one.
+    that needs one. To update records, only their keys are needed.
     """
     _require_once(columns)
     for name in mapping:
@@ -73,7 +74,7 @@ def match_columns(
             columns=", ".join(given),
             hint=f'leave one out: --map "{given[-1]}="',
         )
-    require_fields(table, named, generated)
+    require_fields(table, named, mode)
     return found
 
 
@@ -89,13 +90,13 @@ def field_of_column(table: TableSchema, column: str, mapping: ColumnMap) -> Fiel
     return table.field_named(column) or table.field_named(normalize_name(column))
 
 
-def require_fields(table: TableSchema, given: Iterable[str], generated: Collection[str]) -> None:
+def require_fields(table: TableSchema, given: Iterable[str], mode: ImportMode) -> None:
     """Raises `UsageError` for fields that need a value and get none."""
-    there = {*given, *generated}
+    there = {*given}
     missing = [
         f.name
-        for f in table.fields
-        if f.name not in there and not (f.optional or f.has_default or f.generated)
+        for f in (table.fields if mode == "append" else table.key_fields)
+        if f.name not in there and not (f.optional or f.has_default or f.is_made)
     ]
     if missing:
         raise UsageError(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from zapdb.errors import Location, ZapdbError
+
+ImportMode = Literal["append", "upsert"]
+"""Whether rows whose key exists are refused, or update their records."""
 
 
 class SourceRow(NamedTuple):

@@ -16,13 +16,12 @@ from zlib import crc32
 
 from zapdb.database.imports.batches import (
     BatchRefused,
-    ImportMode,
     Refused,
     batched,
     write_batch,
 )
 from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id
-from zapdb.database.imports.row import RowSource, SourceRow
+from zapdb.database.imports.row import ImportMode, RowSource, SourceRow
 from zapdb.database.session import Session
 from zapdb.errors import RecordExists, UsageError, ZapdbError
 from zapdb.limits import INSERT_BATCH_RECORDS

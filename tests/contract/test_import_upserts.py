@@ -1,17 +1,18 @@
-"""`data put --stdin` writes new records together, and it comes to the same as one by one."""
+"""An import with upsert writes rows together, and it comes to the same as one by one."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from tests.support import Faults, Workspace
 from zapdb import asdict
-from zapdb.cli.data import put_lines
-from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.database import Database
+from zapdb.database.imports import Importer, RowSource, SourceRow
 from zapdb.errors import ZapdbError
 
 TABLES = [
@@ -34,15 +35,28 @@ RULES = [
 Lines = list[tuple[int, dict[str, Any]]]
 
 
+class GivenLines(RowSource):
+    name = "lines"
+    identity = ""
+    counts_lines = True
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
+        for number, values in self._lines:
+            yield SourceRow(number, values, values)
+
+
 def put(db: Database, name: str, lines: Lines, batch: int | None = None) -> int | None:
     """The line that is refused, if one is."""
-    table = db.table(name)
+    importer = Importer(db._session, db.table(name), "upsert", batch or 2_000)
     try:
-        with ProgressCounter() as counter:
-            put_lines(db, table, db._catalog.table(name).schema, lines, batch, counter)
+        with db.transaction() if batch is None else nullcontext():
+            report = importer.run(GivenLines(lines))
     except ZapdbError as error:
-        return int(error.context["line"])
-    assert counter.count == len(lines)
+        return error.location.line if error.location else 0
+    assert report.written == len(lines)
     return None
 
 
