@@ -168,3 +168,14 @@ def test_an_export_is_as_of_one_moment(workspace: Workspace, tmp_path: Path) -> 
     assert json.loads((tmp_path / "out/manifest.json").read_text())["form"] == "parquet"
     with pytest.raises(RecordExists):
         writer.table("items").insert(id=1, title="")
+
+
+def test_sequences_go_on_behind_what_was_loaded(workspace: Workspace, tmp_path: Path) -> None:
+    key = "{name: id, type: integer, generated: sequence}"
+    workspace.write(1, ITEMS.replace("{name: id, type: integer}", key))
+    db = workspace.open()
+    last = [db.table("items").insert(title="a").id for _ in range(3)][-1]
+    export_directory(db, tmp_path / "out")
+    load_export(tmp_path / "out", f"sqlite:///{tmp_path}/other.db")
+    with zapdb.open(f"sqlite:///{tmp_path}/other.db") as copy:
+        assert copy.table("items").insert(title="b").id > last
