@@ -25,6 +25,7 @@ EVENTS: Final = {
     "node.evicted": "A process was evicted: its writes are refused from now on.",
     "lease.taken_over": "A lease was taken over from a dead process.",
     "job.done": "A job was run to its end: said once, by the process that ended it.",
+    "job.quarantined": "A job can't read records, and leaves them as they are.",
     "job.blocked": "A job ended, and records are in its way: said once, as `job.done` is.",
     "gate.waited": "A transaction waited long for the gate.",
     "transaction.dropped": "A transaction or snapshot was left by nobody: it was undone.",

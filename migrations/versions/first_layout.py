@@ -136,6 +136,14 @@ def upgrade() -> None:
         sa.Column("conflicts", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "zapdb_quarantine",
+        sa.Column("job", sa.Text, primary_key=True),
+        sa.Column("key", sa.LargeBinary, primary_key=True),
+        sa.Column("tenant", sa.BigInteger, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("found_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "zapdb_commit_tokens",
         sa.Column("id", sa.LargeBinary, primary_key=True),
         sa.Column("owner", sa.Text, nullable=False),

@@ -97,7 +97,7 @@ def test_run_as_json(people: Project) -> None:
         "conflicts": 0,
         "table": "people",
     }
-    counted["findings"] = []
+    counted |= {"findings": [], "quarantined": 0}
     assert jobs == [
         {"kind": "index", "target": 1} | counted,
         {"kind": "convert", "target": 4} | counted,

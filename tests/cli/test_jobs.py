@@ -106,3 +106,33 @@ def test_wrong_input_is_refused(planned: Project, arguments: list[str], said: st
     assert said in result.err
     assert "hint: " in result.err
     assert planned.dump() == before
+
+
+def test_records_that_can_not_be_read_are_listed(people: Project) -> None:
+    ((key, value),) = people.sql("SELECT key, value FROM zapdb_records_1 ORDER BY key LIMIT 1")
+    broken = bytes(value)[:-1]
+    people.sql("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", broken, key)
+    for _ in range(2):  # the second time it is told, and not tried
+        result = people.run("convert", "run")
+        assert result.status == 1
+        assert re.search(
+            r"blocked converting people to revision 4\n"
+            r"  1 record of people can't be read: `zapdb jobs show convert/1/1/4/\w{12}`\n",
+            result.out,
+        )
+        assert result.out.endswith(
+            "restore or delete these records, and run `zapdb convert run --retry-quarantined`\n"
+        )
+    shown = people.run("jobs", "show", "convert")
+    assert f"  can't be read: record {bytes(key).hex()}: stored bytes can't be decoded" in shown.out
+    assert "  waits: 1 record is in quarantine, " in shown.out
+    (found,) = people.run("jobs", "show", "convert", "--json").json["quarantine"]
+    assert found["key"] == bytes(key).hex()
+    blocked = people.run("convert", "status", "--json").json["blocked"]
+    assert {(one["kind"], one["quarantined"]) for one in blocked} == {("convert", 1), ("index", 1)}
+    people.sql("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", value, key)
+    result = people.run("convert", "run", "--retry-quarantined")
+    assert result.status == 0
+    assert "converted people to revision 4: " in result.out
+    assert people.run("jobs", "list").out == "no jobs\n"
+    assert people.run("verify").status == 0

@@ -484,13 +484,19 @@ class DatabaseAdmin(DatabaseAdminFace):
         self,
         runner: Runner = run_locally,
         kinds: Collection[JobKind] = ("index", "convert", "validate"),
+        *,
+        retry_quarantined: bool = False,
     ) -> list[JobReport]:
         """Build indexes, validate checks and references, and convert stale records.
 
         Cancelled jobs that are still needed are planned again. Paused jobs are left out; what is
-        paused meanwhile, or outside its window, has a report with `hold`.
+        paused meanwhile, or outside its window, has a report with `hold`. Records that can't be
+        read are put in quarantine and block their job at its end; `retry_quarantined` tries them
+        again.
         """
-        return await self._done("task", lambda sync: sync.run_jobs(runner, kinds))
+        return await self._done(
+            "task", lambda sync: sync.run_jobs(runner, kinds, retry_quarantined=retry_quarantined)
+        )
 
     async def jobs(self) -> list[Job]:
         """Return the jobs of this tenant in any state."""

@@ -21,17 +21,19 @@ from zapdb.cli.job_progress import (
     stopping_on_interrupt,
     write_findings,
     write_job_run,
+    write_quarantined,
 )
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, MissingExtra, UsageError
-from zapdb.jobs import Job, Progress, Runner, list_jobs, plan_jobs, run_locally
+from zapdb.jobs import Job, Progress, Runner, list_jobs, plan_jobs, read_progress, run_locally
 from zapdb.jobs.job_status import (
     TableStatus,
     list_blocked_jobs,
     list_open_jobs,
     read_table_statuses,
 )
+from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.waiting import find_hold
 from zapdb.storage import Storage, TransactionMode
 
@@ -64,6 +66,12 @@ def convert_run_command(
             help="Only plan the jobs, so that they can be paused or throttled before they run.",
         ),
     ] = False,
+    retry_quarantined: Annotated[
+        bool,
+        typer.Option(
+            "--retry-quarantined", help="Try records again that could not be read before."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Build indexes, convert stale records, and validate checks and references.
@@ -73,15 +81,21 @@ def convert_run_command(
     time, and continues where it stopped when it is run again. Cancelled jobs that are still needed
     are planned again. Exit status 3 if jobs are left: paused, outside their window, or planned.
 
+    Records that can't be read are put in quarantine and do not stop the rest; the exit status is 1.
+    `zapdb jobs show` lists them: restore or delete them, and run the command with
+    --retry-quarantined.
+
     With `--json`: `{jobs: [{id, kind, table, target, superseded, held, findings: [{what, count,
-    examples}], read, written, conflicts, seconds, records_per_second}], seq}`; `kind` is `index`,
-    `convert` or `validate`, and `held` says why a job was left.
+    examples}], read, written, conflicts, quarantined, seconds, records_per_second}], seq}`; `kind`
+    is `index`, `convert` or `validate`, and `held` says why a job was left.
     """
     output = Output(as_json)
     runs: list[JobRun] = []
     with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, catalog):
         require_not_rolling_back(catalog)
-        jobs = plan_jobs(storage, catalog.tenant, renews_cancelled=True)
+        jobs = plan_jobs(
+            storage, catalog.tenant, renews_cancelled=True, retries_quarantined=retry_quarantined
+        )
         if plan_only:
             for job in jobs:
                 output.write(("planned ", "yellow"), f"{name_job(catalog, job).doing}: {job.id}")
@@ -92,14 +106,18 @@ def convert_run_command(
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb convert run` continues where this stopped")
             raise
-        for run in _list_paused(storage, catalog.tenant, {run.job.id for run in runs}):
+        for run in _list_left(storage, catalog.tenant, {run.job.id for run in runs}):
             write_job_run(run, catalog, output)
             runs.append(run)
         seq = read_seq(storage.connection())
     if not runs:
         output.write("nothing to do: every index is built, and every record is current")
-    is_blocked = any(one.job.findings for one in runs)
-    if is_blocked:
+    is_blocked = any(one.job.state == "blocked" for one in runs)
+    if any(one.progress.quarantined for one in runs):
+        output.write(
+            "restore or delete these records, and run `zapdb convert run --retry-quarantined`"
+        )
+    elif is_blocked:
         output.write("change or delete these records, and run `zapdb convert run` again")
     output.document({"jobs": [one.to_json() for one in runs], "seq": seq})
     if is_blocked:
@@ -107,14 +125,16 @@ def convert_run_command(
     return EXIT_PENDING if (plan_only and runs) or any(one.hold for one in runs) else 0
 
 
-def _list_paused(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
-    """The jobs that were not run, since they were paused before."""
+def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
+    """The jobs that were not run: they were paused before, or records in quarantine block them."""
     with storage.transaction(TransactionMode.READ) as connection:
-        return [
-            JobRun(job, False, Progress(0, 0, 0, 0, 0), 0.0, find_hold(connection, job))
-            for job in list_jobs(connection)
-            if job.tenant == tenant and job.state == "paused" and job.id not in known
-        ]
+        found = []
+        for job in list_jobs(connection):
+            if job.tenant != tenant or job.id in known or job.state not in ("paused", "blocked"):
+                continue
+            progress = Progress(0, 0, 0, 0, 0, count_quarantined(connection, job.id))
+            found.append(JobRun(job, False, progress, 0.0, find_hold(connection, job)))
+        return found
 
 
 @contextmanager
@@ -154,8 +174,8 @@ def convert_status_command(
     With `--json`: `{pending, tables: [{table, records, stale, revision, layout_revision,
     by_revision, indexes_to_build, unvalidated}], jobs: [{id, kind, table, target, records, ranges,
     ranges_done, read, written, conflicts}], blocked: [{id, kind, table, findings: [{what, count,
-    examples}]}]}`. `by_revision` maps a revision to a count; `jobs` are the unfinished jobs, and
-    `blocked` the jobs that found violating records.
+    examples}], quarantined}]}`. `by_revision` maps a revision to a count; `jobs` are the unfinished
+    jobs, and `blocked` the jobs that found violating records, or records that can't be read.
     """
     output = Output(as_json)
     with (
@@ -164,17 +184,21 @@ def convert_status_command(
     ):
         tables = read_table_statuses(connection, catalog)
         jobs = list_open_jobs(connection, catalog.tenant)
-        blocked = list_blocked_jobs(connection, catalog.tenant)
+        blocked = [
+            (job, read_progress(connection, job.id))
+            for job in list_blocked_jobs(connection, catalog.tenant)
+        ]
     is_pending = any(table.is_pending for table in tables)
     _write_tables(tables, output)
     if jobs:
         output.write()
         _write_jobs(catalog, jobs, output)
     _write_unvalidated(tables, output)
-    for job in blocked:
+    for job, progress in blocked:
         output.write()
         output.write(("blocked ", "bold red"), name_job(catalog, job).doing)
         write_findings(job, output)
+        write_quarantined(job, progress, output)
     if is_pending:
         output.write()
         output.write(("pending", "yellow"), ": run `zapdb convert run`")
@@ -189,8 +213,9 @@ def convert_status_command(
                     "kind": job.kind,
                     "table": job.table_name,
                     "findings": [to_builtins(finding) for finding in job.findings],
+                    "quarantined": progress.quarantined,
                 }
-                for job in blocked
+                for job, progress in blocked
             ],
         }
     )

@@ -85,6 +85,7 @@ class JobRun:
             "read": self.progress.read,
             "written": self.progress.written,
             "conflicts": self.progress.conflicts,
+            "quarantined": self.progress.quarantined,
             "seconds": round(self.seconds, 3),
             "records_per_second": round(self.rate),
         }
@@ -123,6 +124,7 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
         after.read - before.read,
         after.written - before.written,
         after.conflicts - before.conflicts,
+        after.quarantined,
     )
     return JobRun(report.job, False, progress, report.seconds, report.hold)
 
@@ -136,9 +138,10 @@ def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
         output.write(("waiting ", "yellow"), f"{name.doing}: {run.hold}")
         write_way_on(run.job, output)
         return
-    if run.job.findings:
+    if run.job.state == "blocked":
         output.write(("blocked ", "bold red"), name.doing)
         write_findings(run.job, output)
+        write_quarantined(run.job, run.progress, output)
         return
     records = format_count(run.progress.read, "record")
     verb, _, rest = name.done.partition(" ")
@@ -169,6 +172,13 @@ def write_findings(job: Job, output: Output) -> None:
         hidden = finding.count - len(finding.examples)
         if hidden:
             output.write(f"    … and {hidden:,} more")
+
+
+def write_quarantined(job: Job, progress: Progress, output: Output) -> None:
+    """Print how many records a job could not read."""
+    if progress.quarantined:
+        records = format_count(progress.quarantined, "record")
+        output.write(f"  {records} of {job.table_name} can't be read: `zapdb jobs show {job.id}`")
 
 
 def with_bar(runner: Runner, catalog: TenantCatalog, output: Output) -> Runner:

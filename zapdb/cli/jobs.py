@@ -53,9 +53,9 @@ def jobs_list_command(
     """List the jobs that are not at their end, the most urgent first, and what they wait for.
 
     With `--json`: `{jobs: [{id, kind, table, target, state, priority, throttle, records, ranges,
-    ranges_done, read, written, conflicts, changed_at, changed_by, waits, findings}]}`; `kind` is
-    `index`, `convert`, `validate` or `roll_back`, `waits` says in words what a job waits for, and
-    `changed_at` is in microseconds since 1970 UTC.
+    ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits, findings}]}`;
+    `kind` is `index`, `convert`, `validate` or `roll_back`, `waits` says in words what a job waits
+    for, and `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -103,8 +103,9 @@ def jobs_show_command(
     The rate is measured while the command runs, if a process works on the job.
 
     With `--json`: the job as in `list`, with `reads`, how many records it will have read at its
-    end, `workers: [{range, owner, lease_left_us}]`, `records_per_second` and `seconds_left`; these
-    two are null if nobody works on it.
+    end, `workers: [{range, owner, lease_left_us}]`, `records_per_second` and `seconds_left`, which
+    are null if nobody works on it, and `quarantine: [{key, reason, found_at}]`, the first records
+    that can't be read, with keys in hex.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
@@ -124,6 +125,10 @@ def jobs_show_command(
             "workers": workers,
             "records_per_second": None if rate is None else round(rate, 1),
             "seconds_left": None if left is None else round(left, 1),
+            "quarantine": [
+                {"key": one.key.hex(), "reason": one.reason, "found_at": one.found_at}
+                for one in status.quarantine
+            ],
         }
     )
 
@@ -165,6 +170,11 @@ def _write_status(
     for reason in status.waits:
         output.write(("  waits: ", "yellow"), reason)
     write_findings(job, output)
+    for record in status.quarantine:
+        output.write("  can't be read: record ", str(record))
+    hidden = progress.quarantined - len(status.quarantine)
+    if hidden:
+        output.write(f"  … and {hidden:,} more")
 
 
 def _show_throttle(throttle: JobThrottle) -> str:
@@ -191,6 +201,7 @@ def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, 
         "read": progress.read,
         "written": progress.written,
         "conflicts": progress.conflicts,
+        "quarantined": progress.quarantined,
         "changed_at": job.changed_at,
         "changed_by": job.changed_by,
         "waits": list(waits),

@@ -80,7 +80,7 @@ def reindex_run_command(
             "seq": seq,
         }
     )
-    return EXIT_ERROR if any(one.job.findings for one in runs) else 0
+    return EXIT_ERROR if any(one.job.state == "blocked" for one in runs) else 0
 
 
 def _choose(catalog: TenantCatalog, table: str | None, index: str | None) -> Choice:

@@ -110,15 +110,26 @@ class DatabaseAdmin(Facet):
         self,
         runner: Runner = run_locally,
         kinds: Collection[JobKind] = ("index", "convert", "validate"),
+        *,
+        retry_quarantined: bool = False,
     ) -> list[JobReport]:
         """Build indexes, validate checks and references, and convert stale records.
 
         Cancelled jobs that are still needed are planned again. Paused jobs are left out; what is
-        paused meanwhile, or outside its window, has a report with `hold`.
+        paused meanwhile, or outside its window, has a report with `hold`. Records that can't be
+        read are put in quarantine and block their job at its end; `retry_quarantined` tries them
+        again.
         """
         self._storage.require_writable()
         reports = []
-        for job in plan_jobs(self._storage, self._tenant, kinds, renews_cancelled=True):
+        jobs = plan_jobs(
+            self._storage,
+            self._tenant,
+            kinds,
+            renews_cancelled=True,
+            retries_quarantined=retry_quarantined,
+        )
+        for job in jobs:
             report = run_job(self._storage, job, runner)
             if report is not None:
                 reports.append(report)

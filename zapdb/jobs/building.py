@@ -41,6 +41,10 @@ class IndexWork(Work):
     def condition(self) -> tuple[str, list[Any]]:
         return "1 = 1", []
 
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        assert self.index is not None
+        self.index.list_entries([(place, self.read(place, value))])
+
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         assert self.index is not None
         # In the order of their keys: of unique ones, workers wait for each other's.
@@ -70,6 +74,12 @@ class RewriteWork(IndexWork):
         """Return entries in their order, with their records; nothing is locked."""
         assert self.index is not None
         return self.index.entries.walk(connection, lower, upper, limit)
+
+    def record_key(self, place: bytes) -> bytes:
+        return unpack_entry(place)[1]
+
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        self._is_wrong(unpack_entry(place), value)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         suspects = [

@@ -30,6 +30,7 @@ from zapdb.catalog.kinds import Job, JobState
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import clear_findings
+from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, is_in_range
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -69,6 +70,8 @@ class Progress:
     read: int
     written: int
     conflicts: int
+    quarantined: int = 0
+    """Records that can't be read, and were left as they are."""
 
 
 def plan_job(
@@ -77,6 +80,7 @@ def plan_job(
     entries: EntryStatements | None = None,
     *,
     renews_cancelled: bool = False,
+    retries_quarantined: bool = False,
 ) -> Job:
     """Store the job with its ranges unless it exists; returns it as it is stored.
 
@@ -84,7 +88,9 @@ def plan_job(
 
     A superseded job is needed again after a rollback, and begins anew. So does a blocked job,
     because the records that blocked it may have been repaired. With `renews_cancelled`, a cancelled
-    job is planned again, too. What it has done stays done: writers keep it so.
+    job is planned again, too. What it has done stays done: writers keep it so. A
+    job that records in quarantine block is planned again with `retries_quarantined` only, and then
+    does the ranges of these records anew.
     """
     replanned = (*REPLANNED_STATES, "cancelled") if renews_cancelled else REPLANNED_STATES
     with storage.transaction(TransactionMode.READ) as connection:
@@ -102,7 +108,11 @@ def plan_job(
             insert_ranges(connection, job.id, bounds)
             return job
         job = read_job(connection, job.id, lock=True)
-        if job.state in REPLANNED_STATES:
+        if job.state == "blocked" and count_quarantined(connection, job.id):
+            if not retries_quarantined:
+                return job
+            reopen_quarantined(connection, job, is_of_records=entries is None)
+        elif job.state in REPLANNED_STATES:
             reopen(connection, job.id)
         if job.state in replanned:
             job = set_state(connection, structs.replace(job, findings=()), "planned")
@@ -215,9 +225,23 @@ def count_workers(connection: Connection, job_id: str) -> int:
 def reopen(connection: Connection, job_id: str) -> None:
     """Make all ranges of a job free again, from their beginning, above all fences so far."""
     clear_findings(connection, job_id)
+    _reopen_ranges(connection, RANGES.c.job == job_id)
+    clear_quarantine(connection, job_id)
+
+
+def reopen_quarantined(connection: Connection, job: Job, *, is_of_records: bool) -> None:
+    """Make the ranges free again that have records in quarantine, which are taken out of it."""
+    if job.findings or not is_of_records:
+        reopen(connection, job.id)
+        return
+    _reopen_ranges(connection, sa.and_(RANGES.c.job == job.id, is_in_range()))
+    clear_quarantine(connection, job.id)
+
+
+def _reopen_ranges(connection: Connection, condition: sa.ColumnElement[bool]) -> None:
     connection.core_execute(
         sa.update(RANGES)
-        .where(RANGES.c.job == job_id)
+        .where(condition)
         .values(state=FREE, fence=RANGES.c.fence + 1, resume_after=None, expires_at=0)
     )
 
@@ -229,7 +253,9 @@ def read_progress(connection: Connection, job_id: str) -> Progress:
         for column in (RANGES.c.read, RANGES.c.written, RANGES.c.conflicts)
     ]
     query = sa.select(sa.func.count(), done, *sums).where(RANGES.c.job == job_id)
-    return Progress(*(int(value) for value in connection.core_execute(query).one()))
+    ranges, ranges_done, read, written, conflicts = map(int, connection.core_execute(query).one())
+    quarantined = count_quarantined(connection, job_id)
+    return Progress(ranges, ranges_done, read, written, conflicts, quarantined)
 
 
 def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None) -> Range | None:

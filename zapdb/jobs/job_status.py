@@ -15,9 +15,11 @@ from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.control import find_job
 from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
+from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
 from zapdb.jobs.range_work import make_work
 from zapdb.jobs.waiting import find_waits
 from zapdb.jobs.work import Superseded
+from zapdb.limits import VIOLATIONS_SHOWN_MAX
 from zapdb.migrations import Migration
 from zapdb.records import decode_prefix
 from zapdb.records.derivation import inputs_of
@@ -89,6 +91,8 @@ class JobStatus:
     reads: int
     open_ranges: tuple[OpenRange, ...]
     waits: tuple[str, ...]
+    quarantine: tuple[QuarantinedRecord, ...] = ()
+    """The first records that can't be read; `progress.quarantined` counts all."""
 
 
 def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
@@ -103,6 +107,7 @@ def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
             count_reads(connection, catalog, job, progress),
             tuple(list_open_ranges(connection, job.id)),
             find_waits(connection, catalog, job),
+            tuple(list_quarantined(connection, job.id, VIOLATIONS_SHOWN_MAX)),
         )
 
 

@@ -6,7 +6,7 @@ most urgent first: a job's priority says how urgent it is, unless an operator ha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -18,6 +18,7 @@ from zapdb.catalog.kinds import Job, JobKind
 from zapdb.errors import CatalogChanged
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
+from zapdb.jobs.quarantine import clear_quarantine
 from zapdb.limits import CATALOG
 from zapdb.migrations.chain import digest_chain
 from zapdb.storage import EntryStatements, RecordStatements, Storage, TransactionMode
@@ -42,19 +43,27 @@ def plan_jobs(
     kinds: Collection[JobKind] = ("index", "convert", "validate"),
     *,
     renews_cancelled: bool = False,
+    retries_quarantined: bool = False,
 ) -> list[Job]:
     """Plan whatever the tenant's tables need now; returns the planned jobs of `kinds`, by priority.
 
     Indexes come first, since queries wait for them, and of these the ones that queries used until
     their datasets changed; then validations, then conversions. Paused jobs are left out, and so are
-    cancelled ones, unless `renews_cancelled` plans them again.
+    cancelled ones, unless `renews_cancelled` plans them again, and ones that are blocked by records
+    in quarantine, unless `retries_quarantined` does.
     """
-    plan = partial(_plan_jobs, storage, tenant, kinds, renews_cancelled)
+    plan_one = partial(
+        plan_job,
+        storage,
+        renews_cancelled=renews_cancelled,
+        retries_quarantined=retries_quarantined,
+    )
+    plan = partial(_plan_jobs, storage, tenant, kinds, plan_one)
     return retry(CATALOG, plan, on=CatalogChanged)
 
 
 def _plan_jobs(
-    storage: Storage, tenant: int, kinds: Collection[JobKind], renews_cancelled: bool
+    storage: Storage, tenant: int, kinds: Collection[JobKind], plan_one: Callable[..., Job]
 ) -> list[Job]:
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
@@ -63,12 +72,7 @@ def _plan_jobs(
     needed = _needed_jobs(catalog)
     superseded = _supersede_all_but(storage, catalog, {job.id for job in needed})
     planned = [
-        plan_job(
-            storage,
-            _take_over(job, superseded),
-            _entries_of(storage, catalog, job),
-            renews_cancelled=renews_cancelled,
-        )
+        plan_one(_take_over(job, superseded), _entries_of(storage, catalog, job))
         for job in needed
         if job.kind in kinds
     ]
@@ -161,18 +165,19 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
             )
         for job in unwanted:
             clear_findings(connection, job.id)
+            clear_quarantine(connection, job.id)
             set_state(connection, structs.replace(job, findings=()), "superseded")
     return unwanted
 
 
 def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
-    """Return the job that converts a table's records back, for the running rollback."""
-    return plan_job(
-        storage,
-        _new_job(
-            catalog, rollback.descriptor, "roll_back", rollback.revision or 0, catalog.position, {}
-        ),
-    )
+    """Return the job that converts a table's records back, for the running rollback.
+
+    Records that could not be read are tried again.
+    """
+    target, descriptor = rollback.revision or 0, rollback.descriptor
+    job = _new_job(catalog, descriptor, "roll_back", target, catalog.position, {})
+    return plan_job(storage, job, retries_quarantined=True)
 
 
 def _new_job(

@@ -7,23 +7,28 @@ progress under the range's fence. A retry, a twin or a concurrent writer loses n
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
-from zapdb.indexes import BoundTable, make_reader
 from zapdb.jobs.building import open_index_work
+from zapdb.jobs.converting import ConvertWork, RollbackWork
 from zapdb.jobs.job import BatchCounts, Range, claim, give_back, read_job, record_progress
+from zapdb.jobs.quarantine import (
+    UNREADABLE,
+    describe_error,
+    put_in_quarantine,
+    read_keys_between,
+)
 from zapdb.jobs.throttle import Stopped, Throttle, wait
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.work import HeldBack, Work
@@ -36,13 +41,13 @@ from zapdb.limits import (
     BATCH_TARGET_SECONDS,
     THROTTLE_LOOK_SECONDS,
 )
+from zapdb.logs import log_event
 from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
-from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.retries import retry
-from zapdb.writes import BatchConversion, convert_records, execute, plan_discard
+
+logger = logging.getLogger("zapdb.jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,90 +60,6 @@ class RangeResult:
     conflicts: int
     finished: bool
     seconds: float
-
-
-class ConvertWork(Work):
-    """Stale records get the current layout. Index entries stay as they are (rule 20)."""
-
-    skips_locked = True
-
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
-        super().__init__(storage, catalog, descriptor, job)
-        if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
-            raise Superseded
-        self.bound = BoundTable(storage, catalog, descriptor)
-        self.conversion = BatchConversion(self.bound.reader.convert)
-
-    @property
-    def condition(self) -> tuple[str, list[Any]]:
-        return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
-
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        return convert_records(connection, self.bound, batch, self.conversion)
-
-
-class RollbackWork(Work):
-    """Records of rolled back revisions go back to the layout before, or away with their table."""
-
-    skips_locked = False
-
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
-        super().__init__(storage, catalog, descriptor, job)
-        if catalog.rolling_back is None:
-            raise Superseded
-        self.rollback: TableRollback = find_table_rollback(catalog, job.table)
-        self.bound = BoundTable(storage, catalog, descriptor)
-        self.conversion: BatchConversion | None = None
-        if self.rollback.revision is not None:
-            position = catalog.rolling_back.number - 1
-            reader = make_reader(storage, catalog, descriptor, position, self.rollback.revision)
-            # Application writes are refused meanwhile, and no reader converts back. So only this
-            # job needs the archived values that it consumes.
-            find_change = self.find_change if descriptor.logs_changes else None
-            self.conversion = BatchConversion(reader.convert, find_change, consumes=True)
-
-    @property
-    def condition(self) -> tuple[str, list[Any]]:
-        condition, parameters = rollback_condition(self.storage.placeholder, self.rollback)
-        return condition, list(parameters)
-
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        if self.conversion is not None:
-            return convert_records(connection, self.bound, batch, self.conversion)
-        writes = [plan_discard(self.bound, key, value) for key, value in batch]
-        execute(connection, self.bound, writes)
-        return len(batch)
-
-    def find_change(
-        self, key: bytes, old: bytes, new: bytes, attachments: Attachments
-    ) -> tuple[bytes, bytes] | None:
-        """Return what the change log keeps if the rollback loses something: if converting its
-        result forwards again gives another record (rule 22)."""
-        ongoing = self.catalog.rolling_back
-        assert ongoing is not None  # else there is no such work
-        number, table = ongoing.number, self.descriptor.schema.number
-        forwards = self.catalog.chain.program(table, number - 1, number, self.catalog.zones)
-        _, start = decode_prefix(old, 0)
-        _, start_new = decode_prefix(new, 0)
-        aside = Attachments(attachments.load, make_uuid7, _Kept(attachments))
-        lost = forwards.convert(key, new, start_new, old[:start], aside) != old
-        return (old, new) if lost else None
-
-
-class _Kept:
-    """The archive of a record that was rolled back: values that the rollback archived come
-    first."""
-
-    def __init__(self, attachments: Attachments) -> None:
-        self._attachments = attachments
-
-    def get(self, number: int, /) -> bytes | None:
-        found = self._attachments.archived.get(number)
-        return self._attachments.archive.get(number) if found is None else found
 
 
 WORK: dict[str, Callable[[Storage, TenantCatalog, TableDescriptor, Job], Work]] = {
@@ -245,12 +166,15 @@ class _RangeRun:
         self.batch_records_max = batch_records_max
         self.limit = 256
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
+        self.quarantined = set[bytes]()
 
     @property
     def limit_max(self) -> int:
         return min(self.batch_records_max, self.throttle.batch_records_max)
 
     def run(self) -> bool:
+        if self.work.goes_back:
+            self.quarantined = self._load_quarantined()
         resume_after, skips = self.claimed.resume_after, self.work.skips_locked
         if resume_after is None:
             resume_after = self.claimed.lower
@@ -267,7 +191,11 @@ class _RangeRun:
         while True:
             run_batch = partial(self._run_batch, resume_after, skips)
             began = time.monotonic()
-            rows = retry(BATCH, run_batch, before_again=self._shrink)
+            try:
+                rows = retry(BATCH, run_batch, before_again=self._shrink)
+            except UNREADABLE:
+                run_batch = partial(run_batch, is_tried=True)
+                rows = retry(BATCH, run_batch, before_again=self._shrink)
             if not rows:
                 return resume_after
             resume_after = rows[-1][0]
@@ -308,8 +236,17 @@ class _RangeRun:
         elif seconds > BATCH_TARGET_SECONDS:
             self.limit = max(min(BATCH_RECORDS_SLOW_MIN, self.limit_max), self.limit // 2)
 
-    def _run_batch(self, resume_after: bytes | None, skips: bool) -> list[tuple[bytes, bytes]]:
-        work = self.work
+    def _load_quarantined(self) -> set[bytes]:
+        lower, upper = self.claimed.lower, self.claimed.upper
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            return read_keys_between(connection, self.claimed.job, lower, upper)
+
+    def _run_batch(
+        self, resume_after: bytes | None, skips: bool, *, is_tried: bool = False
+    ) -> list[tuple[bytes, bytes]]:
+        """Do the next batch; with `is_tried`, put those of its records in quarantine that can't be
+        read."""
+        work, reasons = self.work, dict[bytes, str]()
         with self.storage.transaction(TransactionMode.JOB) as connection:
             work = self._current_work(connection)
             self.limit = min(self.limit, self.limit_max)
@@ -319,10 +256,16 @@ class _RangeRun:
             )
             if not rows:
                 return rows
-            written = work.write(connection, rows, self.claimed.number)
+            if is_tried:
+                reasons = self._find_unreadable(connection, work, rows)
+            left_out = self.quarantined | reasons.keys()
+            batch = [row for row in rows if work.record_key(row[0]) not in left_out]
+            written = work.write(connection, batch, self.claimed.number)
             counted = BatchCounts(len(rows), written, self.conflicts - self.conflicts_noted)
             record_progress(connection, self.claimed, rows[-1][0], counted)
             seconds = time.perf_counter() - started
+        if work.goes_back:
+            self.quarantined |= reasons.keys()
         self._adapt(seconds)
         kind = work.job.kind
         JOB_RECORDS_READ.add(kind, amount=len(rows))
@@ -332,6 +275,29 @@ class _RangeRun:
         self.written += written
         self.conflicts_noted = self.conflicts
         return rows
+
+    def _find_unreadable(
+        self, connection: Connection, work: Work, rows: list[tuple[bytes, bytes]]
+    ) -> dict[bytes, str]:
+        """Put the rows in quarantine that can't be read; returns why, by their records' keys."""
+        reasons = {}
+        for place, value in rows:
+            try:
+                work.try_to_read(connection, place, value)
+            except UNREADABLE as error:
+                reasons[work.record_key(place)] = describe_error(error)
+        if reasons:
+            put_in_quarantine(connection, work.job.tenant, work.job.id, reasons)
+            log_event(
+                logger,
+                "job.quarantined",
+                "records can't be read, and are left as they are",
+                level=logging.WARNING,
+                job=work.job.id,
+                table=work.job.table_name,
+                records=len(reasons),
+            )
+        return reasons
 
     def _current_work(self, connection: Connection) -> Work:
         """Return the work with the tenant catalog of now, and look at the job.
@@ -357,10 +323,16 @@ class _RangeRun:
         def look() -> bool:
             with self.storage.transaction(TransactionMode.JOB) as connection:
                 work = self._current_work(connection)
-                if work.condition[1]:
+                if work.goes_back:
                     condition, parameters = work.range_condition(
                         self.claimed.lower, self.claimed.upper
                     )
+                    if self.quarantined:
+                        condition += (
+                            " AND NOT EXISTS (SELECT 1 FROM zapdb_quarantine AS q WHERE q.job ="
+                            f" {self.storage.placeholder} AND q.key = {work.records.name}.key)"
+                        )
+                        parameters.append(self.claimed.job)
                     left = connection.fetch_one(
                         f"SELECT 1 FROM {work.records.name} WHERE {condition} LIMIT 1",
                         parameters,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.rollback import (
@@ -18,13 +19,17 @@ from zapdb.catalog.kinds import Job
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
+from zapdb.errors import JobError
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.planning import plan_table_rollback
+from zapdb.jobs.quarantine import list_quarantined
 from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
 from zapdb.jobs.throttle import wait
 from zapdb.limits import CHAIN_LEASE_SECONDS, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.storage import Storage, TransactionMode
+
+RECORDS_NAMED_MAX: Final = 3
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -92,8 +97,25 @@ def _roll_back_records(
         if job.state in ("planned", "paused"):
             report = _run_unless_held(storage, job, runner, on_wait)
             if report is not None:
+                _require_all_read(storage, report)
                 reports.append(report)
     return reports
+
+
+def _require_all_read(storage: Storage, report: JobReport) -> None:
+    """Raise `JobError` if records were left that can't be read: the rollback can't end."""
+    if report.job.state != "blocked":
+        return
+    with storage.transaction(TransactionMode.READ) as connection:
+        first = list_quarantined(connection, report.job.id, RECORDS_NAMED_MAX)
+    raise JobError(
+        "records can't be read, so they can't be rolled back; all others are",
+        table=report.job.table_name,
+        records=report.progress.quarantined,
+        first="; ".join(map(str, first)),
+        hint="restore these records from a backup, or delete them, with the database's own tools, "
+        f"and run `zapdb migrate rollback` again; `zapdb jobs show {report.job.id}` lists them",
+    )
 
 
 def _run_unless_held(

@@ -25,6 +25,7 @@ from zapdb.errors import JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_orphans
+from zapdb.jobs.converting import ConvertWork, RollbackWork
 from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import (
     Progress,
@@ -34,14 +35,14 @@ from zapdb.jobs.job import (
     reopen,
     set_state,
 )
-from zapdb.jobs.range_work import ConvertWork, load_work, run_range
+from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, read_keys_between
+from zapdb.jobs.range_work import load_work, run_range
 from zapdb.jobs.throttle import Stopped, wait
 from zapdb.jobs.validation import ValidateWork, publish_validated
 from zapdb.jobs.waiting import Hold, find_hold
 from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
-from zapdb.records import encode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.jobs")
@@ -166,26 +167,35 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
                 job=job.id,
                 hint="run it again; it continues where it stopped",
             )
-        complete = _is_complete(storage, work)
-        findings = () if complete else _find_duplicates(connection, work, is_last=is_last)
-    if not (complete or findings):
+        missing, quarantined = (
+            _count_missing(connection, work),
+            count_quarantined(connection, job.id),
+        )
+        findings = () if not missing else _find_duplicates(connection, work, is_last=is_last)
+    if missing and not findings and not 0 < missing <= quarantined:
         with storage.transaction(TransactionMode.CATALOG) as connection:
             reopen(connection, job.id)
         return None
-    if isinstance(work, IndexWork) and complete:
+    if isinstance(work, IndexWork) and not missing:
         _publish(storage, work)
     if isinstance(work, ValidateWork):
         findings = publish_validated(storage, work)
-    ended = _end_job(storage, job, findings)
-    if job.kind == "convert":
+        missing = quarantined
+    ended = _end_job(storage, job, findings, is_reached=not (missing or findings))
+    if ended.job.state == "done" and job.kind == "convert":
         sweep_archives(storage, job.tenant)
     return ended
 
 
-def _end_job(storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...]) -> _EndedJob:
+def _end_job(
+    storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...], *, is_reached: bool
+) -> _EndedJob:
+    """End a job: it is done if its target is reached; otherwise, findings or records in quarantine
+    block it."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
         stored = read_job(connection, job.id, lock=True)
-        if not findings:
+        if is_reached:
+            clear_quarantine(connection, job.id)
             return _EndedJob(
                 set_state(connection, stored, "done"), ended_here=stored.state != "done"
             )
@@ -207,8 +217,13 @@ def _find_duplicates(
     """
     if not (isinstance(work, IndexWork) and work.index and work.index.descriptor.index.unique):
         return ()
-    index, examples = work.index, []
-    for key in index.entries.list_missing(connection, EXAMPLES_MAX):
+    index, examples = work.index, list[str]()
+    left_out = read_keys_between(connection, work.job.id, None, None)
+    for key in index.entries.list_missing(connection, EXAMPLES_MAX + len(left_out)):
+        if key in left_out:
+            continue
+        if len(examples) == EXAMPLES_MAX:
+            break
         record = work.read(key, bytes(connection.fetch_one(work.records.get_sql, (key,))[0]))
         found = find_collision(connection, index, key, record)
         if found is not None:
@@ -217,34 +232,38 @@ def _find_duplicates(
             return ()
     (entries,) = connection.fetch_one(index.entries.count_sql)
     (count,) = connection.fetch_one(work.records.count_sql)
-    if count <= entries:
+    violating = int(count - entries) - len(left_out)
+    if violating <= 0:
         return ()
-    return (ConstraintFinding(f"index {index.name}", int(count - entries), tuple(examples)),)
+    return (ConstraintFinding(f"index {index.name}", violating, tuple(examples)),)
 
 
 def _remove_orphans(storage: Storage, work: RewriteWork) -> None:
     """Finding them takes looking for all records: they are looked for where there must be some."""
     with storage.transaction(TransactionMode.READ) as connection:
-        if open_ranges(connection, work.job.id) or _is_complete(storage, work):
+        if open_ranges(connection, work.job.id) or not _count_missing(connection, work):
             return
     remove_orphans(storage, work)
 
 
-def _is_complete(storage: Storage, work: Work) -> bool:
-    connection = storage.connection()
-    records = work.records
+def _count_missing(connection: Connection, work: Work) -> int:
+    """How many records the work has not been done for; less than 0 if there are entries too many.
+
+    A validation leaves nothing to count, and a rollback counts for itself, under the gate.
+    """
     if isinstance(work, IndexWork):
         assert work.index is not None
         (entries,) = connection.fetch_one(work.index.entries.count_sql)
-        (count,) = connection.fetch_one(records.count_sql)
-        return bool(entries == count)
-    if isinstance(work, ConvertWork):
-        (stale,) = connection.fetch_one(
-            f"{records.count_sql} AND value < {storage.placeholder}",
-            (encode_prefix(work.job.target),),
-        )
-        return not stale
-    return True  # a rollback counts for itself, under the gate
+        (count,) = connection.fetch_one(work.records.count_sql)
+        if entries == count and count_quarantined(connection, work.job.id):
+            return len(work.index.entries.list_missing(connection, 1))
+        return int(count - entries)
+    quarantined = isinstance(work, RollbackWork) and count_quarantined(connection, work.job.id)
+    if isinstance(work, ConvertWork) or quarantined:
+        condition, parameters = work.condition
+        (left,) = connection.fetch_one(f"{work.records.count_sql} AND {condition}", parameters)
+        return int(left)
+    return 0
 
 
 def _publish(storage: Storage, work: IndexWork) -> None:

@@ -15,6 +15,7 @@ from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.indexes import BoundTable, make_reader, violations
 from zapdb.jobs.findings import add_findings, read_findings
+from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Record
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -45,6 +46,11 @@ class ValidateWork(Work):
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return "1 = 1", []
+
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        record = self.read(place, value)
+        for _ in find_violations(connection, self.bound, [(place, record)], validated=False):
+            pass
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         records = [(key, self.read(key, value)) for key, value in batch]
@@ -82,9 +88,14 @@ def find_violations(
 
 
 def publish_validated(storage: Storage, work: ValidateWork) -> tuple[ConstraintFinding, ...]:
-    """Mark what no record violates, once all ranges are done; returns the findings on the rest."""
+    """Mark what no record violates, once all ranges are done; returns the findings on the rest.
+
+    Nothing is marked while a record is in quarantine: it may violate anything.
+    """
     with storage.transaction(TransactionMode.DDL) as connection:
         findings = read_findings(connection, work.job.id)
+        if count_quarantined(connection, work.job.id):
+            return findings
         violated = {finding.what for finding in findings}
         catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
         for descriptor in catalog.tables.values():

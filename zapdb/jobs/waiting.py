@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
+from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.window import find_closing, find_opening
 from zapdb.printing import one_line, show_moment
@@ -56,7 +57,14 @@ def find_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> tupl
 
 
 def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Iterator[str]:
-    if job.state == "blocked":
+    quarantined = count_quarantined(connection, job.id)
+    if quarantined:
+        are = "1 record is" if quarantined == 1 else f"{quarantined:,} records are"
+        yield (
+            f"{are} in quarantine, until restored or deleted, and tried again by `zapdb convert "
+            "run --retry-quarantined`"
+        )
+    if job.state == "blocked" and job.findings:
         yield "records are in its way, until they are changed or deleted"
     hold = find_hold(connection, job)
     if hold is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
+from zapdb.storage.blobs import BlobStatements
 from zapdb.storage.cells import as_bytes
 
 
@@ -40,6 +41,11 @@ class Work(ABC):
     def condition(self) -> tuple[str, list[Any]]:
         """The SQL condition of the records to work on, in addition to the range itself."""
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether a range is done only when no record is left that satisfies the condition."""
+        return bool(self.condition[1])
+
     def range_condition(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:
         """The SQL condition of the records to work on in a range above `lower`, up to `upper`."""
         mark = self.storage.placeholder
@@ -69,6 +75,14 @@ class Work(ABC):
             connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
         )
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
+
+    def record_key(self, place: bytes) -> bytes:
+        """The key of the record of a row that `fetch` gave."""
+        return place
+
+    @abstractmethod
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        """Read a row as `write` does, without writing; raises why it can't be read."""
 
     @abstractmethod
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:

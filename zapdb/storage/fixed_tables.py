@@ -160,6 +160,17 @@ RANGES = Table(
 )
 """The key ranges (lower, upper] of a job, each with its own lease, fence and counters."""
 
+QUARANTINE = Table(
+    "zapdb_quarantine",
+    METADATA,
+    Column("job", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("tenant", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("found_at", BigInteger, nullable=False),
+)
+"""The records that a job could not read, by their keys, and why."""
+
 COMMIT_TOKENS = Table(
     "zapdb_commit_tokens",
     METADATA,

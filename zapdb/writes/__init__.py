@@ -1,6 +1,12 @@
 """Writing records: a write is planned as a value, and executed."""
 
-from zapdb.writes.conversion import BatchConversion, convert_records, plan_conversion, plan_discard
+from zapdb.writes.conversion import (
+    BatchConversion,
+    convert_records,
+    plan_conversion,
+    plan_conversions,
+    plan_discard,
+)
 from zapdb.writes.execution import NONE_INSERTED, execute
 from zapdb.writes.planning import (
     Keyed,
@@ -25,6 +31,7 @@ __all__ = [
     "convert_records",
     "execute",
     "plan_conversion",
+    "plan_conversions",
     "plan_delete",
     "plan_discard",
     "plan_insert",

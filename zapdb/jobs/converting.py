@@ -1,0 +1,115 @@
+"""Converting records: stale ones forward, and those of a rolled back migration back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
+from zapdb.catalog.kinds import Job
+from zapdb.indexes import BoundTable, make_reader
+from zapdb.jobs.work import Superseded, Work
+from zapdb.records import Attachments, decode_prefix, encode_prefix
+from zapdb.storage import Connection, Storage
+from zapdb.storage.identifiers import make_uuid7
+from zapdb.writes import BatchConversion, convert_records, execute, plan_conversions, plan_discard
+
+
+class ConvertWork(Work):
+    """Stale records get the current layout. Index entries stay as they are (rule 20)."""
+
+    skips_locked = True
+
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
+        super().__init__(storage, catalog, descriptor, job)
+        if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
+            raise Superseded
+        self.bound = BoundTable(storage, catalog, descriptor)
+        self.conversion = BatchConversion(self.bound.reader.convert)
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        return convert_records(connection, self.bound, batch, self.conversion)
+
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        _try_to_convert(connection, self.bound, place, value, self.conversion)
+
+
+class RollbackWork(Work):
+    """Records of rolled back revisions go back to the layout before, or away with their table."""
+
+    skips_locked = False
+
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
+    ) -> None:
+        super().__init__(storage, catalog, descriptor, job)
+        if catalog.rolling_back is None:
+            raise Superseded
+        self.rollback: TableRollback = find_table_rollback(catalog, job.table)
+        self.bound = BoundTable(storage, catalog, descriptor)
+        self.conversion: BatchConversion | None = None
+        if self.rollback.revision is not None:
+            position = catalog.rolling_back.number - 1
+            reader = make_reader(storage, catalog, descriptor, position, self.rollback.revision)
+            # Application writes are refused meanwhile, and no reader converts back. So only this
+            # job needs the archived values that it consumes.
+            find_change = self.find_change if descriptor.logs_changes else None
+            self.conversion = BatchConversion(reader.convert, find_change, consumes=True)
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        condition, parameters = rollback_condition(self.storage.placeholder, self.rollback)
+        return condition, list(parameters)
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        if self.conversion is not None:
+            return convert_records(connection, self.bound, batch, self.conversion)
+        writes = [plan_discard(self.bound, key, value) for key, value in batch]
+        execute(connection, self.bound, writes)
+        return len(batch)
+
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        if self.conversion is not None:
+            _try_to_convert(connection, self.bound, place, value, self.conversion)
+
+    def find_change(
+        self, key: bytes, old: bytes, new: bytes, attachments: Attachments
+    ) -> tuple[bytes, bytes] | None:
+        """Return what the change log keeps if the rollback loses something: if converting its
+        result forwards again gives another record (rule 22)."""
+        ongoing = self.catalog.rolling_back
+        assert ongoing is not None  # else there is no such work
+        number, table = ongoing.number, self.descriptor.schema.number
+        forwards = self.catalog.chain.program(table, number - 1, number, self.catalog.zones)
+        _, start = decode_prefix(old, 0)
+        _, start_new = decode_prefix(new, 0)
+        aside = Attachments(attachments.load, make_uuid7, _Kept(attachments))
+        lost = forwards.convert(key, new, start_new, old[:start], aside) != old
+        return (old, new) if lost else None
+
+
+class _Kept:
+    """The archive of a record that was rolled back: values that the rollback archived come
+    first."""
+
+    def __init__(self, attachments: Attachments) -> None:
+        self._attachments = attachments
+
+    def get(self, number: int, /) -> bytes | None:
+        found = self._attachments.archived.get(number)
+        return self._attachments.archive.get(number) if found is None else found
+
+
+def _try_to_convert(
+    connection: Connection, bound: BoundTable, key: bytes, value: bytes, conversion: BatchConversion
+) -> None:
+    """Plan the conversion of a record, which is not executed."""
+    archive = bound.archives.load_many(connection, [key])
+    for _ in plan_conversions(bound, [(key, value)], archive, conversion):
+        pass
