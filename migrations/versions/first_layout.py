@@ -197,6 +197,7 @@ def downgrade() -> None:
         "changes",
         "transactions",
         "commit_tokens",
+        "quarantine",
         "ranges",
         "archives",
         "blobs",

@@ -11,6 +11,7 @@ from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, 
 from tests.contract.test_conversion import db as db
 from tests.contract.test_jobs import progress_of
 from tests.contract.test_jobs import small_ranges as small_ranges
+from tests.contract.test_quarantine import break_records, put_value
 from tests.spark.test_runner import spark as spark
 from tests.support import Workspace, finish, wait_until
 from zapdb.database import Database
@@ -68,3 +69,18 @@ def test_spark_says_which_ranges_it_could_not_finish(
     workspace.execute("DROP TRIGGER thief")
     (report,) = db.admin.run_jobs(run_on_spark)
     assert report.progress.written == progress_of(db, job).written == COUNT
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_executors_put_records_in_quarantine(
+    workspace: Workspace, db: Database, spark: Any
+) -> None:
+    whole = break_records(workspace, 3, 600)
+    (report,) = db.admin.run_jobs(run_on_spark)
+    assert (report.job.state, report.progress.quarantined) == ("blocked", 2)
+    assert stale(db) == 2
+    for key, value in whole.values():
+        put_value(workspace, key, value)
+    (report,) = db.admin.run_jobs(run_on_spark, retry_quarantined=True)
+    assert (report.job.state, report.progress.written) == ("done", COUNT)
+    assert contents(db) == EXPECTED
