@@ -8,7 +8,6 @@ from typing import Any
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
-from zapdb.storage.blobs import BlobStatements
 from zapdb.storage.cells import as_bytes
 
 
