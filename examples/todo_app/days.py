@@ -37,6 +37,12 @@ def show_day(day: datetime.date, today: datetime.date) -> str:
     return f"{day.day} {day:%b}" if day.year == today.year else f"{day.day} {day:%b} {day.year}"
 
 
+def show_moment(moment: datetime.datetime, zone: str) -> str:
+    """On the user's clock."""
+    mine = moment.astimezone(ZoneInfo(zone))
+    return f"{mine:%a} {mine.day} {mine:%b}, {mine:%H:%M}"
+
+
 def show_time(time: datetime.datetime, zone: str) -> str:
     """On the user's clock, and on that which it was meant on if it is another one."""
     try:

@@ -1,4 +1,4 @@
-"""Models of the tables as of 0009_sessions.
+"""Models of the tables as of 0010_numbers.
 
 Written by `zapdb codegen models`: not to be changed by hand. `zapdb.open(..., models=...)`
 compares it with the database.
@@ -38,7 +38,7 @@ from zapdb.models import (
 )
 
 MODELS = Models(
-    migration="0009_sessions",
+    migration="0010_numbers",
     tables={
         "users": TableModel(
             fingerprint=0xC26802249F27443E,
@@ -61,7 +61,7 @@ MODELS = Models(
             },
         ),
         "items": TableModel(
-            fingerprint=0xE1A6C82E17F9D95B,
+            fingerprint=0x672A44553CF99CBE,
             key=("id",),
             fields={
                 "id": "uuid, generated",
@@ -72,6 +72,8 @@ MODELS = Models(
                 "due": "date, optional",
                 "notes": "string, has a default",
                 "reminder": "zoned_timestamp, optional",
+                "number": "integer, optional, generated",
+                "added": "timestamp, optional, has a default",
             },
         ),
         "tags": TableModel(
@@ -519,7 +521,8 @@ class Item(Model["ItemsTable", "AsyncItemsTable"]):
     """A record of items.
 
     Made by 0001_lists: People, their lists, and what is to be done
-    Changed last by 0008_reminders: Notes, and reminders at a time on the user's clock
+    Changed last by 0010_numbers: A number to talk about an item, and when it was added;
+        older ones have neither
 
     id: uuid, generated; the key
     list: reference to lists (uuid)
@@ -529,6 +532,8 @@ class Item(Model["ItemsTable", "AsyncItemsTable"]):
     due: date, optional
     notes: string, has a default
     reminder: zoned_timestamp, optional
+    number: integer, optional, generated
+    added: timestamp, optional, has a default
     """
 
     id: FieldOf[TypedOrderedField[uuid.UUID], uuid.UUID]
@@ -539,6 +544,8 @@ class Item(Model["ItemsTable", "AsyncItemsTable"]):
     due: FieldOf[TypedOrderedField[datetime.date], datetime.date | None]
     notes: FieldOf[TypedStringField, str]
     reminder: FieldOf[TypedOrderedField[datetime.datetime], datetime.datetime | None]
+    number: FieldOf[TypedOrderedField[int], int | None]
+    added: FieldOf[TypedOrderedField[datetime.datetime], datetime.datetime | None]
 
     @overload
     def follow(self, path: Literal["list"]) -> TodoList | None: ...
@@ -561,6 +568,8 @@ class ItemValues(TypedDict):
     due: NotRequired[datetime.date | None]
     notes: NotRequired[str]
     reminder: NotRequired[datetime.datetime | None]
+    number: NotRequired[int | None]
+    added: NotRequired[datetime.datetime | None]
 
 
 class ItemUpsert(TypedDict):
@@ -574,6 +583,8 @@ class ItemUpsert(TypedDict):
     due: NotRequired[datetime.date | None]
     notes: NotRequired[str]
     reminder: NotRequired[datetime.datetime | None]
+    number: NotRequired[int | None]
+    added: NotRequired[datetime.datetime | None]
 
 
 class ItemChanges(TypedDict):
@@ -586,6 +597,8 @@ class ItemChanges(TypedDict):
     due: NotRequired[datetime.date | None]
     notes: NotRequired[str]
     reminder: NotRequired[datetime.datetime | None]
+    number: NotRequired[int | None]
+    added: NotRequired[datetime.datetime | None]
 
 
 ItemField: TypeAlias = Literal[
@@ -597,6 +610,8 @@ ItemField: TypeAlias = Literal[
     "due",
     "notes",
     "reminder",
+    "number",
+    "added",
 ]
 
 
@@ -611,6 +626,8 @@ class ItemFields(Protocol):
     due: TypedOrderedField[datetime.date]
     notes: TypedStringField
     reminder: TypedOrderedField[datetime.datetime]
+    number: TypedOrderedField[int]
+    added: TypedOrderedField[datetime.datetime]
 
 
 class ItemsTable(TypedTable[Item], Protocol):

@@ -81,6 +81,7 @@ def create_app(todo: Todo, secret: str | None = None, *, https: bool = False) ->
         languages=LANGUAGES,
         priorities=PRIORITIES,
         show_day=days.show_day,
+        show_moment=days.show_moment,
         show_time=days.show_time,
     )
     app.extensions["todo"] = todo

@@ -179,6 +179,15 @@ def test_an_explicit_number_moves_the_sequence_on(workspace: Workspace, db: Data
     assert (orders.insert().id, other.insert().number > 402) == (204, True)
 
 
+def test_an_explicit_number_of_a_short_process_leaves_no_gap(
+    workspace: Workspace, db: Database
+) -> None:
+    for given in ({"id": 50}, {}, {"id": 70, "number": 70}, {}):
+        with workspace.open() as other:
+            other.table("orders").insert(**given)
+    assert [number for number, _ in numbers_of(db)] == [50, 51, 70, 71]
+
+
 def test_what_moved_a_sequence_on_need_not_be_committed(db: Database) -> None:
     orders = db.table("orders")
     insert_undone(db, lambda orders: orders.insert(id=50))

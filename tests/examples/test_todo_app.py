@@ -113,6 +113,10 @@ def test_records_of_the_first_migration_are_served_by_the_application_of_today(
         assert [report.problem_count for report in db.admin.verify()] == [0] * 6
         place.get(f"/lists/{chores.id}?sort=title")
         assert "reads the index by_title_en" in place.text()
+        older = db.table("items").first()
+        assert ", added " not in place.get(f"/items/{older.id}").text
+        new = place.todo.add_item(db.table("users").get(ada.id), chores.id, "Mow the lawn")
+        assert "Item 1, added " in place.get(f"/items/{new.id}").text
 
 
 # Without a browser

@@ -71,7 +71,7 @@ class _Hand:
         self.known = 0
         """Up to here, all numbers are drawn, by whatever process."""
         self.drawn = 0
-        """How many numbers were drawn."""
+        """How many numbers were drawn: as many are drawn the next time."""
         self.inside: DrawnInside | None = None
         """The transaction that drew them, as long as it is not known whether they stay drawn."""
 
@@ -120,14 +120,14 @@ class Sequences:
         """Behind which number how many are to be drawn; and whether none is known to be drawn."""
         with self._lock:
             hand = self._hands.setdefault(field, _Hand())
-            size = max(count, 1, min(hand.drawn, SEQUENCE_BLOCK_NUMBERS_MAX))
+            size = max(count, min(hand.drawn, SEQUENCE_BLOCK_NUMBERS_MAX))
             return max(above, hand.given), size, not hand.known
 
     def add(self, field: int, block: Block, inside: DrawnInside | None = None) -> None:
         """Numbers that were drawn; `inside` by a transaction that has not ended."""
         with self._lock:
             hand = self._hands.setdefault(field, _Hand())
-            hand.drawn += block.last - block.after
+            hand.drawn += max(block.last - block.after, 1)  # explicit numbers draw more, too
             hand.known = max(hand.known, block.last)
             if block.last <= hand.last:
                 return  # another thread drew a later one meanwhile

@@ -111,8 +111,7 @@ def _lint_operation(
     if isinstance(operation, AddField) and any(
         field.is_made for field in _added_by(operation, before, after)
     ):
-        added = f"{operation.field.name!r} of {name}"
-        yield "ZL017", f"existing records get no value that is made at insert in {added}"
+        yield "ZL017", f"existing records of {name} get fill, or null, in {operation.field.name!r}"
     yield from _lint_records(operation, table, migration)
     if isinstance(operation, CreateIndex):
         yield "ZL010", f"{operation.index!r} is built on the records of {name}"

@@ -154,7 +154,7 @@ RULES: Final[dict[str, LintRule]] = {
         LintRule(
             "ZL017",
             "note",
-            "existing records get a constant, and new ones a value made at insert",
+            "values made at insert are for new records only",
             "A number of a sequence, a UUID or the moment of the insert is made for new records "
             "alone; existing ones get the value of fill, or null.",
             "check that the application can tell the two apart",
