@@ -123,15 +123,19 @@ def _to_python(array: Any) -> list[Any]:
 def _read_rows(
     names: Sequence[str], columns: list[tuple[int, _ColumnReader]], batch: Any, number: int
 ) -> Iterator[SourceRow]:
-    read = [(reader.field.name, reader.read(batch.column(at))) for at, reader in columns]
-    fields = [name for name, _ in read]
-    for at, values in enumerate(zip(*(values for _, values in read), strict=True)):
-        bad = next((value for value in values if type(value) is _BadValue), None)
-        if bad is None:
-            yield SourceRow(number + at, dict(zip(fields, values, strict=True)))
+    fields = [reader.field.name for _, reader in columns]
+    read = [reader.read(batch.column(at)) for at, reader in columns]
+    wrong = dict[int, ZapdbError]()
+    for values in read:
+        for at, value in enumerate(values):
+            if type(value) is _BadValue:
+                wrong.setdefault(at, value.error)
+    for at, row in enumerate(zip(*read, strict=True)):
+        if at not in wrong:
+            yield SourceRow(number + at, dict(zip(fields, row, strict=True)))
             continue
         given = {name: _plain(batch.column(i)[at]) for i, name in enumerate(names)}
-        yield SourceRow(number + at, {}, given, bad.error)
+        yield SourceRow(number + at, {}, given, wrong[at])
 
 
 def _plain(scalar: Any) -> Any:
