@@ -44,6 +44,7 @@ LOOPS = {
     "database/sql/sandbox/keeper.py": WORK,
     "database/sql/sandbox/spill.py": STREAM,
     "database/sql/sandbox/statement.py": STREAM,
+    "database/sequences.py": "draws the block of numbers that each round lacks",
     "database/table.py": PAGES,
     "inference/copying.py": PAGES,
     "jobs/archives.py": DELETES,
