@@ -223,6 +223,19 @@ JOURNAL_MODE: Final = RetryPolicy("journal mode", seconds=30.0, pause_seconds=0.
 CLOSE: Final = RetryPolicy("close", seconds=5.0, pause_seconds=0.002, pause_seconds_max=0.002)
 """Closing a SQLite connection on which another thread runs a statement."""
 
+# Spark
+SPARK_PARTITION_RECORDS: Final = 50_000
+"""Records in a partition of `spark.read.format("zapdb")`, unless the option `partitions` says
+otherwise. An index answers conditions that match no more than these, in one partition."""
+SPARK_PARTITIONS_MAX: Final = 1_000
+"""Partitions of a table that is read by Spark."""
+SPARK_BATCH_RECORDS: Final = 10_000
+"""Records in an Arrow batch that a partition gives to Spark."""
+SPARK_MARKS_KEPT_SECONDS: Final = 7 * 24 * 3600.0
+"""How long the marks of a Spark write that failed are kept, for a run that goes on with it."""
+SPARK_CONNECT_SECONDS: Final = 5.0
+"""How long a session tries to connect to a Spark master before it says that it can't."""
+
 # Jobs
 RANGE_RECORDS: Final = 16_384
 """Records in a planned range."""

@@ -90,6 +90,7 @@ def test_these_are_the_commands() -> None:
         "reindex run",
         "reindex status",
         "shell",
+        "spark package",
         "export",
         "sql",
         "sweep",
@@ -104,7 +105,7 @@ def test_every_command_writes_json_and_says_what_is_in_it(path: tuple[str, ...])
     if path != ("shell",):  # what it writes is for its user to say
         assert "--json" in options
         assert "With `--json`" in command.help
-    assert options & {"--database", "--migrations"} or path[0] == "codegen"
+    assert options & {"--database", "--migrations"} or path[0] in ("codegen", "spark")
 
 
 @pytest.mark.parametrize("path", [(), ("migrate",), *COMMANDS], ids=" ".join)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from tests.blobs import NO_BLOBS, MemoryBlobs
 from tests.unit.records.test_arrow import KINDS
 from zapdb.records import codec_for
@@ -18,15 +16,7 @@ from zapdb.records.arrow import (
     encode_batch,
 )
 from zapdb.schema import Field, TableSchema
-from zapdb.spark import start_session
 from zapdb.values import Integer, ZonedTimestamp
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = start_session("local[2]")
-    yield session
-    session.stop()
 
 
 def test_spark_takes_the_batches_and_gives_them_back(spark: Any) -> None:

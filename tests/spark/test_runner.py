@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,22 +16,16 @@ from msgspec import structs
 
 from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sweep
 from tests.support import ROOT, Workspace
+from zapdb import release
 from zapdb.catalog import rows
 from zapdb.database import Database
-from zapdb.errors import ExecutorMismatch, UsageError
+from zapdb.errors import ExecutorMismatch, JobError, UsageError
 from zapdb.jobs import list_jobs, plan_jobs, read_progress, run_job
-from zapdb.spark import TaskReport, run_on_spark, start_session
+from zapdb.spark import TaskReport, run_on_spark
 from zapdb.storage import TransactionMode
 
 MIGRATIONS = ROOT / "examples" / "cities" / "migrations"
 CITIES = 40_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = start_session("local[2]")
-    yield session
-    session.stop()
 
 
 def city(number: int) -> dict[str, Any]:
@@ -120,6 +113,31 @@ def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spar
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_executor_of_another_release_refuses(workspace, spark, monkeypatch):
+    db = load(workspace)
+    monkeypatch.setattr(release, "__version__", "9.9.9")
+    with pytest.raises(ExecutorMismatch, match="has another release of zapdb than the driver"):
+        db.admin.run_jobs(run_on_spark)
+    assert db.admin.count_by_revision("cities") == {1: CITIES}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_executors_without_the_package_are_told_of_the_archive(workspace, spark):
+    """As Python says it where the package is not found, in a task of the job."""
+    db = load(workspace)
+    with pytest.raises(JobError, match="Spark gave up on the job") as refused:
+        db.admin.run_jobs(partial(run_on_spark, batch_records_max=NotThere()))
+    assert "zapdb spark package" in refused.value.hint
+
+
+class NotThere:
+    """Is unpickled by a module that no process has."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("zapdb_that_is_not_there",)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_26_an_executor_with_other_collation_data_refuses(workspace, spark):
     db = load(workspace)
     jobs = plan_jobs(db._storage, 1)
@@ -149,12 +167,13 @@ def test_a_session_with_speculation_is_refused(workspace, spark):
 def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
     db = load(workspace)
     conf = spark.sparkContext._conf
+    master = conf.get("spark.master")
     conf.set("spark.master", "spark://127.0.0.1:7077")
     try:
         with pytest.raises(UsageError, match="cannot reach a SQLite file"):
             db.admin.run_jobs(run_on_spark)
     finally:
-        conf.set("spark.master", "local[2]")
+        conf.set("spark.master", master)
 
 
 @pytest.mark.long_on("sqlite")

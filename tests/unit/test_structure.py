@@ -55,6 +55,7 @@ HEAVY_MODULES = {
     "zapdb.mirror.duckdb_target": "duckdb",
     "zapdb.mirror.postgresql_target": "psycopg",
     "zapdb.spark": "pyspark",
+    "zapdb.spark.package": "pyspark",
     "zapdb.storage.postgresql": "psycopg",
 }
 """Modules that a function may import, by the package that they bring."""

@@ -144,6 +144,9 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "upgrade": "cluster.cluster_upgrade_command",
         },
     ),
+    "spark": CommandGroup(
+        "Prepare clusters of Apache Spark.", {"package": "spark.spark_package_command"}
+    ),
     "metrics": "metrics.metrics_command",
     "codegen": CommandGroup(
         "Generate files for other tools.",

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 import zapdb
-from zapdb.cli.conditions import read_condition
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -29,6 +28,7 @@ from zapdb.cli.record_output import (
     write_parquet,
 )
 from zapdb.database import Database, Page, Query, Table
+from zapdb.database.conditions import read_condition
 from zapdb.errors import (
     InvalidValue,
     RecordNotFound,

@@ -23,6 +23,12 @@ IDLE_ROUNDS_MAX: Final = 3
 """After so many rounds in a row in which no record was read, the runner gives up."""
 RANGES_NAMED_MAX: Final = 5
 TASKS_PER_CORE: Final = 4
+MISSING_PACKAGE: Final = "No module named 'zapdb"
+AGAIN_HINT: Final = "run it again; it continues where it stopped"
+PACKAGE_HINT: Final = (
+    "the executors do not find zapdb: install it there, or run `zapdb spark package zapdb.zip` and "
+    "give spark-submit --py-files zapdb.zip"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +102,12 @@ def _run_open_ranges(
     except ZapdbError:
         raise
     except Exception as error:  # any error of Spark for a task that failed
+        cause = _last_line(str(error))
         raise JobError(
             "Spark gave up on the job",
             job=job.id,
-            cause=_last_line(str(error)),
-            hint="run it again; it continues where it stopped",
+            cause=cause,
+            hint=PACKAGE_HINT if MISSING_PACKAGE in cause else AGAIN_HINT,
         ) from error
     for row in rows:
         if row.error is not None:

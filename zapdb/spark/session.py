@@ -9,11 +9,16 @@ it is, and refused with speculation on.
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import socket
+import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from zapdb.errors import JobError, MissingExtra, UsageError
+from zapdb.limits import SPARK_CONNECT_SECONDS
 from zapdb.storage import Storage
 
 try:
@@ -22,53 +27,122 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("spark", "pyspark") from missing
 
+from zapdb.spark.driver import LOCAL, refuse_file_on_cluster, refuse_speculation
+from zapdb.spark.registration import is_speculative, register_sources
+
 LOCAL_MASTER: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
+JAVA_RELEASE_MIN: Final = 17
+JAVA_HINT: Final = "Spark needs a Java of 17 or later: install a JRE, or set JAVA_HOME"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set in programs that spark-submit runs."""
+_JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def find_session() -> SparkSession | None:
+    """The active session of this process."""
+    return SparkSession.getActiveSession()
 
 
 def start_session(master: str = LOCAL_MASTER) -> SparkSession:
-    """Return the active session, or a new one on `master`; raises `JobError` if Spark can't
-    start."""
-    active = SparkSession.getActiveSession()
+    """Return the active session, or a new one, with zapdb's data sources registered.
+
+    A new one is on `master`, or in a program that spark-submit runs, on the master of that.
+
+    Raises `JobError` if Spark can't start: Java is missing or too old, or no master can be reached.
+    """
+    active = find_session()
     if active is not None:
+        register_sources(active)
         return active
+    builder = (
+        SparkSession.builder.config("spark.speculation", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.artifact.isolation.enabled", "false")
+    )
+    if SUBMITTED not in os.environ:  # else name and master are those of spark-submit
+        builder = _set_up(builder, master)
+    try:
+        session = builder.getOrCreate()
+    except (PySparkRuntimeError, FileNotFoundError) as error:
+        raise JobError(
+            "Spark could not be started", cause=str(error).splitlines()[0], hint=JAVA_HINT
+        ) from error
+    register_sources(session)
+    return session
+
+
+def _set_up(builder: Any, master: str) -> Any:
+    """The options of a session that this process starts by itself."""
+    require_java()
+    require_master(master)
     # Workers must run this Python, not the first python3 on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
-        SparkSession.builder.appName("zapdb")
+        builder.appName("zapdb")
         .master(master)
-        .config("spark.speculation", "false")
         .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.artifact.isolation.enabled", "false")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     )
-    if master.startswith("local"):
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
-            "spark.driver.host", "127.0.0.1"
-        )
-    try:
-        return builder.getOrCreate()
-    except (PySparkRuntimeError, FileNotFoundError) as error:
+    if not master.startswith(LOCAL):
+        return builder
+    return builder.config("spark.driver.bindAddress", "127.0.0.1").config(
+        "spark.driver.host", "127.0.0.1"
+    )
+
+
+def require_java() -> None:
+    """Raise `JobError` unless Spark would find a Java that it can run on."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).is_file():
         raise JobError(
-            "Spark could not be started",
-            cause=str(error).splitlines()[0],
-            hint="Spark needs a Java of 17 or later: install a JRE, or set JAVA_HOME",
-        ) from error
+            "Spark could not be started: there is no Java",
+            looked_for=java or "java on the PATH",
+            hint=JAVA_HINT,
+        )
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = _JAVA_VERSION.search(told.stderr)
+    if found is not None and int(found[1]) < JAVA_RELEASE_MIN:
+        raise JobError(
+            "Spark could not be started: this Java is too old",
+            java=java,
+            version=found[1],
+            hint=JAVA_HINT,
+        )
+
+
+def require_master(master: str) -> None:
+    """Raise `JobError` if no machine of `spark://host:port,…` takes connections.
+
+    Spark itself would try for a minute, and end without saying why.
+    """
+    if not master.startswith("spark://"):
+        return
+    refused = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(
+                "this is not the address of a Spark master",
+                master=master,
+                hint="give spark://HOST:PORT, as the page of the master shows it",
+            )
+        try:
+            socket.create_connection((host, int(port)), SPARK_CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            refused.append(f"{place}: {error.strerror or error}")
+    raise JobError(
+        "the Spark master can't be reached",
+        master=master,
+        cause="; ".join(refused),
+        hint="start it with sbin/start-master.sh, or check the host, the port and firewalls",
+    )
 
 
 def check_session(spark: SparkSession, storage: Storage) -> None:
     """Raise `UsageError` for a session that is not suitable for a writing job."""
-    conf = spark.sparkContext.getConf()
-    if str(conf.get("spark.speculation", "false")).lower() == "true":
-        raise UsageError(
-            "the Spark session has speculation on, which would run writing tasks twice",
-            hint="set spark.speculation=false and start the session again",
-        )
-    master = conf.get("spark.master", "") or ""
-    if storage.dialect == "sqlite" and not master.startswith("local"):
-        raise UsageError(
-            "the machines of a cluster cannot reach a SQLite file",
-            master=master,
-            hint="use --master 'local[*]', or a PostgreSQL database",
-        )
+    refuse_speculation(is_speculative(spark))
+    master = spark.sparkContext.getConf().get("spark.master", "") or ""
+    refuse_file_on_cluster(master, storage.dialect)

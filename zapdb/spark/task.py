@@ -22,6 +22,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
 from zapdb.jobs.range_work import RangeResult, Superseded, load_work, run_range
 from zapdb.jobs.work import HeldBack, Work
+from zapdb.spark.driver import DriverContext
 from zapdb.storage import Storage, connect
 
 RESULT_SCHEMA: Final = (
@@ -40,6 +41,7 @@ class RangeTask:
     batch_records_max: int
     ranges: list[int]
     """The numbers of the ranges; the frame has positions in this list."""
+    driver: DriverContext = field(default_factory=DriverContext)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         storage = connect(self.address)
@@ -53,6 +55,7 @@ class RangeTask:
 
     def _run(self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int) -> Any:
         try:
+            self.driver.check_process()
             result = run_range(
                 storage, load(), owner, number, batch_records_max=self.batch_records_max
             )

@@ -56,6 +56,18 @@ class Storage(Transactions):
         """Check, before zapdb's tables are created, that the server has the features that zapdb
         uses (rule 33)."""
 
+    def export_snapshot(self, connection: Connection) -> str | None:
+        """The name of the snapshot of an open READ transaction: other sessions can read as of the
+        same moment for as long as the transaction is open. None if the engine has no such names."""
+        return None
+
+    def import_snapshot(self, name: str) -> None:
+        """Begin all READ transactions from now on as of a snapshot that another session exported.
+
+        They raise `StorageError` once the other session's transaction has ended.
+        """
+        raise NotImplementedError(f"{self.dialect} exports no snapshots")
+
     def end_dead_holders(self) -> None:
         """End the sessions of dead processes that still hold the gate (rule 7)."""
 

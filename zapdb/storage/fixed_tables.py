@@ -158,7 +158,10 @@ RANGES = Table(
     Column("written", BigInteger, nullable=False),
     Column("conflicts", BigInteger, nullable=False),
 )
-"""The key ranges (lower, upper] of a job, each with its own lease, fence and counters."""
+"""The key ranges (lower, upper] of a job, each with its own lease, fence and counters.
+
+Rows without a job, `import/…` and `spark/…`, say how far an import or a write by Spark has come.
+"""
 
 QUARANTINE = Table(
     "zapdb_quarantine",

@@ -8,6 +8,7 @@ stored procedures or extensions are used.
 from __future__ import annotations
 
 import logging
+import re
 import select
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -65,6 +66,7 @@ PLANNING = ("SET enable_bitmapscan = off", "SET jit = off")
 """What is read of many records is a range of a primary key, in its order, a page at a time. While
 the statistics lag behind, as after loading a table, the planner takes the rest of a range for a few
 rows: it would fetch them all by a bitmap and sort them, for every page anew."""
+EXPORTED_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+-[0-9]+")
 READ_ONLY = ("SET default_transaction_read_only = on",)
 GATE_SHARED = "LOCK TABLE zapdb_gate IN ROW SHARE MODE"
 GATE_EXCLUSIVE = "LOCK TABLE zapdb_gate IN EXCLUSIVE MODE"
@@ -109,6 +111,7 @@ class PostgreSQL(PostgreSQLStatements):
             ),
         )
         super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
+        self._imported_snapshot: str | None = None
         self._is_prepared = self.has_pipelines
         self.has_pipelines = self.has_pipelines and psycopg.Pipeline.is_supported()
         connect = partial(self._connect_driver, engine.dialect.connect)
@@ -121,6 +124,15 @@ class PostgreSQL(PostgreSQLStatements):
             return super().full_address()
         url = self.url.update_query_dict({**self.secret_options, PREPARED: "off"})
         return url.render_as_string(hide_password=False)
+
+    def export_snapshot(self, connection: Connection) -> str | None:
+        (name,) = connection.fetch_one("SELECT pg_export_snapshot()")
+        return str(name)
+
+    def import_snapshot(self, name: str) -> None:
+        if not EXPORTED_SNAPSHOT.fullmatch(name):
+            raise UsageError("this is not the name of an exported snapshot", name=name)
+        self._imported_snapshot = name
 
     def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
         """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
@@ -186,6 +198,8 @@ class PostgreSQL(PostgreSQLStatements):
             self._begin_serial(driver)
             return
         statements = [BEGIN[mode]]
+        if mode is TransactionMode.READ and self._imported_snapshot is not None:
+            statements.append(f"SET TRANSACTION SNAPSHOT '{self._imported_snapshot}'")
         if mode is TransactionMode.NOWAIT:
             statements.append(f"SET LOCAL lock_timeout = {WRITE_BACK_LOCK_TIMEOUT_MS}")
         if mode is TransactionMode.CATALOG or exclusive:  # it keeps others from going on

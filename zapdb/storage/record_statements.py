@@ -185,3 +185,16 @@ class RecordStatements:
         """Every n-th key, in order."""
         sql = self.storage.key_slice_sql(self.name)
         return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
+
+    def slice_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, every: int
+    ) -> list[bytes]:
+        """The keys with lower ≤ key < upper before which there are n, 2n, … others, in order."""
+        where, parameters = self._between(lower, upper)
+        rows = connection.fetch_all(
+            "SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at"
+            f" FROM {self.name} WHERE {where}) AS numbered"
+            f" WHERE at > 1 AND at - 1 = (at - 1) / {int(every)} * {int(every)} ORDER BY key",
+            parameters,
+        )
+        return [as_bytes(key) for (key,) in rows]

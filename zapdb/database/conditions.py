@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from zapdb.database import Table
 from zapdb.database.fields import FieldExpression
+from zapdb.database.table import Table
 from zapdb.errors import UsageError
 from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression
 from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name

@@ -1,0 +1,96 @@
+"""The programs of examples/spark, and what a cluster needs to run them."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import zapdb
+from examples.spark.flights import AIRPORTS, MIGRATIONS, load_flights
+from examples.spark.join import join
+from examples.spark.stream import stream
+from tests.spark.cluster import running_cluster
+from tests.support import ROOT
+from zapdb.cli.program import run_program
+from zapdb.errors import JobError, UsageError
+from zapdb.spark.session import require_java, require_master
+
+COUNT = 40_000
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_standalone_cluster_converts_with_the_packaged_code(workspace, tmp_path, capsys):
+    load_flights(workspace.address, COUNT)
+    archive = tmp_path / "zapdb.zip"
+    assert run_program(["spark", "package", str(archive)]) == 0
+    with running_cluster(tmp_path) as cluster:
+        program = str(ROOT / "examples" / "spark" / "convert.py")
+        ran = cluster.submit("--py-files", str(archive), program, workspace.address)
+        assert ran.returncode == 0, ran.stderr
+        assert f"flights by revision: {{2: {COUNT}}}" in ran.stdout
+        assert "0 processes" not in ran.stdout
+        # The entry module is the command line.
+        entry = archive.with_suffix(".py")
+        ran = cluster.submit(
+            "--py-files", str(archive), str(entry), "convert", "run", "--engine", "spark",
+            "--database", workspace.address,
+        )  # fmt: skip
+        assert "nothing to do" in ran.stdout, ran.stderr
+    with zapdb.open(workspace.address, migrations=MIGRATIONS) as db:
+        assert db.admin.count_by_revision("flights") == {2: COUNT}
+        assert all(report.problems == () for report in db.admin.verify())
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_two_tables_are_joined_and_changes_are_streamed(workspace, spark, tmp_path):
+    load_flights(workspace.address, 9_000)
+    join(workspace.address, str(tmp_path / "far"))
+    far = spark.read.parquet(str(tmp_path / "far")).collect()
+    assert sorted(row.id for row in far) == list(range(6_000, 9_000))
+    assert {row.name for row in far} == set(AIRPORTS.values())
+
+    stream(workspace.address, str(tmp_path / "log"))
+    with zapdb.open(workspace.address) as db:
+        db.table("flights").update(7, distance=1)
+    stream(workspace.address, str(tmp_path / "log"))
+    changes = spark.read.parquet(str(tmp_path / "log" / "changes")).collect()
+    assert sorted(row.id for row in changes if row.operation == "insert") == list(range(9_000))
+    (updated,) = [row for row in changes if row.operation != "insert"]
+    assert (updated.operation, updated.id, updated.distance) == ("update", 7, 1)
+
+
+def test_the_archive_holds_the_code_and_nothing_else(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.zip", tmp_path / "b.zip"
+    for archive in (first, second):
+        assert run_program(["spark", "package", str(archive)]) == 0
+    assert first.read_bytes() == second.read_bytes()
+    names = zipfile.ZipFile(first).namelist()
+    assert len(names) == len(set(names))
+    assert {"zapdb/__init__.py", "zapdb/spark/task.py", "zapdb/py.typed"} <= set(names)
+    assert "zapdb/storage/storage_upgrades/versions/first_layout.py" in names
+    assert not [name for name in names if "__pycache__" in name or not name.startswith("zapdb/")]
+    assert run_program(["spark", "package", str(tmp_path / "a.tar")]) == UsageError.exit_status
+
+
+def test_a_java_that_is_missing_or_too_old_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(JobError, match="there is no Java"):
+        require_java()
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(JobError, match="this Java is too old") as refused:
+        require_java()
+    assert refused.value.context["version"] == "11"
+
+
+def test_a_master_that_cannot_be_reached_is_named() -> None:
+    with pytest.raises(JobError, match="the Spark master can't be reached"):
+        require_master("spark://127.0.0.1:9")
+    with pytest.raises(UsageError, match="not the address of a Spark master"):
+        require_master("spark://somewhere")
+    require_master("local[2]")

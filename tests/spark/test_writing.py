@@ -1,0 +1,205 @@
+"""Frames written into tables: once, whatever Spark retries, by the ordinary way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PySparkException
+
+from tests.support import Workspace
+from zapdb.errors import LeaseLost, UsageError
+from zapdb.spark.marks import PartitionMarks, digest_row
+from zapdb.spark.writing import WriteOptions
+from zapdb.storage import TransactionMode
+
+TOWNS = "create_table: {table: towns, key: [name], fields: [{name: name, type: string}]}"
+VISITS = """\
+create_table: {table: visits, key: [id], fields: [
+      {name: id, type: uuid, generated: true},
+      {name: number, type: integer},
+      {name: town, type: reference, to: towns},
+      {name: price, type: decimal, scale: 2, default: "0.00"}]}"""
+MORE = (
+    "create_index: {table: visits, index: by_town, fields: [{field: town}]}",
+    "add_reference: {table: visits, field: town, on_delete: restrict}",
+    "create_index: {table: visits, index: by_number, fields: [{field: number}], unique: true}",
+    "add_check: {table: visits, check: positive, expression: number >= 0}",
+)
+ROWS = 12_000
+KILLED_AFTER, RAISED_AFTER = 5_000, 2_500
+
+Rows = Iterator[pyarrow.RecordBatch]
+
+
+def prepare(place: Workspace, *, log: bool = True) -> Any:
+    place.write(1, TOWNS, VISITS, *MORE)
+    db = place.open()
+    if log:
+        db.admin.set_setting("change_log", "on")
+    db.table("towns").insert(name="Bern")
+    return db
+
+
+# Functions of Spark's tasks are made here by functions, so that they are sent as a whole.
+
+
+def make_failing() -> Callable[[Rows], Rows]:
+    """Rows of a range: the first attempt of a partition dies in the middle, by an error or by a
+    signal, and the next one has the rows in another order, as after a shuffle."""
+
+    def failing(batches: Rows) -> Rows:
+        task = TaskContext.get()
+        assert task is not None
+        attempt = task.attemptNumber()
+        numbers = [n for batch in batches for n in batch.column("id").to_pylist()]
+        if attempt % 2:
+            numbers.reverse()
+        given = 0
+        for start in range(0, len(numbers), 500):
+            if attempt == 0 and task.partitionId() == 0 and given >= RAISED_AFTER:
+                raise RuntimeError("on purpose")
+            if attempt == 0 and task.partitionId() == 1 and given >= KILLED_AFTER:
+                os.kill(os.getpid(), signal.SIGKILL)
+            some = numbers[start : start + 500]
+            given += len(some)
+            columns = {"number": some, "town": ["Bern"] * len(some)}
+            yield pyarrow.RecordBatch.from_pydict(columns)
+
+    return failing
+
+
+def make_steady(stranger: int) -> Callable[[Rows], Rows]:
+    """The same rows each time; one of them refers to a town that is missing at first."""
+
+    def steady(batches: Rows) -> Rows:
+        for batch in batches:
+            numbers = batch.column("id").to_pylist()
+            towns = ["Wien" if n == stranger else "Bern" for n in numbers]
+            yield pyarrow.RecordBatch.from_pydict({"number": numbers, "town": towns})
+
+    return steady
+
+
+def frame_of(spark: Any, rows: int, function: Callable[[Rows], Rows], partitions: int = 2) -> Any:
+    made = spark.range(0, rows, numPartitions=partitions)
+    return made.mapInArrow(function, "number long, town string")
+
+
+def save(frame: Any, place: Workspace, table: str = "visits", **options: Any) -> None:
+    writer = frame.write.format("zapdb").mode("append").options(database=place.address)
+    writer.option("table", table).options(**options).save()
+
+
+def check(db: Any, rows: int) -> None:
+    """Each row is a record, with entries and one change, and the database is as it should be."""
+    visits = db.table("visits")
+    assert sorted(record.number for record in visits) == list(range(rows))
+    assert visits.where(number=7).one().town == "Bern"
+    changes = [c for c in db.change_log.read() if getattr(c, "operation", "") == "insert"]
+    assert sorted(c.after.number for c in changes if c.table == "visits") == list(range(rows))
+    assert all(report.problems == () for report in db.admin.verify())
+
+
+def test_rows_are_written_once_though_tasks_fail_and_die(workspace, spark):
+    db = prepare(workspace)
+    save(frame_of(spark, ROWS, make_failing()), workspace)
+    check(db, ROWS)
+    assert workspace.execute("SELECT job FROM zapdb_ranges WHERE job LIKE ?", ["spark/%"]) == []
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_named_write_goes_on_after_what_it_was_refused_for(workspace, spark):
+    """A reference without its target stops the write; rows before it stay, and are left out when
+    the write is run again, and a third run writes nothing."""
+    db = prepare(workspace)
+    frame = frame_of(spark, 4_000, make_steady(3_500), partitions=1)
+    with pytest.raises(PySparkException, match="ReferenceViolation"):
+        save(frame, workspace, job="visits of May")
+    written = db.table("visits").count()
+    assert 0 < written < 4_000
+    db.table("towns").insert(name="Wien")
+    save(frame, workspace, job="visits of May")
+    assert db.table("visits").count() == 4_000
+    save(frame, workspace, job="visits of May")
+    check(db, 4_000)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_upsert_updates_by_key_and_mistakes_are_named_before_anything_is_written(workspace, spark):
+    prepare(workspace, log=False)
+    workspace.write(
+        2,
+        "create_table: {table: stock, key: [id], fields: ["
+        "{name: id, type: integer}, {name: kept, type: string, default: yes_it_is},"
+        " {name: count, type: integer}]}",
+    )
+    db = workspace.open()
+    db.table("stock").insert(id=1, count=1, kept="as it was")
+    rows = spark.createDataFrame([(1, 10), (2, 20)], "id int, count long")
+    save(rows, workspace, "stock", upsert="true")
+    found = [(r.id, r.kept, r.count) for r in db.table("stock")]
+    assert found == [(1, "as it was", 10), (2, "yes_it_is", 20)]
+
+    with pytest.raises(PySparkException, match=r"a record with this key already exists|same key"):
+        save(rows, workspace, "stock")
+    with pytest.raises(AnalysisException, match="a column has no field"):
+        save(rows.withColumnRenamed("count", "amount"), workspace, "stock")
+    with pytest.raises(AnalysisException, match="fields have no column, no default"):
+        save(rows.select("id"), workspace, "stock")
+    with pytest.raises(AnalysisException, match="a table is not overwritten as a whole"):
+        rows.write.format("zapdb").mode("overwrite").options(
+            database=workspace.address, table="stock"
+        ).save()
+    assert db.table("stock").count() == 2
+
+
+def test_marks_know_rows_by_what_they_hold_and_fence_earlier_attempts(workspace):
+    db = prepare(workspace, log=False)
+    storage = db._storage
+    one, two, three = (digest_row([n, "x"]) for n in range(3))
+    first = PartitionMarks.claim(storage, "j", 4)
+    assert first.take(one)
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        first.save(connection, [one, two, two])
+    first.committed(3)
+
+    second = PartitionMarks.claim(storage, "j", 4)
+    assert second.written == 3
+    assert [second.take(d) for d in (two, three, two, two, one)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert not second.known
+    with pytest.raises(LeaseLost), storage.transaction(TransactionMode.CATALOG) as connection:
+        first.save(connection, [three])
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        second.save(connection, [three, two])
+    second.committed(2)
+    second.finish()
+    third = PartitionMarks.claim(storage, "j", 4)
+    assert (third.is_done, third.written) == (True, 5)
+    assert not PartitionMarks.claim(storage, "j", 5).is_done
+
+
+def test_digests_tell_values_and_types_apart():
+    values = [[1], ["1"], [1.0], [True], [None], [b"1"], [1, None], [{"a": 1}], ["\ud800"]]
+    assert len({digest_row(one) for one in values}) == len(values)
+    assert digest_row(["a", 1]) == digest_row(["a", 1])
+
+
+def test_options_of_writing():
+    given = {"database": "x", "table": "t"}
+    assert WriteOptions.parse({**given, "upsert": "TRUE"}).upsert
+    with pytest.raises(UsageError, match="give true or false"):
+        WriteOptions.parse({**given, "upsert": "perhaps"})
+    with pytest.raises(UsageError, match="did you mean 'upsert'"):
+        WriteOptions.parse({**given, "upser": "true"})

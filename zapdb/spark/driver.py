@@ -1,0 +1,138 @@
+"""What the driver tells all processes of a Spark session about itself, and how they open a
+database.
+
+A data source is planned and read in other processes than the application's: they have the options,
+and what the registered class holds. `DriverContext` is that. Each process compares its own release
+with the driver's before it opens a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from zapdb import release
+from zapdb.catalog import rows
+from zapdb.catalog.kinds import DatabaseRow
+from zapdb.database import Database
+from zapdb.database.opening import open as open_database
+from zapdb.database.transactions import Snapshot
+from zapdb.errors import ExecutorMismatch, PendingMigrations, StorageError, UsageError
+from zapdb.spark.options import Place
+from zapdb.storage import Connection
+
+LOCAL: Final = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSnapshot:
+    """A snapshot that `zapdb.spark.snapshot` holds: the name of PostgreSQL's, or the address of a
+    copy of the SQLite file."""
+
+    exported: str | None = None
+    copy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverContext:
+    """The driver's release and session, and the snapshots that it holds, by databases' ids."""
+
+    version: str = field(default_factory=lambda: release.__version__)
+    level: int = field(default_factory=lambda: release.LEVEL)
+    master: str = "local"
+    speculates: bool = False
+    held: Mapping[str, HeldSnapshot] = field(default_factory=dict)
+
+    def check_process(self) -> None:
+        """Raise `ExecutorMismatch` in a process that has another release than the driver."""
+        here = (release.__version__, release.LEVEL)
+        if here != (self.version, self.level):
+            raise ExecutorMismatch(
+                "this process of Spark has another release of zapdb than the driver",
+                here=f"{here[0]}, level {here[1]}",
+                driver=f"{self.version}, level {self.level}",
+                hint="run `zapdb spark package zapdb.zip` where the driver runs, and give the "
+                "file to spark-submit with --py-files",
+            )
+
+    def holds(self, snapshot: Snapshot) -> bool:
+        """Whether the driver holds a snapshot of the database."""
+        with snapshot._session.connected() as connection:
+            return read_database_id(connection) in self.held
+
+    def without_snapshots(self) -> DriverContext:
+        """The same for what reads the present: writing, and the change log."""
+        return replace(self, held={})
+
+    def check_writing(self) -> None:
+        """Raise `UsageError` in a session whose tasks may be started twice."""
+        refuse_speculation(self.speculates)
+
+    def check_place(self, dialect: str) -> None:
+        """Raise `UsageError` for a SQLite file in a session whose executors may be elsewhere."""
+        refuse_file_on_cluster(self.master, dialect)
+
+
+def refuse_file_on_cluster(master: str, dialect: str) -> None:
+    """Raise `UsageError` for a SQLite file and a master that is not local (rule 32)."""
+    if dialect == "sqlite" and not master.startswith(LOCAL):
+        raise UsageError(
+            "the machines of a cluster cannot reach a SQLite file",
+            master=master,
+            hint="use the master local[*], or a PostgreSQL database",
+        )
+
+
+def refuse_speculation(is_on: bool) -> None:
+    """Raise `UsageError` if tasks that write may be started twice."""
+    if is_on:
+        raise UsageError(
+            "the Spark session has speculation on, which would run writing tasks twice",
+            hint="set spark.speculation=false and start the session again",
+        )
+
+
+def read_database_id(connection: Connection) -> str:
+    """The id that a database keeps for ever, copies included."""
+    row = rows.get(connection, DatabaseRow)
+    assert row is not None, "an open database has it"
+    return row.id
+
+
+@contextmanager
+def opened_for_reading(context: DriverContext, place: Place) -> Iterator[Snapshot]:
+    """A snapshot of the database of some options, opened read-only: the one that the driver holds
+    of it, if there is one. Raises `UsageError` if that is over."""
+    context.check_process()
+    with ExitStack() as stack:
+        db = stack.enter_context(_open(place.database, place))
+        context.check_place(db._storage.dialect)
+        held = None
+        if context.held:
+            held = context.held.get(read_database_id(db._storage.connection()))
+        with _explaining_end() if held is not None else nullcontext():
+            if held is not None and held.exported is not None:
+                db._storage.import_snapshot(held.exported)
+            elif held is not None and held.copy is not None:
+                db = stack.enter_context(_open(held.copy, place))
+            snapshot = stack.enter_context(db.snapshot())
+        yield snapshot
+
+
+def _open(address: str, place: Place) -> Database:
+    return open_database(address, tenant=place.tenant, read_only=True)
+
+
+@contextmanager
+def _explaining_end() -> Iterator[None]:
+    try:
+        yield
+    except (StorageError, PendingMigrations) as error:  # the copy of a SQLite file is removed
+        raise UsageError(
+            "the snapshot that this is read in is over",
+            cause=error.context.get("detail", error.message),
+            hint="call the actions (count, collect, write, …) inside the block of "
+            "zapdb.spark.snapshot(db): Spark reads when an action runs, not when load() is called",
+        ) from error

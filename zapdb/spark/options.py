@@ -1,0 +1,120 @@
+"""The options of zapdb's data sources: `.option("database", …).option("table", …)`.
+
+Spark hands them over as text, with names in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from zapdb.catalog import DEFAULT_TENANT_NAME
+from zapdb.errors import UsageError, suggest
+
+EXAMPLE: Final = '.option("database", "postgresql://…").option("table", "orders")'
+_COMMON: Final = ("database", "table", "tenant")
+READ_OPTIONS: Final = (*_COMMON, "where", "fields", "as_text", "partitions", "limit", "as_of")
+STREAM_OPTIONS: Final = (*_COMMON, "since", "changes_per_batch", "follower")
+WRITE_OPTIONS: Final = (*_COMMON, "upsert", "job")
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+class GivenOptions:
+    """Options by name, checked as they are asked for."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+        for name in self._given:
+            if name not in known:
+                raise UsageError(
+                    "the data source zapdb has no such option",
+                    option=name,
+                    options=", ".join(known),
+                    hint=suggest(name, known) or f"leave it out, or give {EXAMPLE}",
+                )
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def require(self, name: str) -> str:
+        """The text of an option; raises `UsageError` if it is missing or empty."""
+        found = self.text(name)
+        if not found:
+            raise UsageError(
+                "the data source zapdb needs an option", option=name, hint=f"give {EXAMPLE}"
+            )
+        return found
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Names with commas between them."""
+        return tuple(one.strip() for one in (self.text(name) or "").split(",") if one.strip())
+
+    def count(self, name: str, least: int) -> int | None:
+        found = self.text(name)
+        if found is None:
+            return None
+        if not found.isascii() or not found.isdigit() or int(found) < least:
+            raise self.refuse(name, f"a whole number, at least {least}")
+        return int(found)
+
+    def flag(self, name: str) -> bool:
+        found = (self.text(name) or FALSE[0]).lower()
+        if found not in TRUE + FALSE:
+            raise self.refuse(name, "true or false")
+        return found in TRUE
+
+    def refuse(self, name: str, expected: str) -> UsageError:
+        """The error for an option whose value can't be used."""
+        return UsageError(
+            "an option of the data source zapdb has a value that can't be used",
+            option=name,
+            value=self.text(name),
+            hint=f"give {expected}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table of a tenant in a database."""
+
+    database: str = field(repr=False)  # it may hold a password
+    table: str
+    tenant: str
+
+    @classmethod
+    def of(cls, given: GivenOptions) -> Place:
+        tenant = given.text("tenant") or DEFAULT_TENANT_NAME
+        return cls(given.require("database"), given.require("table"), tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What is read: of which table, which records and fields, in how many partitions."""
+
+    place: Place
+    where: str | None
+    fields: tuple[str, ...] | None
+    as_text: tuple[str, ...]
+    partitions: int | None
+    limit: int | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Raises `UsageError` for unknown or missing options."""
+        given = GivenOptions(options, READ_OPTIONS)
+        if given.text("as_of") is not None:
+            raise UsageError(
+                "earlier states of a table can't be read yet",
+                option="as_of",
+                hint="leave as_of out; `with zapdb.spark.snapshot(db):` reads several tables as of "
+                "the moment when the block begins",
+            )
+        return cls(
+            Place.of(given),
+            given.text("where"),
+            given.names("fields") or None,
+            given.names("as_text"),
+            given.count("partitions", 1),
+            given.count("limit", 0),
+        )
