@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import zapdb
+import zapdb.aio
 from tests import forms
 from tests.support import ROOT, Workspace, finish
 from zapdb.database import Database, Table
@@ -21,9 +23,11 @@ from zapdb.errors import (
     InvalidValue,
     RecordExists,
     SequenceExhausted,
+    StorageError,
     UniqueViolation,
 )
 from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
+from zapdb.storage import Connection, Storage, TransactionMode
 
 ORDERS = """\
 create_table: {table: orders, key: [id], fields: [
@@ -156,6 +160,41 @@ def test_tenants_count_for_themselves(workspace: Workspace, db: Database) -> Non
     second.close()
     db.admin.remove_tenant("second")
     assert {tenant for (tenant,) in workspace.execute("SELECT tenant FROM zapdb_sequences")} == {1}
+
+
+def test_asynchronous_calls_draw_from_the_same_sequence(workspace: Workspace, db: Database) -> None:
+    async def insert() -> list[int]:
+        opened = zapdb.aio.open(workspace.address, migrations=workspace.directory)
+        async with await opened as other:
+            orders = other.table("orders")
+            made = await asyncio.gather(*[orders.insert() for _ in range(10)])
+            async with other.transaction() as tx:
+                made.append(await tx.table("orders").insert())
+            return [order.id for order in made]
+
+    found = asyncio.run(insert())
+    assert len(set(found)) == 11
+    assert found[-1] == max(found) < db.table("orders").insert().id
+
+
+def test_numbers_are_drawn_again_where_it_is_unknown_whether_they_were(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if workspace.engine != "sqlite":
+        pytest.skip("PostgreSQL draws by one statement, which is asked again")
+    storage, struck = db._storage, list[int]()
+    commit = type(storage).commit
+
+    def fail(self: Storage, connection: Connection) -> None:
+        commit(self, connection)
+        if self is storage and connection.mode is TransactionMode.CATALOG and not struck:
+            struck.append(1)
+            raise StorageError("made by a test")
+
+    monkeypatch.setattr(type(storage), "commit", fail)
+    orders = db.table("orders")
+    assert [orders.insert().id for _ in range(3)] == [2, 3, 4]
+    assert struck
 
 
 # Explicit numbers
@@ -492,11 +531,13 @@ def test_a_new_record_has_the_moment_of_its_insert(workspace: Workspace) -> None
 
 
 def test_an_update_makes_no_value(workspace: Workspace) -> None:
-    workspace.write(1, MADE)
+    key = "{name: key, type: uuid, generated: true}"
+    workspace.write(1, MADE.replace("{name: text", f"{key}, {{name: text"))
     visits = workspace.open().table("visits")
     first = visits.insert(id=1)
     assert visits.update(1, text="a").at == first.at
-    assert visits.upsert(id=1, text="b").at == first.at
+    changed = visits.upsert(id=1, text="b")
+    assert (changed.at, changed.key) == (first.at, first.key)
     assert visits.upsert(id=2).at > first.at
 
 

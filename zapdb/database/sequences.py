@@ -17,7 +17,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from zapdb.errors import CatalogChanged, RecordExists, SequenceExhausted, UniqueViolation
+from zapdb.errors import (
+    CatalogChanged,
+    CommitUnknown,
+    RecordExists,
+    SequenceExhausted,
+    UniqueViolation,
+)
 from zapdb.indexes import BoundTable
 from zapdb.indexes.bound_table import make_reader
 from zapdb.limits import (
@@ -247,11 +253,15 @@ def _draw_apart(storage: Storage, sequences: Sequences, needed: BlockNeeded) -> 
     after, size, is_first = sequences.plan(needed.field, needed.above, needed.count)
     if is_first:
         after = max(after, _find_start(connection, needed.bound, needed.field))
-    if storage.turn is None:
-        block = _draw(connection, needed, after, size)
-    else:
+
+    def draw() -> Block | None:
+        if storage.turn is None:
+            return _draw(connection, needed, after, size)
         with storage.transaction(TransactionMode.CATALOG) as begun:
-            block = _draw(begun, needed, after, size)
+            return _draw(begun, needed, after, size)
+
+    # A block whose COMMIT has an unknown outcome is left unused.
+    block = retry(SEQUENCE_TAKEN, draw, on=CommitUnknown)
     if block is not None:
         sequences.add(needed.field, block)
     return block is not None
