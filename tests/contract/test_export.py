@@ -139,7 +139,7 @@ def test_what_is_damaged_is_named(workspace: Workspace, tmp_path: Path) -> None:
             d / "migrations/0003_later.yaml", "red", "blue"
         ),
         "a table does not have the records that were exported": lambda d: edit(
-            d / "tables/orders.ndjson", '"color":"red"', '"color":"blue"'
+            d / "tables/orders.ndjson", '"color":"red"', '"color":"tan"'
         ),
         "the manifest of an export can't be read": lambda d: edit(d / "manifest.json", "{", "["),
     }

@@ -20,7 +20,7 @@ from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.settings import CHANGE_LOG, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database import ChangeFollower, Database, Snapshot
-from zapdb.errors import ChangesPruned, CorruptCatalog, UsageError
+from zapdb.errors import ChangesPruned, CorruptCatalog, StorageError, UsageError
 from zapdb.export.plain_tables import PlainTable, plan_plain_table
 from zapdb.export.snapshots import read_catalog
 from zapdb.limits import COMPILED_MAX
@@ -79,6 +79,7 @@ class Mirror:
         self._plain: dict[tuple[int, str, tuple[str, ...]], PlainTable] = {}
         self._rebuild: set[int] = set()
         """The tables that have to be made again, by number."""
+        self._just_made: set[int] = set()
         self._long: dict[int, set[str]] = {}
         self._follower: ChangeFollower | None = None
         self._is_checked = False
@@ -149,15 +150,26 @@ class Mirror:
 
     def _note(self, done: _Work) -> None:
         self._is_checked = True
+        self._just_made = set(done.built)
         self._rebuild = (self._rebuild - done.built) | done.rebuild
         self.report.changes += done.changes
         self.report.batches += bool(done.changes)
         self.report.broken += done.broken
 
     def _note_broken(self, number: int) -> None:
-        self._rebuild.add(number)
+        """Have a table made again; raise `StorageError` if it was made a moment ago."""
         descriptor = list_mirrored(self.db._session.catalog).get(number)
-        self.report.broken.append(str(number) if descriptor is None else descriptor.schema.name)
+        name = str(number) if descriptor is None else descriptor.schema.name
+        self._rebuild.add(number)
+        self.report.broken.append(name)
+        if number in self._just_made:
+            self._just_made.discard(number)
+            raise StorageError(
+                "a table of the mirror was changed as soon as it was made",
+                target=self.target.shown,
+                table=name,
+                hint="another program writes to it: let it read only",
+            )
 
     def _begin(self, session: TargetSession) -> MirrorState:
         bookmark = self.db.change_log.end()
