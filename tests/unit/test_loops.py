@@ -39,6 +39,7 @@ LOOPS = {
     "database/changes_pruning.py": DELETES,
     "database/imports/batches.py": "each round writes rows that the last one could not",
     "database/paging.py": PAGES,
+    "database/key_ranges.py": PAGES,
     "database/on_delete.py": PAGES,
     "database/sql/asking.py": STREAM,
     "database/sql/sandbox/keeper.py": WORK,
