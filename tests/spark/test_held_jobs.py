@@ -12,7 +12,6 @@ from tests.contract.test_conversion import db as db
 from tests.contract.test_jobs import progress_of
 from tests.contract.test_jobs import small_ranges as small_ranges
 from tests.contract.test_quarantine import break_records, put_value
-from tests.spark.test_runner import spark as spark
 from tests.support import Workspace, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import JobError
