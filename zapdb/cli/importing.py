@@ -16,7 +16,10 @@ from zapdb.datasets import zone
 from zapdb.errors import UsageError
 
 SourceArgument = Annotated[
-    str, typer.Argument(help="A file, - for standard input, or a directory of `zapdb export`.")
+    str,
+    typer.Argument(
+        help="A file, - for standard input, a database, or a directory of `zapdb export`."
+    ),
 ]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
@@ -103,7 +106,7 @@ def import_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import the rows of a file into a table, or a directory of `zapdb export` into a database.
+    """Import a file into a table, another database, or a directory of `zapdb export`.
 
     A column is the field of the same name; `US Gross` is also `us_gross`. Rows are committed in
     batches. A wrong row ends the import, and nothing of its batch is written; run the same command
@@ -113,10 +116,16 @@ def import_command(
     records are loaded, counts and digests are compared with those of the export, and everything is
     verified. After an interruption, run the same command again.
 
-    The exit status is 3 if rows were skipped.
+    A database is an address, such as `postgresql://user@host/name`, or a SQLite file. `--infer`
+    writes a migration for its tables, or for a CSV, Parquet or Arrow file. When that is applied,
+    the rows are copied, referenced tables first, and counts are compared.
 
-    With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a
-    directory `{source, position, inserted, tables: {NAME: RECORDS}}`.
+    The exit status is 3 if rows were skipped, or tables of a database were left out.
+
+    With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a database
+    `{source, tables: [{source, table, rows, records, skipped}], left_out, is_complete}`; for a
+    directory `{source, position, inserted, tables: {NAME: RECORDS}}`; with `--infer`
+    `{path, source, tables, left_out, notes: [{subject, text}]}`.
     """
     if (on_error == "skip") != (skipped is not None):
         raise UsageError(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from zapdb.cli.output import Output
 from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
+from zapdb.cli.sources.inferring import one_table, table_name, write_migration
 from zapdb.database.imports import RowSource
 from zapdb.errors import UsageError
+from zapdb.inference.files import infer_arrow
 from zapdb.schema import TableSchema
 
 
@@ -25,6 +28,14 @@ class ParquetKind(FileKind):
         return ArrowFileSource(
             request.source, target, request.mapping or {}, coercion_of(request), request.mode
         )
+
+    def infer(self, request: ImportRequest, output: Output) -> int:
+        from zapdb.database.imports.arrow_rows import open_arrow_file
+
+        schema, _ = open_arrow_file(request.source)
+        table = infer_arrow(table_name(request.source, request.table), schema)
+        write_migration(one_table(request.shown_source, table), request.migrations, output)
+        return 0
 
 
 class ArrowKind(ParquetKind):

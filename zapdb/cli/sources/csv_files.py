@@ -11,10 +11,13 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TextIO
 
+from zapdb.cli.output import Output
 from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
+from zapdb.cli.sources.inferring import one_table, table_name, write_migration
 from zapdb.cli.sources.text import opened_text, require_utf8
 from zapdb.database.imports import RowSource, SourceRow, make_coercer, match_columns
 from zapdb.errors import InvalidValue, UsageError, ZapdbError
+from zapdb.inference.files import infer_csv
 from zapdb.records.cell_format import NULL
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Binary, String
@@ -31,6 +34,17 @@ class CsvKind(FileKind):
 
     def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
         return CsvSource(request, target)
+
+    def infer(self, request: ImportRequest, output: Output) -> int:
+        name = table_name(request.source, request.table)
+        with opened_text(request, newline="") as stream:
+            rows = (cells for _, cells in read_csv(stream, delimiter_of(request), name))
+            header = next(rows, None)
+            if not header:
+                raise UsageError("the file is empty", source=request.shown_source)
+            table = infer_csv(name, header, rows, request.null)
+        write_migration(one_table(request.shown_source, table), request.migrations, output)
+        return 0
 
 
 class CsvSource(RowSource):
@@ -49,17 +63,13 @@ class CsvSource(RowSource):
     def _read(self, stream: TextIO) -> Iterator[SourceRow]:
         rows = read_csv(stream, delimiter_of(self._request), self.name)
         number, header = next(rows, (1, None))
-        if isinstance(header, ZapdbError):
-            raise self.place(header, number)
         if header is None:
             raise UsageError("the file is empty", source=self.name)
         columns = self._read_header(header)
         names = [column and column[0] for column in columns]
         readers = [column and column[1] for column in columns]
         for number, cells in rows:
-            if isinstance(cells, ZapdbError):
-                yield SourceRow(number, {}, [], cells)
-            elif len(cells) != len(columns):
+            if len(cells) != len(columns):
                 yield SourceRow(number, {}, cells, _ragged(header, cells))
             else:
                 yield _read_row(number, names, readers, cells)
@@ -113,13 +123,10 @@ def delimiter_of(request: ImportRequest) -> str:
     return given
 
 
-def read_csv(
-    stream: TextIO, delimiter: str, name: str
-) -> Iterator[tuple[int, list[str] | ZapdbError]]:
+def read_csv(stream: TextIO, delimiter: str, name: str) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, each with the line that it begins at; a blank line is no row.
 
-    What is not CSV is yielded as the error that it is, and ends the file: where the next row begins
-    is not known.
+    Raises `UsageError` where it is no CSV: where the next row begins is not known then.
     """
     csv.field_size_limit(CELL_LENGTH_MAX)
     reader = csv.reader(stream, strict=True, delimiter=delimiter)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 
-from zapdb.cli.configuration import find_migrations
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
-from zapdb.cli.scaffold import create_migration
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.base import ImportRequest, SourceKind, opened_target
+from zapdb.cli.sources.inferring import write_migration
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.inference import (
@@ -19,7 +18,6 @@ from zapdb.inference import (
     TableCopy,
     copy_tables,
     infer_tables,
-    render_changes,
 )
 from zapdb.inference.source import is_sqlite_file
 from zapdb.limits import INSERT_BATCH_RECORDS
@@ -32,14 +30,11 @@ class DatabaseKind(SourceKind):
         return "://" in request.source or is_sqlite_file(request.source)
 
     def infer(self, request: ImportRequest, output: Output) -> int:
-        directory = find_migrations(request.migrations)
         with SourceDatabase.opened(request.source) as source:
             found = infer_tables(source, _only(request))
             if not found.tables:
                 raise _nothing_to_import(found)
-            changes = render_changes(found)
-            path = create_migration(directory, f"Tables of {source.shown}", changes)
-        write_inference(found, str(path), output)
+        write_migration(found, request.migrations, output)
         return EXIT_PENDING if found.left_out else 0
 
     def run(self, request: ImportRequest, output: Output) -> int:
@@ -105,24 +100,6 @@ def _require_tables(found: Inference, db: Database) -> None:
             hint="write a migration with `zapdb import SOURCE --infer`, look at it, and run "
             "`zapdb migrate up`",
         )
-
-
-def write_inference(found: Inference, path: str, output: Output) -> None:
-    """Say what was inferred, and what has no equivalent."""
-    output.document(
-        {
-            "path": path,
-            "source": found.source,
-            "tables": {table.name: [f.name for f in table.fields] for table in found.tables},
-            "left_out": found.left_out,
-            "notes": [{"subject": note.subject, "text": note.text} for note in found.all_notes],
-        }
-    )
-    output.write(("wrote ", "green"), f"{path}: {format_count(len(found.tables), 'table')}")
-    if found.all_notes:
-        output.write("look at these, which are comments in the file:")
-    for note in found.all_notes:
-        output.write("  ", (note.subject, "bold"), f": {note.text}")
 
 
 def write_copies(

@@ -1,0 +1,175 @@
+"""What a table of a file's rows would be here: CSV by all of its cells, Parquet and Arrow by their
+types.
+
+The key is the column `id` or `TABLE_id`; a file without either gets a generated UUID.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from zapdb.database.imports import normalize_name
+from zapdb.inference.inferred import InferredField, InferredTable, Note
+from zapdb.migrations.operations.definitions import FieldDefinition, TypeDefinition
+from zapdb.migrations.structure import Name
+
+_NUMBER: Final = re.compile(r"[+-]?\d+(?:\.(\d+))?", re.ASCII)
+_FLOAT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_CODE: Final = re.compile(r"[+-]?0\d", re.ASCII)
+"""How what is no number begins, such as a postal code: the zero would be lost."""
+KEY_TYPES: Final = ("integer", "uuid", "string", "date", "timestamp")
+
+
+def _is_integer(cell: str) -> bool:
+    return bool(re.fullmatch(r"[+-]?\d+", cell, re.ASCII)) and not _CODE.match(cell)
+
+
+def _is_decimal(cell: str) -> bool:
+    return bool(_NUMBER.fullmatch(cell)) and not _CODE.match(cell)
+
+
+def _is_float(cell: str) -> bool:
+    is_float = _FLOAT.fullmatch(cell) and not _CODE.match(cell)
+    return bool(is_float) or cell in ("nan", "inf", "-inf")
+
+
+def _is_moment(cell: str) -> bool:
+    try:
+        return datetime.datetime.fromisoformat(cell) is not None and len(cell) > 10
+    except ValueError:
+        return False
+
+
+def _is_date(cell: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(cell) is not None and "-" in cell
+    except ValueError:
+        return False
+
+
+def _is_uuid(cell: str) -> bool:
+    try:
+        return str(uuid.UUID(cell)) == cell.lower()
+    except ValueError:
+        return False
+
+
+_TESTS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
+    ("integer", _is_integer),
+    ("decimal", _is_decimal),
+    ("float", _is_float),
+    ("boolean", lambda cell: cell.lower() in ("true", "false")),
+    ("date", _is_date),
+    ("timestamp", _is_moment),
+    ("uuid", _is_uuid),
+)
+
+
+class ColumnGuess:
+    """What all cells of a column so far may be."""
+
+    def __init__(self, null: str | None) -> None:
+        self._left = dict(_TESTS)
+        self._nulls = ("\\N", "") if null is None else (null,)
+        self._scale = 0
+        self._seen = False
+        self.has_null = False
+
+    def add(self, cell: str) -> None:
+        if cell in self._nulls:
+            self.has_null = True
+            return
+        self._seen = True
+        for name in [name for name, fits in self._left.items() if not fits(cell)]:
+            del self._left[name]
+        if "decimal" in self._left and (match := _NUMBER.fullmatch(cell)) and match[1]:
+            self._scale = max(self._scale, len(match[1]))
+
+    def parameters(self) -> dict[str, Any]:
+        """Of the first type that all cells fit; a text if there are none."""
+        name = next(iter(self._left), "string") if self._seen else "string"
+        return {"type": Name(name), **({"scale": self._scale} if name == "decimal" else {})}
+
+
+def infer_csv(
+    name: str, header: Sequence[str], rows: Iterable[Sequence[str]], null: str | None
+) -> InferredTable:
+    """The table of a CSV file, all of which is read; rows with other cells are passed over."""
+    guesses = [ColumnGuess(null) for _ in header]
+    for row in rows:
+        if len(row) == len(guesses):
+            for guess, cell in zip(guesses, row, strict=True):
+                guess.add(cell)
+    return _make_table(
+        name,
+        [(column, g.parameters(), g.has_null) for column, g in zip(header, guesses, strict=True)],
+    )
+
+
+def infer_arrow(name: str, schema: Any) -> InferredTable:
+    """The table of a Parquet or Arrow file, by its schema; fields may be null if the file says
+    so."""
+    notes = list[Note]()
+    columns = []
+    for field in schema:
+        parameters = _of_arrow(field.type)
+        if parameters is None:
+            notes.append(Note(f"{name}.{field.name}", f"{field.type} is JSON here"))
+            parameters = {"type": Name("json")}
+        columns.append((field.name, parameters, field.nullable))
+    made = _make_table(name, columns)
+    made.notes += notes
+    return made
+
+
+def _of_arrow(kind: Any) -> dict[str, Any] | None:
+    text = str(kind)
+    if text.startswith("dictionary<values="):
+        return {"type": Name("string")}
+    if text.startswith("decimal"):
+        return {"type": Name("decimal"), "scale": max(kind.scale, 0)}
+    if text.startswith(("list<", "large_list<")):
+        inner = _of_arrow(kind.value_type)
+        return None if inner is None else {"type": Name("list"), "items": TypeDefinition(**inner)}
+    for begin, name in _ARROW:
+        if text.startswith(begin):
+            return {"type": Name(name)}
+    return None
+
+
+_ARROW: Final = (
+    (("int", "uint"), "integer"),
+    (("float", "double", "halffloat"), "float"),
+    (("bool",), "boolean"),
+    (("date",), "date"),
+    (("timestamp",), "timestamp"),
+    (("binary", "large_binary", "fixed_size_binary"), "binary"),
+    (("string", "large_string", "time", "duration", "null"), "string"),
+)
+
+
+def _make_table(name: str, columns: list[tuple[str, dict[str, Any], bool]]) -> InferredTable:
+    names = [normalize_name(column) for column, _, _ in columns]
+    made = InferredTable(None, name, (), [])
+    wanted = ("id", f"{name}_id", f"{name.removesuffix('s')}_id")
+    for at, (column, parameters, has_null) in enumerate(columns):
+        field = names[at] if names[at] not in names[:at] else f"{names[at]}_{at + 1}"
+        is_key = not made.key and field in wanted and parameters["type"] in KEY_TYPES
+        made.key = (field,) if is_key else made.key
+        definition = FieldDefinition(
+            **parameters, optional=has_null and not is_key, name=Name(field)
+        )
+        made.fields.append(InferredField(field, (column,), definition))
+        if field != normalize_name(column):
+            made.notes.append(Note(f"{name}.{column}", f'import it with --map "{column}={field}"'))
+    if not made.key:
+        key = next(n for n in ("id", "row_id", "record_id", "key_of_row") if n not in names)
+        made.key = (key,)
+        definition = FieldDefinition(type=Name("uuid"), generated=True, name=Name(key))
+        made.fields.insert(0, InferredField(key, (), definition))
+        made.notes.append(Note(name, f"no column is the key for sure: {key} is generated"))
+    return made
