@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from zapdb.cli.output import Output
 from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
-from zapdb.cli.sources.inferring import one_table, table_name, write_migration
+from zapdb.cli.sources.inferring import name_of_table, one_table, write_migration
 from zapdb.database.imports import RowSource
 from zapdb.errors import UsageError
 from zapdb.inference.files import infer_arrow
@@ -33,7 +33,7 @@ class ParquetKind(FileKind):
         from zapdb.database.imports.arrow_rows import open_arrow_file
 
         schema, _ = open_arrow_file(request.source)
-        table = infer_arrow(table_name(request.source, request.table), schema)
+        table = infer_arrow(name_of_table(request.source, request.table), schema)
         write_migration(one_table(request.shown_source, table), request.migrations, output)
         return 0
 

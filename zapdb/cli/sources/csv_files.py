@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 
 from zapdb.cli.output import Output
 from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
-from zapdb.cli.sources.inferring import one_table, table_name, write_migration
+from zapdb.cli.sources.inferring import name_of_table, one_table, write_migration
 from zapdb.cli.sources.text import opened_text, require_utf8
 from zapdb.database.imports import RowSource, SourceRow, make_coercer, match_columns
 from zapdb.errors import InvalidValue, UsageError, ZapdbError
@@ -36,7 +36,7 @@ class CsvKind(FileKind):
         return CsvSource(request, target)
 
     def infer(self, request: ImportRequest, output: Output) -> int:
-        name = table_name(request.source, request.table)
+        name = name_of_table(request.source, request.table)
         with opened_text(request, newline="") as stream:
             rows = (cells for _, cells in read_csv(stream, delimiter_of(request), name))
             header = next(rows, None)

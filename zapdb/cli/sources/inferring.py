@@ -31,7 +31,7 @@ def write_migration(found: Inference, migrations: str | None, output: Output) ->
         output.write("  ", (note.subject, "bold"), f": {note.text}")
 
 
-def table_name(source: str, given: str | None) -> str:
+def name_of_table(source: str, given: str | None) -> str:
     """The name of a file's table: what is given, or the name of the file."""
     return given or normalize_name(Path(source).stem)
 
