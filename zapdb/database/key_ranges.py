@@ -157,13 +157,13 @@ def read_ranges(table: Table, ranges: Sequence[KeyRange], query: RangeQuery) -> 
 
 def _read_rows(table: Table, keys: KeyRange) -> Iterator[tuple[bytes, bytes]]:
     after: tuple[bytes, bytes] | None = None
-    while True:
+    is_last = False
+    while not is_last:
         _, page = table._read_active(partial(_read_page, keys, after))
         for key, _, value in page:
             yield key, value
-        if len(page) < PAGE_RECORDS_MAX:
-            return
-        after = page[-1][:2]
+            after = (key, key)
+        is_last = len(page) < PAGE_RECORDS_MAX
 
 
 def _read_page(
