@@ -116,9 +116,16 @@ def test_a_batch_has_the_changes_between_two_bookmarks(workspace):
     assert read(two, end) == read({"bookmark": str(middle)}, end) == rows[2:]
 
     reader.prepareForTriggerAvailableNow()
-    people.insert(**first)
+    people.insert_many({**first, "home": ("CH", name)} for name in ("Basel", "Bern", "Chur"))
     assert reader.latestOffset(end, ReadAllAvailable()) == end
     reader.stop()
+    # A batch may end inside a transaction.
+    later = source.streamReader(source.schema())
+    first_two = later.latestOffset(end, ReadMaxRows(2))
+    assert [row["key"]["home"]["key_1"] for row in read(end, first_two)] == ["Basel", "Bern"]
+    last = later.latestOffset(first_two, ReadAllAvailable())
+    assert [row["key"]["home"]["key_1"] for row in read(first_two, last)] == ["Chur"]
+    later.stop()
     workspace.write(
         2, "add_field: {table: people, field: {name: note, type: string, optional: true}}"
     )
