@@ -966,6 +966,7 @@ class Author:
 
     def change_type(self, table: TableSchema) -> Any:
         free = [f for f in self.free_fields(table) if f.name in WORDS and f.type in MAKEABLE]
+        free = [f for f in free if not f.generated]
         if not free:
             return None
         old = self.draw(st.sampled_from(free))
