@@ -106,12 +106,12 @@ _UNLESS: Final = {
 
 
 def _insert_sql(storage: Storage) -> str:
-    return _format_insert(storage.placeholder, storage.clock_sql)
+    return _format_insert(storage.placeholder, storage.clock_sql, COMMIT_TOKEN_KEPT_SECONDS)
 
 
 @cache
-def _format_insert(mark: str, clock: str) -> str:
-    return _INSERT.format(mark=mark, clock=clock, kept=int(COMMIT_TOKEN_KEPT_SECONDS * 1e6))
+def _format_insert(mark: str, clock: str, kept_seconds: float) -> str:
+    return _INSERT.format(mark=mark, clock=clock, kept=int(kept_seconds * 1e6))
 
 
 class CommitTokenPurger:
