@@ -97,6 +97,7 @@ def test_a_new_migration_is_refused_until_its_changes_are_written(project: Proje
         "error: migrations/0001_people.yaml:4:9: a list of operations is needed here\n"
         "    changes:\n"
         "            ^\n"
+        "  hint: take the # from one of the examples, or write your changes below `changes:`\n"
     )
 
 

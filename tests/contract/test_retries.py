@@ -179,7 +179,7 @@ def test_opening_ends_where_the_catalog_changes_again_and_again(
 def test_a_read_ends_where_the_schema_changes_again_and_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(db._session), "reload", lambda self: None)
+    monkeypatch.setattr(type(db._session), "reload", lambda self, cache=None: None)
     db._storage.connection().run("UPDATE zapdb_catalog_versions SET version = version + 1")
     error = error_of(lambda: db.table("items").count())
     assert isinstance(error, CatalogChanged)

@@ -183,6 +183,7 @@ def test_options_that_cannot_be_used_are_named(message: str, options: dict[str, 
         ReadOptions.parse(options)
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_32_partitions_of_all_tables_are_as_of_one_moment(workspace, things, spark):
     """Writers go on, and a migration; in the block, Spark sees nothing of it."""
     with zapdb.spark.snapshot(things, spark=spark) as snap:
