@@ -136,25 +136,6 @@ def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
     assert len(tries) == 3
 
 
-@pytest.mark.parametrize("engine", ["postgresql"])
-def test_rule_09_a_session_that_the_server_ends_is_no_reason_to_give_up(
-    storage: Storage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends those that are idle in such a transaction, as a process is that could not run."""
-    monkeypatch.setattr("zapdb.storage.postgresql.CATALOG_IDLE_SECONDS", 0.1)
-    backend, insert = storage.connection().driver.info.backend_pid, leases._insert
-    is_gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ?"
-
-    def pause(*given: Any) -> Any:
-        wait_until(lambda: workspace.execute(is_gone, (backend,)) == [(True,)], "it was ended")
-        monkeypatch.undo()
-        return insert(*given)
-
-    monkeypatch.setattr(leases, "_insert", pause)
-    assert leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 30).epoch == 1
-    assert leases._insert is insert  # it was ended
-
-
 def test_rule_09_a_lease_is_given_back_when_the_work_fails(storage: Storage) -> None:
     with pytest.raises(ZeroDivisionError), leases.hold_lease(storage, "a", Owner.here(), 30, 0):
         raise ZeroDivisionError
