@@ -101,7 +101,7 @@ def test_psql_runs_a_script(workspace: Workspace, plain: str, tmp_path: Path) ->
     with psycopg.connect(plain, options=options, row_factory=psycopg.rows.dict_row) as connection:
         for table in ("customers", "orders"):
             key = "id" if table == "orders" else 'country COLLATE "C", number'
-            rows = connection.execute(f"SELECT * FROM {table} ORDER BY {key}").fetchall()  # type: ignore[arg-type]
+            rows = connection.execute(f"SELECT * FROM {table} ORDER BY {key}".encode()).fetchall()
             wanted = expected(db, table, show)
             assert [list(row) for row in rows] == [list(row) for row in wanted]
             for row, record in zip(rows, wanted, strict=True):

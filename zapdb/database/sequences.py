@@ -84,7 +84,7 @@ class _Hand:
     def throw_away(self) -> None:
         self.last = self.given
 
-    def settle(self, connection: Connection) -> None:
+    def drop_undone(self, connection: Connection) -> None:
         """Throw away what a transaction drew that has ended without keeping it."""
         inside = self.inside
         if inside is None or inside is connection.drawn:
@@ -107,7 +107,7 @@ class Sequences:
         is written with the explicit number `above`; passes over the numbers up to that one."""
         with self._lock:
             hand = self._hands.setdefault(field, _Hand())
-            hand.settle(connection)
+            hand.drop_undone(connection)
             if above > hand.known:
                 return True
             hand.given = max(hand.given, min(above, hand.last))

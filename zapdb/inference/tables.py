@@ -354,7 +354,10 @@ class _Inferrer:
         }
         try:
             checks = self.inspector.get_check_constraints(made.source.name, made.source.schema)
-        except NotImplementedError:
+        except NotImplementedError:  # SQLAlchemy's word for a dialect that can't tell
+            made.notes.append(
+                Note(made.source.name, "its checks cannot be read from this database")
+            )
             return
         for number, check in enumerate(checks, 1):
             text = check["sqltext"]

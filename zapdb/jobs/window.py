@@ -58,7 +58,7 @@ def _list_around(window: DailyWindow, now_us: int) -> list[tuple[int, int]]:
 
 
 def _find_instant(day: date, at: str, zone_name: str, *, fold: int) -> int:
-    local = datetime.combine(day, time.fromisoformat(at), zone(zone_name)).replace(fold=fold)
-    if local.replace(fold=0).utcoffset() < local.replace(fold=1).utcoffset():  # type: ignore[operator]
-        local = local.replace(fold=0)  # in a gap, the offset before it makes the time later
-    return (local.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    local = datetime.combine(day, time.fromisoformat(at), zone(zone_name))
+    first, second = (local.replace(fold=side).astimezone(UTC) for side in (0, 1))
+    is_gap = first > second  # the offset before it makes the time later
+    return ((second if fold and not is_gap else first) - _EPOCH) // _MICROSECOND

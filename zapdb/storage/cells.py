@@ -42,7 +42,7 @@ def as_number(cell: Any) -> int:
 
 
 def as_text(cell: Any) -> str:
-    """Return a text of a fixed table; raises `CorruptCatalog`."""
+    """Return a string of a fixed table; raises `CorruptCatalog`."""
     if type(cell) is str:
         return cell
     raise CorruptCatalog("a stored cell is not text", found=type(cell).__name__, hint=_HINT)

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Final, TextIO
+from typing import IO, Final, TextIO, cast
 
 from zapdb.cli.sources.base import ImportRequest, open_binary
 from zapdb.errors import InvalidValue, UsageError
@@ -38,7 +38,9 @@ def opened_text(request: ImportRequest, newline: str) -> Iterator[TextIO]:
         return
     binary = open_binary(request)
     try:
-        buffered = binary if isinstance(binary, io.BufferedReader) else io.BufferedReader(binary)  # type: ignore[type-var]  # a raw stream of tests
+        buffered = binary
+        if not isinstance(buffered, io.BufferedReader):  # standard input that was replaced
+            buffered = io.BufferedReader(cast(io.RawIOBase, binary))
         text = io.TextIOWrapper(
             buffered,
             encoding=_find_encoding(request, buffered),
