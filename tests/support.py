@@ -26,10 +26,12 @@ from sqlalchemy import make_url
 import zapdb
 from tests.documents import document
 from zapdb.activation import TenantCatalog
+from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
+from zapdb.limits import CATALOG
 from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.pipelined import PipelinedConnection
 
@@ -370,6 +372,9 @@ class Faults:
         self.at, self.calls, self.struck = at, 0, []
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A lease is taken again where its session was lost, which test_leases shows; here each
+        # fault ends what it strikes.
+        monkeypatch.setattr(leases, "CATALOG", CATALOG._replace(tries=1))
         for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         if self.place.engine == "postgresql":  # what is sent later counts when it is handed over

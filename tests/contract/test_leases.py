@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,9 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import (
     GUARD_SECONDS,
+    WAYS,
+    Faults,
+    Way,
     Workspace,
     advance_clock,
     count_connections,
@@ -32,6 +37,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
+from zapdb.limits import CATALOG
 from zapdb.storage import Storage, TransactionMode
 
 
@@ -134,6 +140,48 @@ def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
     with leases.hold_lease(storage, "a", Owner.here(), 30, 20) as lease:
         assert lease.epoch == first.epoch + 1
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_09_a_session_that_the_server_ends_is_no_reason_to_give_up(
+    storage: Storage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends those that are idle in such a transaction, as a process is that could not run."""
+    monkeypatch.setattr("zapdb.storage.postgresql.CATALOG_IDLE_SECONDS", 0.1)
+    backend, insert = storage.connection().driver.info.backend_pid, leases._insert
+    is_gone = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ?"
+
+    def pause(*given: Any) -> Any:
+        wait_until(lambda: workspace.execute(is_gone, (backend,)) == [(True,)], "it was ended")
+        monkeypatch.undo()
+        return insert(*given)
+
+    monkeypatch.setattr(leases, "_insert", pause)
+    assert leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 30).epoch == 1
+    assert leases._insert is insert  # it was ended
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rule_09_a_fault_at_each_call_leaves_one_owner(
+    workspace: Workspace, storage: Storage, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults, other = Faults(workspace, storage, way, lasting=False), Owner("other", "elsewhere", 17)
+    faults.install(monkeypatch)
+    monkeypatch.setattr(leases, "CATALOG", CATALOG)
+    struck, survived = list[str](), set[str]()
+    for call in itertools.count(1):
+        faults.arm(call)
+        error = error_of(partial(leases.acquire, storage, str(call), other, 30))
+        if not faults.struck:
+            break
+        struck += faults.struck
+        if error is None:
+            survived |= set(faults.struck)
+            with pytest.raises(LeaseHeld):
+                leases.acquire(storage, str(call), Owner("third", "elsewhere", 18), 30)
+        assert leases.acquire(storage, str(call), other, 30).epoch in (1, 2)
+    assert "commit" in struck
+    assert survived == (set(struck) - {"commit"} if way == "drop" else set())
 
 
 def test_rule_09_a_lease_is_given_back_when_the_work_fails(storage: Storage) -> None:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import rows
 from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
-from zapdb.limits import LEASE
+from zapdb.limits import CATALOG, LEASE
 from zapdb.logs import log_event
 from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -55,9 +55,17 @@ class Lease:
 
 
 def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
-    """Take the lease, or take it over if it is over; raises `LeaseHeld` naming its owner."""
-    with storage.transaction(TransactionMode.CATALOG) as connection:
-        return take(connection, name, owner, seconds)
+    """Take the lease, or take it over if it is over; raises `LeaseHeld` naming its owner.
+
+    It is tried again where the server ended the connection: a process that could not run for
+    seconds, on a loaded machine, was idle in a transaction for too long.
+    """
+
+    def try_once() -> Lease:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            return take(connection, name, owner, seconds)
+
+    return retry(CATALOG, try_once)
 
 
 def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
