@@ -7,10 +7,12 @@ process. Threads do not inherit the principal of the thread that started them.
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Final
 
 from zapdb.errors import UsageError
@@ -19,12 +21,15 @@ from zapdb.limits import PRINCIPAL_LENGTH_MAX
 SYSTEM: Final = "<system>"
 """The principal of internal work."""
 
+_uid: Final = getattr(os, "getuid", int)
+"""The number of the process's user; Windows has none."""
+
 _acting: ContextVar[str | None] = ContextVar("zapdb_principal", default=None)
 
 
 def current() -> str:
     """Return the principal of this thread or task: `user@host`, unless `acting_as` sets another."""
-    return _acting.get() or _read_user()
+    return _acting.get() or _read_user(_uid())
 
 
 @contextmanager
@@ -44,7 +49,8 @@ def acting_as(principal: str) -> Iterator[None]:
         _acting.reset(token)
 
 
-def _read_user() -> str:
+@lru_cache(maxsize=8)  # reading the system's users takes longer than planning a write
+def _read_user(_uid: int) -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

@@ -67,6 +67,13 @@ _TRANSACTION_POSTGRESQL: Final = (
     f" SELECT given.tenant, {_XACT}, nextval('zapdb_commit_order'), %s, ({{clock}})"
     " FROM unnest(%b::bigint[]) AS given(tenant)"
 )
+# The usual transaction of one operation: values are planned and executed faster than arrays.
+_ONE_CHANGE_POSTGRESQL: Final = (
+    "WITH made AS ("
+    "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
+    f" VALUES (%s, {_XACT}, nextval('zapdb_commit_order'), %s, ({{clock}})))"
+    f" INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (%s, {_XACT}, %s, %b, NULL, %b, %b)"
+)
 _CHANGES_SQLITE: Final = f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?)"
 _TRANSACTION_SQLITE: Final = (
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
@@ -224,6 +231,15 @@ class PendingChanges:
             transactions = [(tenant, number, number, self.principal, now) for tenant in tenants]
             connection.run_many(_TRANSACTION_SQLITE, transactions)
             return
+        clock, refused = connection.storage.clock_sql, partial(_moved_here, connection)
+        if len(tenants) == len(made.changes) == 1 and not self._spilled:
+            (((tenant, table, key), (before, after)),) = made.changes.items()
+            connection.send(
+                _ONE_CHANGE_POSTGRESQL.format(clock=clock),
+                (tenant, self.principal, tenant, table, key, before, after),
+                refused,
+            )
+            return
         columns = [
             [tenant for tenant, _, _ in made.changes],
             [table for _, table, _ in made.changes],
@@ -231,11 +247,10 @@ class PendingChanges:
             [before or b"" for before, _ in made.changes.values()],
             [after or b"" for _, after in made.changes.values()],
         ]
-        refused = partial(_moved_here, connection)
         if not tenants:
             connection.send(_CHANGES_POSTGRESQL + coalesce, columns, refused)
             return
-        transaction = _TRANSACTION_POSTGRESQL.format(clock=connection.storage.clock_sql)
+        transaction = _TRANSACTION_POSTGRESQL.format(clock=clock)
         connection.send(
             f"WITH made AS ({transaction}) {_CHANGES_POSTGRESQL}{coalesce}",
             (self.principal, list(tenants), *columns),
