@@ -43,8 +43,12 @@ def test_what_is_there_is_kept(project: Project, tmp_path: Path, monkeypatch) ->
     migration = Path("migrations/0001_notes.yaml")
     migration.write_text(migration.read_text() + "# changed\n")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    again = project.run("init", "--database", "sqlite:///other.db", "--json").json
-    assert again == {"created": [], "kept": ["pyproject.toml", "migrations"]}
+    for same in ((), ("--database", "sqlite:///here.db")):
+        again = project.run("init", *same, "--json").json
+        assert again == {"created": [], "kept": ["pyproject.toml", "migrations"]}
+    refused = project.run("init", "--database", "sqlite:///other.db")
+    assert refused.status == 2
+    assert 'write database = "sqlite:///other.db" under [tool.zapdb]' in refused.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -58,6 +62,29 @@ def test_a_password_is_not_written_to_a_file(
     assert "ZAPDB_DATABASE" in result.err
     assert "secret" not in result.err
     assert not Path("pyproject.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-d", "mysql://host/db"), "zapdb does not support this kind of database"),
+        (("-d", "sqlite:///:memory:"), "a database in memory ends with its process"),
+        (("-d", ""), "this is not a database address"),
+        (("a_file",), "'a_file' is a file"),
+        (("--name", "shop"), "zapdb init my_project"),
+        (("--db", "x"), "give it as --database URL"),
+        (("my", "shop"), "zapdb init 'my shop'"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_nothing_is_written(
+    project: Project, tmp_path: Path, monkeypatch, arguments: tuple[str, ...], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a_file").touch()
+    before = sorted(tmp_path.iterdir())
+    result = project.run("init", *arguments)
+    assert (result.status, words in result.err) == (2, True), result.err
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_shells_complete_commands() -> None:

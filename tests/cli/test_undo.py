@@ -39,6 +39,8 @@ def changes_of(project: Project, number: int) -> list[dict[str, object]]:
 
 # --add-field
 
+SHAPE = "write a field to add as table.field:type"
+
 
 def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
     result = people.run(
@@ -85,24 +87,69 @@ def test_a_file_begins_with_the_fields_that_are_given(people: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "message", "hint"),
     [
-        ("people.email", "write a field to add as table.field:type"),
-        ("email:string", "write a field to add as table.field:type"),
-        ("people.email:string(3)", "this type has no parameters"),
-        ("people.email:string; drop", "write a field to add as table.field:type"),
-        ("people.at:timestamp=tomorrow", "write a field to add as table.field:type"),
-        ("people.é:string", "write a field to add as table.field:type"),
+        ("people.email", SHAPE, "for example people.fax:string?"),
+        ("email:string", SHAPE, "for example people.fax:string?"),
+        ("people.email:string; drop", SHAPE, "for example people.fax:string?"),
+        ("people.é:string", SHAPE, "for example people.fax:string?"),
+        ("people.email: string", SHAPE, "did you mean 'people.email:string'?"),
+        ("People.Email:String", SHAPE, "did you mean 'people.email:string'?"),
+        ("people.email=string", SHAPE, "did you mean 'people.email:string'?"),
+        ("people.email:string|null", SHAPE, "did you mean 'people.email:string?'?"),
+        ("people.at:timestamp=tomorrow", SHAPE, "only =sequence, =now and =now ZONE go here"),
+        ("people.email:text", "there is no type 'text'", "did you mean 'string'?"),
+        ("people.email:varchar(50)", "there is no type 'varchar'", "did you mean 'string'?"),
+        ("people.nr:serial", "there is no type 'serial'", "with generated: sequence?"),
+        ("people.email:strin", "there is no type 'strin'", "did you mean 'string'?"),
+        ("people.friend:people", "there is no type 'people'", "type: reference, to: people"),
+        ("people.tags:list(text)", "there is no type 'text'", "did you mean 'string'?"),
+        ("people.friend:reference(poeple)", "there is no table 'poeple'", "did you mean 'people'?"),
+        ("people.friend:reference", "this type needs a parameter", "write reference(people)"),
+        ("people.price:decimal", "this type needs a parameter", "write decimal(2)"),
+        ("people.price:decimal(x)", "an integer is needed here", ""),
+        ("people.price:decimal(99)", "scale must be", ""),
+        ("people.email:string(3)", "this type has no parameters", "strings have no maximum"),
+        ("people.nr:integer(3)", "this type has no parameters", "write integer alone"),
+        ("people.nr:string=sequence", "type string can't be a sequence", "type: integer"),
+        (
+            "people.at:zoned_timestamp=now Europe/Viena",
+            "no zone 'Europe/Viena'",
+            "correct the name",
+        ),
+        ("people.born:date=now", "'now' is no default of 'born'", "the day depends on the zone"),
+        ("poeple.email:string", "there is no table 'poeple' here", "did you mean 'people'?"),
+        ("people.id:string", "there is a field 'id' in 'people' already", ""),
+        ("people.zapdb:string", "", ""),
     ],
 )
-def test_what_is_no_field_is_refused_and_nothing_is_written(
-    people: Project, given: str, message: str
+def test_a_wrong_field_is_refused_and_nothing_is_written(
+    people: Project, given: str, message: str, hint: str
 ) -> None:
     before = sorted(people.migrations.iterdir())
     result = people.run("migrate", "new", "X", "--add-field", given)
     assert result.status == 2
-    assert result.err.startswith(f"error: {message}\n")
+    assert message in result.err.splitlines()[0]
+    assert hint in result.err
+    assert f"given: {given}" in result.err
     assert sorted(people.migrations.iterdir()) == before
+
+
+def test_fields_are_checked_in_order_after_the_files(project: Project) -> None:
+    project.write("0001_people")
+    twice = project.run(
+        "migrate", "new", "X", "--add-field", "people.a:uuid?", "--add-field", "people.a:uuid?"
+    )
+    assert twice.err.startswith("error: there is a field 'a' in 'people' already\n")
+    (project.migrations / "0002_broken.yaml").write_text("zapdb: 1\n")
+    broken = project.run("migrate", "new", "X", "--add-field", "people.a:uuid?")
+    assert (broken.status, "0002_broken.yaml" in broken.err) == (1, True)
+
+
+def test_a_summary_that_is_too_long_is_refused(project: Project) -> None:
+    project.write("0001_people")
+    result = project.run("migrate", "new", "x" * 501)
+    assert (result.status, "at most 500 characters" in result.err) == (2, True)
 
 
 def test_the_json_schema_lies_beside_the_file_and_accepts_it(project: Project) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -92,6 +93,7 @@ def find_migrations_if_any(given: str | None) -> Path | None:
 
 def read_pyproject(directory: Path = Path()) -> dict[str, str]:
     """Return the `[tool.zapdb]` table of a directory's pyproject.toml, empty if it has none."""
+    place = Location(str(directory / PYPROJECT))
     try:
         raw = (directory / PYPROJECT).read_bytes()
     except FileNotFoundError:
@@ -99,26 +101,22 @@ def read_pyproject(directory: Path = Path()) -> dict[str, str]:
     try:
         tool = tomllib.loads(raw.decode("utf-8")).get("tool", {})
     except UnicodeDecodeError:
-        raise UsageError("pyproject.toml is not UTF-8", location=_location()) from None
+        raise UsageError("pyproject.toml is not UTF-8", location=place) from None
     except tomllib.TOMLDecodeError as error:
-        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        location = _location(*map(int, place.groups())) if place else _location()
-        message = str(error)[: place.start()] if place else str(error)
-        raise UsageError(f"not TOML: {message}", location=location) from None
+        found = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        at = place if found is None else replace(place, line=int(found[1]), column=int(found[2]))
+        message = str(error)[: found.start()] if found else str(error)
+        raise UsageError(f"not TOML: {message}", location=at) from None
     table = tool.get("zapdb", {}) if isinstance(tool, dict) else {}
     if not isinstance(table, dict):
-        raise UsageError("[tool.zapdb] must be a table", location=_location())
+        raise UsageError("[tool.zapdb] must be a table", location=place)
     for key, value in table.items():
         if key not in _KEYS:
             raise UsageError(
                 f"unknown key {key!r} under [tool.zapdb]",
-                location=_location(),
+                location=place,
                 hint=f"there are: {', '.join(_KEYS)}",
             )
         if not isinstance(value, str) or not value:
-            raise UsageError(f"{key} under [tool.zapdb] must be text", location=_location())
+            raise UsageError(f"{key} under [tool.zapdb] must be text", location=place)
     return table
-
-
-def _location(line: int = 0, column: int = 0) -> Location:
-    return Location(str(PYPROJECT), line, column)

@@ -8,6 +8,7 @@ import typer
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.feed import read_seq
+from zapdb.cli.added_fields import describe_added_fields
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -17,7 +18,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.rollback import confirm_steps, preview_steps, run_step, step_to_json, write_step
-from zapdb.cli.scaffold import create_migration, describe_added_field
+from zapdb.cli.scaffold import create_migration
 from zapdb.errors import EXIT_ERROR
 from zapdb.migrations import (
     find_file,
@@ -52,13 +53,14 @@ def migrate_new_command(
 
     With `--undo`, its changes are the resolved rollback of migration N: fields and tables that N
     added are dropped into the archive, and those that N archived are restored. With `--add-field`,
-    fields are added. The JSON Schema for editors is written next to the file.
+    fields are added; their tables and types must be those after the files that there are. The JSON
+    Schema for editors is written next to the file.
 
     With `--json`: `{path, number, name}`.
     """
     output = Output(as_json)
     directory = find_migrations(migrations)
-    changes = "".join(map(describe_added_field, add_field or []))
+    changes = describe_added_fields(add_field or [], directory)
     if undo is not None:
         find_file(list_files(directory), undo)
         changes += to_yaml(undo_changes(load_directory(directory), undo))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from zapdb.cli.configuration import PYPROJECT, JsonOption, read_pyproject
+from zapdb.cli.configuration import PYPROJECT, JsonOption, find_database, read_pyproject
 from zapdb.cli.output import Output
 from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
 from zapdb.errors import UsageError
 from zapdb.migrations import load_directory
 from zapdb.migrations.lockfile import FILE, write_lock
-from zapdb.storage.addresses import has_password, read_address
+from zapdb.storage.addresses import find_engine, has_password, read_address
 
 _MIGRATIONS: Final = "migrations"
 _NAMELESS: Final = "app"
@@ -35,7 +36,9 @@ def init_command(
     directory: Annotated[
         Path,
         typer.Argument(
-            metavar="[DIRECTORY]", help="The project's directory; it is created if it is missing."
+            metavar="DIRECTORY",
+            file_okay=False,
+            help="The project's directory; it is created if it is missing.",
         ),
     ] = Path(),
     database: Annotated[
@@ -57,11 +60,20 @@ def init_command(
     With `--json`: `{created, kept}`, lists of paths.
     """
     output = Output(as_json)
-    url = database or f"sqlite:///{_name_of(directory)}.db"
-    if has_password(read_address(url)):
+    url = f"sqlite:///{_name_of(directory)}.db" if database is None else database
+    address = read_address(url)
+    find_engine(address)
+    find_database(url)  # refuses one in memory
+    if has_password(address):
         raise UsageError(
             "an address with a password must not be written to a file",
             hint="leave out --database, and set the environment variable ZAPDB_DATABASE instead",
+        )
+    settings = read_pyproject(directory)
+    if database is not None and settings and settings.get("database") != database:
+        raise UsageError(
+            "pyproject.toml has other settings for zapdb, and init keeps them",
+            hint=f"write database = {json.dumps(url)} under [tool.zapdb], or leave out --database",
         )
     directory.mkdir(parents=True, exist_ok=True)
     created: list[Path] = []
@@ -79,7 +91,7 @@ def init_command(
         output.write(("created", "green"), f" {directory / file}")
     for file in kept:
         output.write(f"kept    {directory / file}")
-    where = "" if directory == Path() else f"`cd {directory}`, then "
+    where = "" if directory == Path() else f"`cd {shlex.quote(str(directory))}`, then "
     shown = read_pyproject(directory).get("database") or url
     opening = f"{json.dumps(shown)}, migrations={json.dumps(migrations.name)}"
     output.write(f"next: {where}`zapdb migrate up`; in Python, zapdb.open({opening})")

@@ -13,21 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import InvalidMigration, UsageError
+from zapdb.limits import SUMMARY_LENGTH_CHARS_MAX
 from zapdb.migrations import label, list_files
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
 from zapdb.migrations.json_schema import json_schema
-from zapdb.migrations.operations.definitions import PARAMETERS
 from zapdb.migrations.operations.examples import EXAMPLES
 
 SLUG_LENGTH_MAX: Final = 40
 _NAMELESS: Final = "migration"
 SCHEMA_FILE: Final = "zapdb.schema.json"
-_WORD: Final = "[a-z][a-z0-9_]*"
-ADDED_FIELD: Final = re.compile(
-    rf"({_WORD})\.({_WORD}):({_WORD})(?:\(({_WORD}|[0-9]+)\))?(\?)?"
-    r"(?:=(sequence|now(?: [A-Za-z0-9_/+-]+)?))?",
-    re.ASCII,
-)
 
 
 def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
@@ -40,6 +34,11 @@ def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
         raise UsageError(
             "a summary must be one line of text",
             hint='for example: zapdb migrate new "Split the name"',
+        )
+    if len(shown) > SUMMARY_LENGTH_CHARS_MAX:
+        raise UsageError(
+            f"a summary has at most {SUMMARY_LENGTH_CHARS_MAX} characters",
+            hint="write the rest into the file, as comments",
         )
     number = _next_number(directory)
     text = render_migration(shown, first=number == 1, changes=changes)
@@ -56,39 +55,6 @@ def write_schema(path: Path) -> None:
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8", newline="\n")
-
-
-def describe_added_field(given: str) -> str:
-    """Return the YAML of an add_field for `table.field:type`, such as `people.fax:string?`.
-
-    The type may have a parameter, such as `decimal(2)`, `list(string)` or `reference(people)`; a
-    question mark makes the field optional; `=sequence`, `=now` or `=now Europe/Vienna` says what
-    makes its values at insert. Raises `UsageError`.
-    """
-    match = ADDED_FIELD.fullmatch(given)
-    if match is None:
-        raise UsageError(
-            "write a field to add as table.field:type",
-            given=given,
-            hint="for example people.fax:string?, items.price:decimal(2), "
-            "items.owner:reference(people), items.number:integer=sequence, "
-            "items.created:timestamp=now",
-        )
-    table, name, kind, parameter, optional, made = match.groups()
-    definition = f"name: {name}, type: {kind}"
-    if parameter is not None:
-        key = PARAMETERS.get(kind)
-        if key is None:
-            raise UsageError("this type has no parameters", type=kind, given=given)
-        definition += f", {key}: {parameter}"
-    if optional:
-        definition += ", optional: true"
-    if made:
-        definition += ", generated: sequence" if made == "sequence" else f", default: {made}"
-    lines = ["- add_field:", f"    table: {table}", f"    field: {{{definition}}}"]
-    if not optional:
-        lines.append("    fill: {value: null}  # the value for existing records")
-    return "\n".join(lines) + "\n"
 
 
 def _next_number(directory: Path) -> int:

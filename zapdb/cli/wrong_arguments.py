@@ -12,6 +12,8 @@ from zapdb.errors import UsageError
 _STORED: Final = "leave it out: the command uses the migrations that the database stores"
 _SUMMARY: Final = 'the summary is an argument: zapdb migrate new "Split the name"'
 _ALL_TABLES: Final = "leave it out: the command is about all tables"
+_FILES_ALONE: Final = "migrate (new|check|lint|graph|squash)|codegen|completion"
+"""Commands without a database."""
 _CALLS: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "migrate rollback",
@@ -41,6 +43,9 @@ _CALLS: Final[tuple[tuple[str, str, str], ...]] = (
         r"option: --auto",
         "changes are not found by comparing; --add-field people.fax:string? writes one",
     ),
+    ("init", r"option: (--name|-n)\b", "the directory is an argument: zapdb init my_project"),
+    ("init", r"extra", "give one directory, in quotes if it contains blanks: zapdb init {quoted}"),
+    (rf"(?!{_FILES_ALONE})\S.*", r"option: --(db|url|uri|dsn)\b", "give it as --database URL"),
     ("sql", r"extra", "put the statement in quotes: zapdb sql {quoted}"),
     ("data list", r"extra", "give a condition by --where, such as --where \"name == 'Ada'\""),
     ("data get", r"option: --", "give the key without a name: zapdb data get TABLE KEY"),
@@ -52,6 +57,8 @@ _CALLS: Final[tuple[tuple[str, str, str], ...]] = (
 """For a command and an error of its arguments, as patterns, what to write instead."""
 _PLAIN: Final = (
     (re.compile(r"Input should be a valid (integer|number)[^:]*$"), "a number is needed"),
+    (re.compile(r"Input should be greater than or equal to "), "the least is "),
+    (re.compile(r"Input should be less than or equal to "), "the most is "),
     (re.compile(r"Value error, "), ""),
 )
 """What the parser of arguments says in words of its own, and how this program says it."""

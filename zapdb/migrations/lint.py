@@ -37,6 +37,7 @@ from zapdb.migrations.proof_findings import LossyField
 from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT
 from zapdb.schema import Field, Schema, TableSchema
+from zapdb.values import Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ def _lint_operation(
     name = getattr(operation, "table", None)
     if name is not None:
         yield from _find_sequences(operation, before, after, migration)
+    if isinstance(operation, AddField | ChangeType | CreateTable):
+        yield from _find_unchecked(operation, before, after, chain)
     table = None if name is None else before.table_named(name)
     if table is None or migration.before.table_active_or_archived(table.number) is None:
         return
@@ -174,6 +177,26 @@ def _find_sequences(
         table = migration.after.table_named(operation.table)
         if table is not None and field.is_sequence and not _is_unique(table, field):
             yield "ZL018", f"{operation.table}.{field.name} is a sequence without a unique index"
+
+
+def _find_unchecked(
+    operation: AddField | ChangeType | CreateTable, before: Schema, after: Schema, chain: Chain
+) -> Iterator[tuple[str, str]]:
+    """Yield fields that refer to records from here on, and are not checked at the chain's end."""
+    old, new = before.table_named(operation.table), after.table_named(operation.table)
+    assert new is not None
+    end = chain.schema_at(chain.end).table_numbered(new.number)
+    if end is None:
+        return
+    known = set() if old is None else _references_of(old)
+    for number in sorted((_references_of(new) - known) & _references_of(end)):
+        if end.foreign_key_on(number) is None:
+            field = new.field_numbered(number)
+            yield "ZL019", f"{operation.table}.{field.name} may name a record that does not exist"
+
+
+def _references_of(table: TableSchema) -> set[int]:
+    return {field.number for field in table.fields if isinstance(field.type, Reference)}
 
 
 def _is_unique(table: TableSchema, field: Field) -> bool:

@@ -167,5 +167,15 @@ RULES: Final[dict[str, LintRule]] = {
             "that another process has drawn already, and be given again.",
             "create a unique index on the field, or write no numbers explicitly",
         ),
+        LintRule(
+            "ZL019",
+            "warning",
+            "a reference is not checked",
+            "The type alone names a record: writes may name one that does not exist, and deleting "
+            "the target leaves the reference as it is. An add_reference, in this migration or a "
+            "later one, checks both.",
+            "create an index that begins with the field, then add_reference: {table: …, field: …, "
+            "on_delete: restrict}; cascade and set_null are the alternatives",
+        ),
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zapdb.errors import MissingExtra, UsageError
 from zapdb.limits import CONNECTIONS_MAX
-from zapdb.storage.addresses import SCHEMES, read_address
+from zapdb.storage.addresses import find_engine, read_address
 from zapdb.storage.archives import ArchiveStatements
 from zapdb.storage.base import Storage
 from zapdb.storage.blobs import BlobStatements
@@ -54,24 +54,19 @@ def connect(
     for what is no address; it shows nothing of it.
     """
     url = read_address("sqlite:///:memory:" if address == ":memory:" else address)
-    match url.drivername:
-        case "sqlite" | "sqlite+pysqlite":
-            private = PrivateFile() if is_in_memory(url) else None
-            if private is None:
-                return SQLite(url, read_only=read_only, connections_max=connections_max)
-            if read_only:
-                raise UsageError(
-                    "a database in memory is empty at first, so read_only is of no use",
-                    hint="leave out read_only, or give a file: sqlite:///path/to/file.db",
-                )
-            return SQLite(private.url, connections_max=connections_max, private=private)
-        case "postgresql" | "postgres" | "postgresql+psycopg":
-            try:
-                from zapdb.storage.postgresql import PostgreSQL
-            except ImportError as missing:
-                raise MissingExtra.named("postgres", "psycopg") from missing
-            url = url.set(drivername="postgresql+psycopg")
-            return PostgreSQL(url, read_only=read_only, connections_max=connections_max)
-    raise UsageError(
-        "zapdb does not support this kind of database", kind=url.drivername, hint=f"give {SCHEMES}"
-    )
+    if find_engine(url) == "sqlite":
+        if not is_in_memory(url):
+            return SQLite(url, read_only=read_only, connections_max=connections_max)
+        if read_only:
+            raise UsageError(
+                "a database in memory is empty at first, so read_only is of no use",
+                hint="leave out read_only, or give a file: sqlite:///path/to/file.db",
+            )
+        private = PrivateFile()
+        return SQLite(private.url, connections_max=connections_max, private=private)
+    try:
+        from zapdb.storage.postgresql import PostgreSQL
+    except ImportError as missing:
+        raise MissingExtra.named("postgres", "psycopg") from missing
+    url = url.set(drivername="postgresql+psycopg")
+    return PostgreSQL(url, read_only=read_only, connections_max=connections_max)

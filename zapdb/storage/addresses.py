@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import sqlalchemy
@@ -18,6 +18,15 @@ from sqlalchemy.engine import URL
 from zapdb.errors import UsageError
 
 SCHEMES: Final = "sqlite:///path/to/file.db or postgresql+psycopg://user@host/database"
+Engine = Literal["sqlite", "postgresql"]
+ENGINES: Final[Mapping[str, Engine]] = {
+    "sqlite": "sqlite",
+    "sqlite+pysqlite": "sqlite",
+    "postgres": "postgresql",
+    "postgresql": "postgresql",
+    "postgresql+psycopg": "postgresql",
+}
+"""The storage engine for the first part of an address."""
 HIDDEN: Final = "***"
 SHOWN_OPTIONS: Final = frozenset(
     {
@@ -52,6 +61,18 @@ def read_address(address: str | URL) -> URL:
         raise UsageError("this is not a database address", hint=f"give {SCHEMES}")
     _require_read_as_written(*known)
     return known[0]
+
+
+def find_engine(url: URL) -> Engine:
+    """Return the storage engine of an address; raises `UsageError` if zapdb has none for it."""
+    engine = ENGINES.get(url.drivername)
+    if engine is None:
+        raise UsageError(
+            "zapdb does not support this kind of database",
+            kind=url.drivername,
+            hint=f"give {SCHEMES}",
+        )
+    return engine
 
 
 def check_options(url: URL, known: Collection[str]) -> None:

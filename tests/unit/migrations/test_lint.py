@@ -46,7 +46,12 @@ def load(directory: Path) -> tuple[Chain, dict[int, DocumentText]]:
 def lint_texts(directory: Path, *texts: str) -> list[LintFinding]:
     for number, text in enumerate(texts, 2):
         (directory / f"{number:04d}_test.yaml").write_text(text)
-    return lint(*load(directory))
+    return lint_new(directory)
+
+
+def lint_new(directory: Path) -> list[LintFinding]:
+    """The findings of the files after the first."""
+    return lint(*load(directory), lambda number: number > 1)
 
 
 def codes(directory: Path, *operations: str) -> list[str]:
@@ -128,6 +133,33 @@ def test_a_unique_index_in_the_same_migration_is_one_for_the_sequence(directory:
     table = f"create_table: {{table: t, key: [id], fields: {fields}}}"
     assert codes(directory, table, index) == []
     assert codes(directory, table) == ["ZL018"]
+
+
+def test_a_reference_is_reported_until_some_migration_checks_it(directory: Path) -> None:
+    fields = "[{name: id, type: integer}, {name: town, type: reference, to: towns}]"
+    visits = document(f"create_table: {{table: visits, key: [id], fields: {fields}}}")
+    optional = "{name: home, type: reference, to: towns, optional: true}"
+    home = document(f"add_field: {{table: people, field: {optional}}}")
+    found = lint_texts(directory, visits, home)
+    assert [(f.code, f.migration, f.message) for f in found] == [
+        ("ZL019", "0002_test", "visits.town may name a record that does not exist"),
+        ("ZL019", "0003_test", "people.home may name a record that does not exist"),
+    ]
+    checks = [
+        change
+        for table, field in (("visits", "town"), ("people", "home"))
+        for change in (
+            f"create_index: {{table: {table}, index: by_{field}, fields: [{{field: {field}}}]}}",
+            f"add_reference: {{table: {table}, field: {field}, on_delete: restrict}}",
+        )
+    ]
+    found = lint_texts(directory, visits, home, document(*checks[:2]))
+    assert [f.message.split()[0] for f in found if f.code == "ZL019"] == ["people.home"]
+    found = lint_texts(directory, visits, home, document(*checks))
+    assert "ZL019" not in {f.code for f in found}
+    drop = "drop_field: {table: people, field: home, restore: {archive: true}}"
+    found = lint_texts(directory, visits, home, document(drop, *checks[:2]))
+    assert "ZL019" not in {f.code for f in found}
 
 
 REFER = "add_reference: {table: orders, field: other, on_delete: set_null}"
@@ -278,7 +310,7 @@ def test_a_suppression_for_nothing_is_found(directory: Path, comment: str, messa
     assert allowed(directory, f"  # zapdb: allow {comment}\n") == [
         ("ZL016", ""), ("ZL001", ""), ("ZL009", "")
     ]  # fmt: skip
-    (found, *_) = lint(*load(directory))
+    (found, *_) = lint_new(directory)
     assert (found.message, found.place.line, found.place.column) == (message, 5, 3)
 
 

@@ -299,7 +299,8 @@ def check_plain(
     """Report a value that a document gives a field where it does not fit the field's type."""
     if plain is None and not kind.holds_null:
         if not optional:
-            collector.report(location, f"{name!r} is required and can't be null")
+            hint = "give another value, or make the field optional"
+            collector.report(location, f"{name!r} is required and can't be null", hint)
         return
     try:
         kind.from_document(plain, name)
