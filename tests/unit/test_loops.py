@@ -30,7 +30,6 @@ LOOPS = {
     "catalog/entry_tables.py": DELETES,
     "catalog/retired_tables.py": DELETES,
     "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
-    "cli/job_watch.py": WORK,
     "mirror/run.py": WORK,
     "cli/sources/csv_files.py": STREAM,
     "cli/sources/json_files.py": STREAM,

@@ -105,6 +105,30 @@ class NewRevision:
     layout_revision: int | None = None
 
 
+def list_stale_layouts(connection: Connection) -> list[tuple[int, int, int]]:
+    """Return (tenant, table, layout revision) of the tables, of all tenants, whose log has earlier
+    layouts than that of the newest entry: records may have these."""
+    log = SCHEMA_HISTORY.c
+    newest = (
+        sa.select(
+            log.tenant,
+            log.table_number,
+            sa.func.max(log.revision).label("revision"),
+            sa.func.min(log.layout_revision).label("first_layout"),
+        )
+        .group_by(log.tenant, log.table_number)
+        .subquery()
+    )
+    query = sa.select(log.tenant, log.table_number, log.layout_revision).where(
+        log.tenant == newest.c.tenant,
+        log.table_number == newest.c.table_number,
+        log.revision == newest.c.revision,
+        log.layout_revision > newest.c.first_layout,
+        log.event != "drop",
+    )
+    return [(row[0], row[1], row[2]) for row in connection.core_execute(query)]
+
+
 def append_revision(connection: Connection, made: NewRevision) -> int:
     """Append an entry, inside a DDL transaction, so that no other transaction appends meanwhile.
 

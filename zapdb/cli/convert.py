@@ -129,8 +129,8 @@ def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
     """The jobs that were not run: they were paused before, or records in quarantine block them."""
     with storage.transaction(TransactionMode.READ) as connection:
         found = []
-        for job in list_jobs(connection):
-            if job.tenant != tenant or job.id in known or job.state not in ("paused", "blocked"):
+        for job in list_jobs(connection, tenant):
+            if job.id in known or job.state not in ("paused", "blocked"):
                 continue
             progress = Progress(0, 0, 0, 0, 0, count_quarantined(connection, job.id))
             found.append(JobRun(job, False, progress, 0.0, find_hold(connection, job)))

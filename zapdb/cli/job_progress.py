@@ -103,15 +103,22 @@ def run_jobs(
 
     Calls `on_run` after each.
     """
-    watched, left = with_bar(runner, catalog, output), list(jobs)
+    left = list(jobs)
     while left:
         with storage.transaction(TransactionMode.READ) as connection:
             left = sort_by_priority(read_job(connection, job.id) for job in left)
-        job = left.pop(0)
-        before = read_progress(storage.connection(), job.id)
-        run = _count_run(job, before, run_job(storage, job, watched))
+        run = run_one(storage, catalog, left.pop(0), runner, output)
         on_run(run)
         write_job_run(run, catalog, output)
+
+
+def run_one(
+    storage: Storage, catalog: TenantCatalog, job: Job, runner: Runner, output: Output
+) -> JobRun:
+    """Run a planned job, with a bar on a terminal."""
+    watched = with_bar(runner, catalog, output)
+    before = read_progress(storage.connection(), job.id)
+    return _count_run(job, before, run_job(storage, job, watched))
 
 
 def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
@@ -129,23 +136,26 @@ def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
     return JobRun(report.job, False, progress, report.seconds, report.hold)
 
 
-def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output) -> None:
+def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output, prefix: str = "") -> None:
+    """Print how a run ended, behind the name of a tenant, say."""
     name = name_job(catalog, run.job)
     if run.superseded:
-        output.write(("superseded ", "yellow"), f"{name.doing}: the schema has changed since")
+        said = f"{name.doing}: the schema has changed since"
+        output.write(prefix, ("superseded ", "yellow"), said)
         return
     if run.hold is not None:
-        output.write(("waiting ", "yellow"), f"{name.doing}: {run.hold}")
+        output.write(prefix, ("waiting ", "yellow"), f"{name.doing}: {run.hold}")
         write_way_on(run.job, output)
         return
     if run.job.state == "blocked":
-        output.write(("blocked ", "bold red"), name.doing)
+        output.write(prefix, ("blocked ", "bold red"), name.doing)
         write_findings(run.job, output)
         write_quarantined(run.job, run.progress, output)
         return
     records = format_count(run.progress.read, "record")
     verb, _, rest = name.done.partition(" ")
     output.write(
+        prefix,
         (verb, "green"),
         f" {rest}: {records} in {format_seconds(run.seconds)} ({run.rate:,.0f}/s)",
     )

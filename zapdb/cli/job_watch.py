@@ -1,42 +1,44 @@
-"""`zapdb convert watch`: running jobs as schema changes need them, until interrupted."""
+"""`zapdb convert watch`: running the jobs of all tenants as schema changes need them."""
 
 from __future__ import annotations
 
-import threading
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Final
 
 import typer
 
-from zapdb.activation import load_tenant_catalog
-from zapdb.catalog.cache import CatalogCache
+from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation.datasets import apply_dataset_policies
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.kinds import Tenant
+from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.tenants import find_tenant
+from zapdb.catalog.zones import append_zones
 from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.job_progress import JobRun, run_jobs, stopping_on_interrupt
-from zapdb.cli.opening import opened
+from zapdb.cli.job_progress import JobRun, run_one, stopping_on_interrupt, write_job_run
+from zapdb.cli.opening import connected
 from zapdb.cli.output import Output, print_note
-from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns, find_job_change
-from zapdb.errors import JobError
-from zapdb.jobs import plan_jobs, run_locally
+from zapdb.cluster import ensure_rows
+from zapdb.cluster.level import check_level
+from zapdb.cluster.nodes import Node
+from zapdb.cluster.registration import Heartbeat, deregister, register
+from zapdb.database.catalog_watch import CatalogWatcher
+from zapdb.database.due_tenants import DueTenants, PlannedJobs
+from zapdb.datasets import dataset_of
+from zapdb.errors import JobError, UnknownName, ZapdbError
+from zapdb.jobs import Job, Runner, plan_jobs, run_locally
+from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
 from zapdb.jobs.waiting import Hold, find_next_opening
-from zapdb.storage import Storage, TransactionMode
+from zapdb.limits import BACKGROUND_RETRY_SECONDS, CATALOG_WAIT_SECONDS
+from zapdb.migrations import Chain
+from zapdb.storage import Storage, TransactionMode, ensure_storage
 
-
-class _JobTrigger:
-    """A listener that sets `is_due` when a change of the catalog may need jobs."""
-
-    def __init__(self, tenant: int) -> None:
-        self.tenant = tenant
-        self.is_due = threading.Event()
-        self._jobs_changed_at = 0
-
-    def on_change(self, catalog: CatalogCache, changed: ChangedRows) -> None:
-        changed_at = find_job_change(self.tenant, catalog, changed)
-        if concerns(self.tenant, changed) or changed_at > self._jobs_changed_at:
-            self._jobs_changed_at = max(changed_at, self._jobs_changed_at)
-            self.is_due.set()
-
-    def stop(self) -> None:
-        self.is_due.set()
+LOOK_SECONDS: Final = 1.0
+"""How often an idle watch looks whether it should end."""
 
 
 def convert_watch_command(
@@ -47,56 +49,193 @@ def convert_watch_command(
         float | None,
         typer.Option("--for", min=0, metavar="SECONDS", help="Exit after this time without a job."),
     ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Watch only this tenant, instead of all of them."),
+    ] = None,
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch the catalog and run jobs as schema changes need them, until interrupted.
+    """Watch the catalog, and run the jobs of all tenants as they come up, until interrupted.
 
     For deployments whose applications run no background jobs: one such process builds indexes,
-    converts stale records, and validates checks and references.
+    converts stale records, and validates checks and references. The most urgent job runs first,
+    whatever its tenant. Several processes share the work. Each is a node that `zapdb cluster nodes`
+    lists. SIGTERM ends it after its present batch, with exit status 0.
 
-    With `--json`: one object per line for each job, as in `convert run`.
+    With `--json`: one object per line for each job, as in `convert run`, with its `tenant`.
     """
     output = Output(as_json)
-    with stopping_on_interrupt() as should_stop, opened(database) as (storage, catalog):
-        watcher, trigger = CatalogWatcher(storage), _JobTrigger(catalog.tenant)
-        watcher.add_listener(trigger)
-        print_note("watching the catalog; Ctrl-C ends it")
-
-        def is_interrupted() -> bool:
-            return should_stop() or trigger.is_due.is_set()
-
-        runner = partial(run_locally, workers=workers, should_stop=is_interrupted)
+    with stopping_on_interrupt() as is_interrupted, connected(database) as storage:
+        ensure_storage(storage, create=False)
+        ensure_rows(storage)
+        append_zones(storage)
+        check_level(storage.connection())
+        only = None if tenant is None else find_tenant(storage.connection(), tenant).number
+        due, watcher = DueTenants(only), CatalogWatcher(storage)
+        watcher.add_listener(due)
         try:
-            while True:
-                trigger.is_due.clear()
-                try:
-                    opens_in = _run_all(storage, catalog.tenant, runner, output)
-                except JobError:
-                    if not trigger.is_due.is_set():
-                        raise
-                    continue  # something more urgent may have come up
-                opens_first = opens_in is not None and (seconds is None or opens_in <= seconds)
-                timeout = opens_in if opens_first else seconds
-                if not trigger.is_due.wait(timeout) and not opens_first:
-                    return
+            with _registered(storage, watcher) as (node, heartbeat):
+                watch = _Watch(storage, watcher, due, node, output)
+                watch.should_stop = lambda: is_interrupted() or heartbeat.lost is not None
+                with _ending_on_sigterm(watch):
+                    watch.run(workers, seconds)
+                if heartbeat.lost is not None:
+                    raise heartbeat.lost
         finally:
-            watcher.remove_listener(trigger)
+            watcher.remove_listener(due)
             watcher.stop()
 
 
-def _run_all(storage: Storage, tenant: int, runner: Any, output: Output) -> float | None:
-    """Run the jobs that are needed now; returns after how many seconds a window opens."""
-    held = list[Hold]()
+@contextmanager
+def _registered(storage: Storage, watcher: CatalogWatcher) -> Iterator[tuple[Node, Heartbeat]]:
+    """This process as a node without files: it works with whatever is active."""
+    dependencies = list_dependencies(watcher.cache(CATALOG_WAIT_SECONDS), _read_chain(storage))
+    found = [dataset_of(one) for needed in dependencies.values() for one in needed]
+    datasets = {one.name: (one.version, one.fingerprint) for one in found}
+    node = register(storage, 0, datasets=datasets)
+    heartbeat = Heartbeat(storage, node)
+    try:
+        yield node, heartbeat
+    finally:
+        heartbeat.stop()
+        with suppress(ZapdbError):  # or its lease ends by itself
+            deregister(storage, node)
 
-    def report(run: JobRun) -> None:
-        output.lines([run.to_json()])
+
+def _read_chain(storage: Storage) -> Chain:
+    with storage.transaction(TransactionMode.READ) as connection:
+        return read_chain(list(list_stored(connection, read_chain_state(connection))))
+
+
+@contextmanager
+def _ending_on_sigterm(watch: _Watch) -> Iterator[None]:
+    """SIGTERM is what service managers send."""
+
+    def end(number: int, frame: object) -> None:
+        watch.is_ended = True
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Watch:
+    """Plans the jobs of tenants that are due, and runs the most urgent one."""
+
+    should_stop: Callable[[], bool]
+
+    def __init__(
+        self,
+        storage: Storage,
+        watcher: CatalogWatcher,
+        due: DueTenants,
+        node: Node,
+        output: Output,
+    ) -> None:
+        self.is_ended = False
+        self._storage = storage
+        self._watcher = watcher
+        self._due = due
+        self._node = node
+        self._output = output
+        self._planned = PlannedJobs()
+        self._known: TenantCatalog | None = None
+        self._problems = dict[int, str]()
+
+    def run(self, workers: int | None, seconds: float | None) -> None:
+        """Run jobs until it should stop, or until none came up for so long."""
+        runner = partial(run_locally, workers=workers, should_stop=self._is_interrupted)
+        self._due.add(self._find_needy())
+        print_note("watching the catalog; Ctrl-C ends it")
+        while not self._is_over():
+            for tenant in [*self._due.take_all(), *self._planned.take_later()]:
+                if self._is_over():
+                    return
+                self._try_to(partial(self._plan, tenant), tenant)
+            job = self._planned.find_first()
+            if job is not None:
+                self._try_to(partial(self._run, job, runner), job.tenant)
+            elif not self._wait(seconds):
+                return
+
+    def _is_over(self) -> bool:
+        return self.is_ended or self.should_stop()
+
+    def _is_interrupted(self) -> bool:
+        return self._is_over() or self._due.arrived.is_set()
+
+    def _find_needy(self) -> set[int]:
+        cache = self._watcher.cache(CATALOG_WAIT_SECONDS)
+        chain = _read_chain(self._storage)
+        with self._storage.transaction(TransactionMode.READ) as connection:
+            return find_needy_tenants(connection, cache, chain)
+
+    def _wait(self, seconds: float | None) -> bool:
+        """Wait until a tenant is due, or it should stop; returns whether there is more to do."""
+        over = None if seconds is None else time.monotonic() + seconds
+        while not self._is_over():
+            now, later = time.monotonic(), self._planned.find_next_time()
+            if later is not None and later <= now:
+                return True
+            if over is not None and over <= now:
+                return False
+            times = [now + LOOK_SECONDS, *(at for at in (later, over) if at is not None)]
+            if self._due.arrived.wait(min(times) - now):
+                return True
+        return False
+
+    def _try_to(self, work: Callable[[], None], tenant: int) -> None:
+        """Do what is to be done for a tenant; errors are told, and keep no other tenant waiting."""
+        try:
+            work()
+        except ZapdbError as error:
+            if isinstance(error, JobError) and self._is_interrupted():
+                return  # something more urgent may have come up
+            self._planned.replace(tenant, [])
+            self._planned.put_later(tenant, BACKGROUND_RETRY_SECONDS)
+            if self._problems.get(tenant) != str(error):
+                self._problems[tenant] = str(error)
+                print_note(f"{self._prefix(tenant)}{error}\nthis is tried again")
+        else:
+            self._problems.pop(tenant, None)
+
+    def _plan(self, tenant: int) -> None:
+        try:
+            with self._storage.transaction(TransactionMode.READ) as connection:
+                catalog = load_tenant_catalog(connection, tenant, self._known)
+            if catalog.rolling_back is None:
+                catalog = apply_dataset_policies(self._storage, catalog, self._node)
+            self._known = catalog
+            self._planned.replace(tenant, plan_jobs(self._storage, tenant, known=catalog))
+        except UnknownName:  # the tenant was removed
+            self._planned.replace(tenant, [])
+
+    def _run(self, job: Job, runner: Runner) -> None:
+        with self._storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, job.tenant, self._known)
+        run = run_one(self._storage, catalog, job, runner, self._output)
+        self._planned.remove(job)
+        self._report(run, catalog)
         if run.hold is not None:
-            held.append(run.hold)
+            self._await_end(run.hold, job.tenant)
 
-    jobs = plan_jobs(storage, tenant)
-    if jobs:
-        with storage.transaction(TransactionMode.READ) as connection:
-            catalog = load_tenant_catalog(connection, tenant)
-        run_jobs(storage, catalog, jobs, runner, output, report)
-    return find_next_opening(storage, held)
+    def _report(self, run: JobRun, catalog: TenantCatalog) -> None:
+        name = self._name(run.job.tenant)
+        self._output.lines([run.to_json() | {"tenant": name}])
+        write_job_run(run, catalog, self._output, self._prefix(run.job.tenant))
+
+    def _await_end(self, hold: Hold, tenant: int) -> None:
+        opens_in = find_next_opening(self._storage, [hold])
+        if opens_in is not None:
+            self._planned.put_later(tenant, opens_in)
+
+    def _name(self, tenant: int) -> str:
+        cache = self._watcher.known
+        row = None if cache is None else cache.get(Tenant, tenant)
+        return str(tenant) if row is None else row.name
+
+    def _prefix(self, tenant: int) -> str:
+        return "" if tenant == DEFAULT_TENANT else f"{self._name(tenant)}: "

@@ -64,8 +64,8 @@ def jobs_list_command(
     ):
         jobs = [
             (job, read_progress(connection, job.id), find_waits(connection, catalog, job))
-            for job in sort_by_priority(list_jobs(connection))
-            if job.tenant == catalog.tenant and (every or job.state in OPEN_STATES)
+            for job in sort_by_priority(list_jobs(connection, catalog.tenant))
+            if every or job.state in OPEN_STATES
         ]
     output.table(
         ("job", "work", "state", "priority", "ranges done", "waits"),

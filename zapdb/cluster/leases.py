@@ -197,6 +197,8 @@ class Renewal:
         every_seconds: float | None = None,
         thread_name: str = "zapdb-lease",
     ) -> None:
+        self.lost: LeaseLost | None = None
+        """Why the lease was lost, if it was."""
         self._storage = storage
         self._lease = lease
         self._seconds = seconds
@@ -211,6 +213,7 @@ class Renewal:
                 try:
                     self.beat()
                 except LeaseLost as error:
+                    self.lost = error
                     logger.warning("%s", error.message)
                     return
                 except ZapdbError as error:

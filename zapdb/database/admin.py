@@ -138,7 +138,7 @@ class DatabaseAdmin(Facet):
     def jobs(self) -> list[Job]:
         """Return the jobs of this tenant in any state."""
         with self._session.reading() as connection:
-            return [job for job in list_jobs(connection) if job.tenant == self._tenant]
+            return list_jobs(connection, self._tenant)
 
     def job_status(self, job: str) -> JobStatus:
         """Return how far a job is and what it waits for; `job` is its id, or the beginning of it.

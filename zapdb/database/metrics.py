@@ -184,9 +184,7 @@ def _read(
     named = tenants[:METRICS_TENANTS_MAX]
     yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
     yield from _read_cluster(connection)
-    jobs = Tally(
-        (job.kind, job.state) for job in list_jobs(connection) if job.tenant == catalog.tenant
-    )
+    jobs = Tally((job.kind, job.state) for job in list_jobs(connection, catalog.tenant))
     yield JOBS.each(sorted(jobs.items()))
     name = next((t.name for t in tenants if t.number == catalog.tenant), str(catalog.tenant))
     followers = list_followers(connection, catalog.tenant)

@@ -33,7 +33,7 @@ def find_job(connection: Connection, tenant: int, text: str) -> Job:
 
     Unfinished jobs come first. Raises `UnknownName` and `UsageError`.
     """
-    jobs = [job for job in list_jobs(connection) if job.tenant == tenant]
+    jobs = list_jobs(connection, tenant)
     found = [job for job in jobs if text and job.id.startswith(text)]
     exact = [job for job in found if job.id == text]
     open_ones = [job for job in found if job.state in OPEN_STATES]

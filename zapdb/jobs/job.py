@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import Job, JobState
+from zapdb.catalog.kinds import Job, JobKind, JobState
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import clear_findings
@@ -153,8 +153,12 @@ def read_job(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
     return job
 
 
-def list_jobs(connection: Connection) -> list[Job]:
-    return rows.list_rows(connection, Job)
+def list_jobs(connection: Connection, tenant: int | None = None) -> list[Job]:
+    """Return the jobs of a tenant, or of all; a job's id begins with its kind and its tenant."""
+    if tenant is None:
+        return rows.list_rows(connection, Job)
+    kinds = sorted(get_args(JobKind))
+    return [job for kind in kinds for job in rows.list_rows(connection, Job, kind, tenant)]
 
 
 def set_state(connection: Connection, job: Job, state: JobState) -> Job:

@@ -115,14 +115,14 @@ def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progr
     """The jobs of a tenant that are not done, with how far they are."""
     return [
         (job, read_progress(connection, job.id))
-        for job in list_jobs(connection)
-        if job.tenant == tenant and job.state in ("planned", "paused", "cancelled")
+        for job in list_jobs(connection, tenant)
+        if job.state in ("planned", "paused", "cancelled")
     ]
 
 
 def list_blocked_jobs(connection: Connection, tenant: int) -> list[Job]:
     """Return the jobs of a tenant that records block; their findings say which records."""
-    return [job for job in list_jobs(connection) if job.tenant == tenant and job.state == "blocked"]
+    return [job for job in list_jobs(connection, tenant) if job.state == "blocked"]
 
 
 def count_reads(

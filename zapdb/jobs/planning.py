@@ -44,13 +44,15 @@ def plan_jobs(
     *,
     renews_cancelled: bool = False,
     retries_quarantined: bool = False,
+    known: TenantCatalog | None = None,
 ) -> list[Job]:
     """Plan whatever the tenant's tables need now; returns the planned jobs of `kinds`, by priority.
 
     Indexes come first, since queries wait for them, and of these the ones that queries used until
     their datasets changed; then validations, then conversions. Paused jobs are left out, and so are
     cancelled ones, unless `renews_cancelled` plans them again, and ones that are blocked by records
-    in quarantine, unless `retries_quarantined` does.
+    in quarantine, unless `retries_quarantined` does. The chain is not read again if `known`, of any
+    tenant, has it.
     """
     plan_one = partial(
         plan_job,
@@ -58,15 +60,19 @@ def plan_jobs(
         renews_cancelled=renews_cancelled,
         retries_quarantined=retries_quarantined,
     )
-    plan = partial(_plan_jobs, storage, tenant, kinds, plan_one)
+    plan = partial(_plan_jobs, storage, tenant, kinds, plan_one, known)
     return retry(CATALOG, plan, on=CatalogChanged)
 
 
 def _plan_jobs(
-    storage: Storage, tenant: int, kinds: Collection[JobKind], plan_one: Callable[..., Job]
+    storage: Storage,
+    tenant: int,
+    kinds: Collection[JobKind],
+    plan_one: Callable[..., Job],
+    known: TenantCatalog | None,
 ) -> list[Job]:
     with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, tenant)
+        catalog = load_tenant_catalog(connection, tenant, known)
     if catalog.rolling_back is not None:
         return []
     needed = _needed_jobs(catalog)
@@ -153,8 +159,8 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
     with storage.transaction(TransactionMode.CATALOG) as connection:
         unwanted = [
             job
-            for job in list_jobs(connection)
-            if job.tenant == catalog.tenant and job.state in OPEN_STATES and job.id not in needed
+            for job in list_jobs(connection, catalog.tenant)
+            if job.state in OPEN_STATES and job.id not in needed
         ]
         (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
         if version != catalog.version:

@@ -103,8 +103,8 @@ def _list_before(connection: Connection, job: Job) -> list[Job]:
     """The tenant's planned jobs that come before this one."""
     return [
         other
-        for other in list_jobs(connection)
-        if other.tenant == job.tenant and other.state == "planned" and other.priority > job.priority
+        for other in list_jobs(connection, job.tenant)
+        if other.state == "planned" and other.priority > job.priority
     ]
 
 

@@ -1,0 +1,211 @@
+"""`zapdb convert watch`: all tenants, as a node, and no work where there is none."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
+from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
+from zapdb.activation.all_tenants import migrate_all_tenants
+from zapdb.catalog.cache import load_cache
+from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.tenants import list_tenants
+from zapdb.cli.program import run_program
+from zapdb.cluster.nodes import list_nodes
+from zapdb.cluster.status import evict_nodes
+from zapdb.database import Database
+from zapdb.jobs import plan_jobs, roll_back_newest
+from zapdb.jobs.needy_tenants import find_needy_tenants
+from zapdb.storage import Storage, TransactionMode
+
+TENANTS = ("default", "acme", "beta")
+
+
+def make_tenants(workspace: Workspace) -> Database:
+    """Three tenants with records, at migration 1."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    for name in TENANTS[1:]:
+        db.admin.create_tenant(name)
+    for name in TENANTS:
+        items = db.for_tenant(name).table("items")
+        items.insert_many({"id": at, "title": f"title {at}", "size": at} for at in range(50))
+    return db
+
+
+def migrate(workspace: Workspace, number: int, *operations: str) -> None:
+    """All tenants, by a process that runs no jobs."""
+    workspace.write(number, *operations)
+    with workspace.open() as db:
+        migrate_all_tenants(db._storage)
+
+
+@contextmanager
+def watching(workspace: Workspace, *more: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "zapdb", "convert", "watch", "-d", workspace.address, *more]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "watching the catalog; Ctrl-C ends it\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=GUARD_SECONDS)
+    return process.returncode, out, err
+
+
+def read_runs(process: subprocess.Popen[str], count: int) -> list[dict[str, Any]]:
+    assert process.stdout is not None
+    return [json.loads(process.stdout.readline()) for _ in range(count)]
+
+
+def list_live_nodes(storage: Storage) -> list[str]:
+    with storage.transaction(TransactionMode.READ) as connection:
+        return [node.id for node, is_alive in list_nodes(connection) if is_alive]
+
+
+def find_needy(storage: Storage) -> set[int]:
+    with storage.transaction(TransactionMode.READ) as connection:
+        chain = read_chain(list(list_stored(connection, read_chain_state(connection))))
+        return find_needy_tenants(connection, load_cache(connection), chain)
+
+
+def find_planned(storage: Storage) -> set[int]:
+    """The same by planning for each tenant."""
+    tenants = [tenant.number for tenant in list_tenants(storage.connection())]
+    return {tenant for tenant in tenants if plan_jobs(storage, tenant)}
+
+
+def test_rule_14_a_watch_runs_the_jobs_of_every_tenant_that_becomes_due(
+    workspace: Workspace,
+) -> None:
+    db = make_tenants(workspace)
+    before = set(list_live_nodes(db._storage))
+    with watching(workspace, "--json") as process:
+        (node,) = set(list_live_nodes(db._storage)) - before
+        migrate(workspace, 2, ADD_COLOR, INDEX_SIZE)
+        runs = read_runs(process, 6)
+        assert {(run["tenant"], run["kind"]) for run in runs} == {
+            (name, kind) for name in TENANTS for kind in ("convert", "index")
+        }
+        assert {run["read"] for run in runs} == {50}
+        for name in TENANTS:
+            mine = [run["kind"] for run in runs if run["tenant"] == name]
+            assert mine == ["index", "convert"]
+        status, out, err = end(process)
+        assert (status, out, err) == (0, "", "")
+    assert node not in list_live_nodes(db._storage)
+    assert find_planned(db._storage) == set()
+
+
+def test_rule_14_a_watch_of_one_tenant_leaves_the_others_alone(workspace: Workspace) -> None:
+    db = make_tenants(workspace)
+    migrate(workspace, 2, ADD_COLOR)
+    with watching(workspace, "--tenant", "acme") as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("acme: converted items to revision 2: 50 records in ")
+        assert end(process)[:2] == (0, "")
+    assert find_planned(db._storage) == {1, 3}
+
+
+def test_a_tenant_that_fails_is_told_and_stops_no_other(workspace: Workspace) -> None:
+    make_tenants(workspace)
+    migrate(workspace, 2, ADD_COLOR)
+    broken = "UPDATE zapdb_schema_history SET table_schema = ? WHERE tenant = 2 AND revision = 2"
+    workspace.execute(broken, [b"\x00"])
+    with watching(workspace, "--json") as process:
+        runs = read_runs(process, 2)
+        assert [run["tenant"] for run in runs] == ["default", "beta"]
+        _, _, err = end(process)
+    assert err.startswith("acme: the bytes of a table schema can't be read")
+    assert err.endswith("this is tried again\n")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_evicted_watch_ends(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zapdb.cluster.registration.NODE_HEARTBEAT_SECONDS", 0.05)
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    storage = workspace.connect()
+
+    def evict() -> None:
+        wait_until(lambda: list_live_nodes(storage), "it is a node")
+        evict_nodes(storage, list_live_nodes(storage))
+        storage.release_connection()
+
+    thread = threading.Thread(target=evict)
+    thread.start()
+    assert run_program(["convert", "watch", "-d", workspace.address]) == 1
+    thread.join()
+    assert "error: this process was evicted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_idle_watch_asks_for_no_tenant(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does in a second does not depend on how many tenants there are."""
+    db = make_tenants(workspace)
+    storage, kind, statements = db._storage, type(db._storage), list[str]()
+    for number in range(100):
+        db.admin.create_tenant(f"tenant-{number}")
+    migrate_all_tenants(storage)
+    db.close()
+    original = kind.execute
+
+    def execute(self: Any, driver: Any, sql: str, *rest: Any) -> Any:
+        if self.url == storage.url:
+            statements.append(sql)
+        return original(self, driver, sql, *rest)
+
+    monkeypatch.setattr(kind, "execute", execute)
+    assert run_program(["convert", "watch", "--for", "0.1", "-d", workspace.address]) == 0
+    begun = len(statements)
+    assert run_program(["convert", "watch", "--for", "3.1", "-d", workspace.address]) == 0
+    assert 0 < len(statements) - 2 * begun < 30
+
+
+def test_needy_tenants_are_those_for_which_jobs_are_planned(workspace: Workspace) -> None:
+    db = make_tenants(workspace)
+    storage = db._storage
+    assert find_needy(storage) == find_planned(storage) == set()
+    workspace.write(2, ADD_COLOR)
+    with workspace.open():  # the other tenants stay where they are
+        assert find_needy(storage) == find_planned(storage) == {1}
+    migrate(workspace, 3, INDEX_TITLE)
+    assert find_needy(storage) == find_planned(storage) == {1, 2, 3}
+    for name in TENANTS:
+        with workspace.open(tenant=name) as acme:
+            acme.admin.run_jobs()
+    assert find_needy(storage) == find_planned(storage) == set()
+    db.close()
+    roll_back_newest(storage := workspace.connect())
+    workspace.remove(3)
+    roll_back_newest(storage)
+    workspace.remove(2)
+    assert find_planned(storage) == set()
+    migrate(workspace, 2, ADD_WEIGHT)
+    found = find_planned(storage)
+    assert found == {1, 2, 3}
+    assert find_needy(storage) == found
+    migrate(workspace, 3, "drop_table: {table: items, records: discard}")
+    assert find_needy(storage) >= find_planned(storage)
