@@ -240,7 +240,7 @@ def test_rule_14_history_is_switched_for_a_database_a_tenant_or_a_table(
     db = workspace.open()
     db.admin.create_tenant("acme")
     acme, beside = db.for_tenant("acme"), workspace.open()
-    counts = lambda: [len(records_of(one)) for one in (db, acme)]  # noqa: E731
+    counts = lambda: [len(records_of(one)) for one in (db, acme)]
 
     def write(key: int) -> None:
         for one in (beside, acme):

@@ -415,7 +415,7 @@ def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
     advance_clock(monkeypatch, storage, registration.NODE_LEASE_SECONDS + 1)
     assert registration.evict_dead_nodes(storage, registration.NODE_KEPT_SECONDS) == []
     first, watching = workspace.open(), workspace.open()
-    ids = lambda: {node.id for node, _ in nodes.list_nodes(storage.connection())}  # noqa: E731
+    ids = lambda: {node.id for node, _ in nodes.list_nodes(storage.connection())}
     assert dead.id in ids()
     advance_clock(monkeypatch, storage, registration.NODE_KEPT_SECONDS)
     wait_until(lambda: dead.id not in ids(), "it was removed")

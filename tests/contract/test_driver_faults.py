@@ -178,7 +178,7 @@ def driver(workspace: Workspace) -> Iterator[Driver]:
     driver = Driver(engine, kill)
     if engine == "sqlite":
         kind: Any = sqlite_classes(driver)
-        connect: Any = lambda *given, **named: sqlite3.connect(*given, factory=kind, **named)  # noqa: E731
+        connect: Any = lambda *given, **named: sqlite3.connect(*given, factory=kind, **named)
     else:
         connect = psycopg_classes(driver).connect
 
@@ -554,7 +554,7 @@ def test_a_read_is_right_or_says_what_failed(place: Workspace, driver: Driver, w
     db = place.open()
     for name, act in READS.items():
         right = act(db)
-        run = lambda a=act: a(db)  # noqa: E731
+        run = lambda a=act: a(db)
         for where, error, found in strikes(driver, run, whole=whole, some=3, last=3):
             assert error is not None or found == [right], (name, where)
             assert not isinstance(error, CommitUnknown), (name, where, "nothing was changed")

@@ -157,7 +157,7 @@ def test_a_loop_is_not_held_up_by_a_handle_that_a_thread_was_using(db: Database)
             while not file.is_read.is_set():
                 await asyncio.sleep(0.01)
             threading.Timer(0.3, file.go_on.set).start()
-            act = lambda: db.table("items").update(1, size=7)  # noqa: E731 - run elsewhere
+            act = lambda: db.table("items").update(1, size=7)
             error = contextvars.Context().run(error_of, act)
             assert isinstance(error, UsageError)
             assert error.message.startswith("this call would wait forever for a transaction")

@@ -164,7 +164,7 @@ def test_rule_12_known_waits_for_a_process_in_another_namespace(
 ) -> None:
     path = workspace.write(2, ADD_COLOR)
     path.write_text(path.read_text() + "activation: wait_for_nodes\n")
-    up = lambda: migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory)  # noqa: E731
+    up = lambda: migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory)
     refused = error_of(up)
     assert isinstance(refused, ActivationPending)
     assert f"process {contained.ask('process')}" in str(refused.context["nodes"])

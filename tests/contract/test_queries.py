@@ -127,7 +127,7 @@ def draw_comparison(items: Any, random_: random.Random) -> Pair:
         return field != value, lambda r: rank(r[name]) != rank(value)
     low, high = sorted([value, other], key=rank)
     first, last = rank(low), rank(high)
-    present: Callable[[dict[str, Any]], bool] = lambda r: r[name] is not None  # noqa: E731
+    present: Callable[[dict[str, Any]], bool] = lambda r: r[name] is not None
     if kind == "between":
         return field.between(low, high), lambda r: present(r) and first <= rank(r[name]) <= last
     if kind == "<":
@@ -476,7 +476,7 @@ def test_nulls_come_last_by_two_ranges_or_sorted(workspace: Workspace) -> None:
     workspace.write(1, ITEMS, *INDEXES)
     items, records = workspace.open().table("items"), make_records(300)
     items.insert_many(records)
-    done = items.where(items.f.done == True)  # noqa: E712
+    done = items.where(items.f.done == True)
     for query, order, by, sorting in (
         (items.where(), ("due_",), "by_due", "none"),
         (items.where(), ("due_", "-title"), None, "all"),
@@ -537,13 +537,13 @@ def test_a_cursor_survives_a_restart_and_what_is_written_before_it(workspace: Wo
     with workspace.open() as db:
         items = db.table("items")
         items.insert_many({"id": n, "done": False, "due": n // 3} for n in range(100))
-        page = items.where(items.f.done == False).order_by("due").page(40)  # noqa: E712
+        page = items.where(items.f.done == False).order_by("due").page(40)
         assert page.cursor is not None
         items.delete(39)
         items.delete(3)
         items.insert(id=-1, done=False, due=0)
     items = workspace.open().table("items")
-    query = items.where(items.f.done == False).order_by("due")  # noqa: E712
+    query = items.where(items.f.done == False).order_by("due")
     second = query.page(40, page.cursor)
     assert [record.id for record in second] == list(range(40, 80))
     assert [r.id for r in query.page(40, second.cursor)] == list(range(80, 100))
@@ -720,7 +720,7 @@ def test_what_is_limited_reads_no_more_than_it_gives(
     for query in (
         far,
         items.where(),
-        items.where(items.f.done == True),  # noqa: E712
+        items.where(items.f.done == True),
         items.where((items.f.due < 50) | (items.f.due > 600)),
         far.order_by("-due"),
         items.where(items.f.done.in_([True, False])).order_by("-due"),
@@ -818,7 +818,7 @@ def test_pages_go_on_in_an_index_that_ends_with_the_key(
     workspace.write(1, ITEMS, by_done, by_count)
     items, rows = workspace.open().table("items"), Rows(monkeypatch)
     items.insert_many({"id": n, "done": n % 2 == 0, "count": n % 3} for n in range(600))
-    for query in (items.where(items.f.done == True), items.where(items["count"] >= 1)):  # noqa: E712
+    for query in (items.where(items.f.done == True), items.where(items["count"] >= 1)):
         assert query.explain().index in ("by_done", "by_count")
         assert paged(query, 50) == [record.id for record in query]
         cursor = query.page(50).cursor
@@ -868,7 +868,7 @@ create_table: {table: sales, key: [id], fields: [
 
 def test_aggregates_decode_what_they_need(workspace: Workspace) -> None:
     items = start(workspace, 20).table("items")
-    query = items.where(items.f.done == True, items["count"] == 1)  # noqa: E712
+    query = items.where(items.f.done == True, items["count"] == 1)
     number = next(f.number for f in query._bound.adapter.schema.fields if f.name == "weight")
     found = list(query._read(any_order, frozenset([number])).read())
     assert {record._fields for _, record in found} == {("done", "due", "weight", "count")}

@@ -32,7 +32,7 @@ class Interrupted(Exception):
 def run_a_part(storage: Storage, job: Job) -> None:
     """Take some records back, and end there."""
     steps = iter([False] * 2)
-    should_stop = lambda: next(steps, True)  # noqa: E731 - two lines for a word
+    should_stop = lambda: next(steps, True)
     run_locally(storage, job, workers=1, batch_records_max=8, should_stop=should_stop)
     raise Interrupted
 

@@ -167,7 +167,7 @@ def test_tables_and_queries_as_pandas(db: Database) -> None:
         assert repr(found) == repr(wanted), name
     assert str(whole["small"].dtype) == "Int64"
     assert str(whole["long"].dtype) == "int64"
-    query = orders.where(orders.f.ok == True, orders.f.id < 12).order_by("-id").limit(4)  # noqa: E712
+    query = orders.where(orders.f.ok == True, orders.f.id < 12).order_by("-id").limit(4)
     part = query.to_pandas(["made", "id", "long"], as_text=["long"])
     assert part.to_dict("list") == {
         "id": [10, 8, 6, 4],

@@ -183,7 +183,7 @@ def test_statements_are_answered_or_refused(db: Database, part: int) -> None:
 def test_statements_that_are_none(db: Database) -> None:
     for statement in (None, 1, b"SELECT 1", ["SELECT 1"], "SELECT '\ud800'"):
         with pytest.raises(InvalidValue):
-            db.sql(statement)  # type: ignore[arg-type]
+            db.sql(statement)  # type: ignore[arg-type]  # it is what is tested
     with pytest.raises(UsageError) as caught:
         db.sql("UPDATE EXTENSIONS")
     assert caught.value.hint
@@ -250,7 +250,7 @@ def test_a_parameter_that_can_not_go_is_named(db: Database, value: Any) -> None:
 def test_parameters_that_are_none(db: Database) -> None:
     for params in ("a", b"a", 1, {1}, iter([1])):
         with pytest.raises(InvalidValue):
-            db.sql("SELECT ?", params)  # type: ignore[arg-type]
+            db.sql("SELECT ?", params)  # type: ignore[arg-type]  # it is what is tested
     with pytest.raises(InvalidValue):
         db.sql("SELECT $a", {"\ud800": 1})
     for given_too in ([], [1, 2], {"a": 1}):

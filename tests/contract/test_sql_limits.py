@@ -121,7 +121,7 @@ def test_limits_are_limits(db: Database, tmp_path: Path) -> None:
         {"spill_to": tmp_path / "nowhere"},
     ):
         with pytest.raises(InvalidValue) as caught:
-            db.sql("SELECT 1", **wrong)  # type: ignore[arg-type]
+            db.sql("SELECT 1", **wrong)  # type: ignore[arg-type]  # it is what is tested
         assert caught.value.context["field"] in wrong
     assert len(db.sql("SELECT * FROM range(5)", max_rows=5)) == 5
     assert len(db.sql("SELECT 1 WHERE false", max_rows=0)) == 0

@@ -66,7 +66,7 @@ def unbound_comparisons(draw: st.DrawFn) -> Predicate:
         case "in":
             return field.in_([value, draw(VALUES[name]), None])
         case "null":
-            return draw(st.sampled_from([field == None, field != None]))  # noqa: E711
+            return draw(st.sampled_from([field == None, field != None]))
         case "text" if name == "word":
             return field.startswith(value)
     return field == value

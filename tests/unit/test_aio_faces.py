@@ -88,9 +88,9 @@ def as_async(kind: Any) -> Any:
     """The type that stands in the asynchronous face for one of the synchronous."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Iterator or origin is typing.get_origin(Iterator[int]):
-        return AsyncIterator[arguments]  # type: ignore[valid-type]
+        return AsyncIterator[arguments]  # type: ignore[valid-type]  # made at run time
     if origin is transactions.Block:
-        return aio.Block[PAIRS[arguments[0]]]  # type: ignore[valid-type]
+        return aio.Block[PAIRS[arguments[0]]]  # type: ignore[valid-type]  # made at run time
     return PAIRS.get(kind, kind) if isinstance(kind, type) else kind
 
 

@@ -117,7 +117,7 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     if version is not None:
         return
     # Before the transaction, which keeps others waiting and may not do nothing for long.
-    from alembic import command  # noqa: F401
+    from alembic import command  # noqa: F401 - imported ahead
 
     # The server may end the session all the same, or another process may be faster.
     retry(CATALOG, partial(_create_tables, storage))

@@ -66,9 +66,8 @@ class StructValue(Parts):
 
     @property
     def __pydantic_serializer__(self) -> Any:
-        # For values that are declared as `Any`. mypy takes the class for unhashable, since its
-        # objects are.
-        return serializer_of(type(self))  # type: ignore[arg-type]
+        # For values that are declared as `Any`.
+        return serializer_of(type(self))  # type: ignore[arg-type]  # its objects are unhashable
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:

@@ -83,10 +83,10 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[str, int, str, bo
     ("one field", (DUE == 1,), (), ("due", 1, "none", False)),
     ("null is a value", (DUE.is_null(),), (), ("due", 1, "none", False)),
     ("not null is a range", (~DUE.is_null(),), (), ("due", 1, "none", False)),
-    ("two fields", (DONE == True, DUE == 1), (), ("done_due", 1, "none", False)),  # noqa: E712
-    ("a field and bounds", (DONE == True, DUE < 1), ("due",), ("done_due", 1, "none", False)),  # noqa: E712
+    ("two fields", (DONE == True, DUE == 1), (), ("done_due", 1, "none", False)),
+    ("a field and bounds", (DONE == True, DUE < 1), ("due",), ("done_due", 1, "none", False)),
     ("several values", (DONE.in_([True, False]), DUE < 1), (), ("done_due", 2, "none", False)),
-    ("an order that skips the fixed", (DONE == True,), ("-due",), ("done_due", 1, "none", True)),  # noqa: E712
+    ("an order that skips the fixed", (DONE == True,), ("-due",), ("done_due", 1, "none", True)),
     ("values, their order", (DONE.in_([True, False]),), ("due",), ("done_due", 2, "none", False)),
     ("values, no order", (DONE.in_([True, False]),), ("other",), ("done_due", 2, "all", False)),
     ("an order alone", (), ("-due",), ("due", 1, "none", True)),
@@ -102,7 +102,7 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[str, int, str, bo
     ("ranges that meet are one", ((DUE < 3) | (DUE > 1),), (), ("due", 1, "none", False)),
     ("in order, too", ((DUE < 1) | (DUE > 2),), ("-due",), ("due", 2, "none", True)),
     ("a choice of two indexes", ((DUE == 1) | (TITLE == "a"),), (), ("due+code", 2, "none", False)),
-    ("merged", ((DONE == True) | (DUE == 2),), ("due",), ("done_due+due", 2, "none", False)),  # noqa: E712
+    ("merged", ((DONE == True) | (DUE == 2),), ("due",), ("done_due+due", 2, "none", False)),
     ("one without an index", ((DUE == 1) | (OTHER == 2),), (), (KEY_NAME, 1, "none", False)),
     ("no better than without", (DUE == 1, (DUE > 0) | (OTHER == 2)), (), ("due", 1, "none", False)),
     ("bounds that exclude each other", (DUE > 3, DUE < 2), (), ("due", 0, "none", False)),
@@ -123,7 +123,7 @@ def test_records_in_the_order_of_keys_are_sorted_out_of_a_range() -> None:
 
 
 def test_the_order_of_an_index_tells_places_in_it() -> None:
-    for parts in ((), (DUE > 1,), (DONE == True, DUE < 3), (TITLE.matches("a"),)):  # noqa: E712
+    for parts in ((), (DUE > 1,), (DONE == True, DUE < 3), (TITLE.matches("a"),)):
         keys = plan(*parts).path.keys
         if keys is None:
             continue
@@ -151,7 +151,7 @@ def test_components_that_are_the_key_order_ties() -> None:
 
 
 def test_what_is_read_by_one_branch_is_left_out_by_the_next() -> None:
-    found = plan((DUE == 1) | (TITLE == "a") | (DONE == True))  # noqa: E712
+    found = plan((DUE == 1) | (TITLE == "a") | (DONE == True))
     assert isinstance(found, UnionPlan)
     assert [list(map(str, branch.residual)) for branch in found.branches] == [
         [],
@@ -171,7 +171,7 @@ def test_what_is_read_by_one_branch_is_left_out_by_the_next() -> None:
 
 
 def test_what_the_ranges_of_a_branch_exclude_is_not_compared() -> None:
-    found = plan(field("other").in_([3, 4]), DONE == True, order=("due",))  # noqa: E712
+    found = plan(field("other").in_([3, 4]), DONE == True, order=("due",))
     assert isinstance(found, QueryPlan)  # by done, due
     by_other = [*INDEXES, index("other_due", "other", "due")]
     keys = [build_keys(TABLE, i) for i in by_other]
@@ -209,8 +209,8 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
         both = And((field("done") == bool(number % 2), field("due") >= number))
         assert planner.plan(bind(TABLE, both), by_due) == make_plan(TABLE, keys, both, by_due)
     assert len(planner._generic_plans) == 1
-    planner.plan(bind(TABLE, And((DONE == True, DUE >= 1))), None)  # noqa: E712
-    planner.plan(bind(TABLE, And((DONE == True, DUE == None))), None)  # noqa: E711,E712
+    planner.plan(bind(TABLE, And((DONE == True, DUE >= 1))), None)
+    planner.plan(bind(TABLE, And((DONE == True, DUE == None))), None)
     assert len(planner._generic_plans) == 3
     for one, order in (
         (~(DUE == 1), None),
@@ -232,7 +232,7 @@ def test_a_way_is_kept_for_each_shape_of_query() -> None:
 
 
 def test_what_the_spans_do_not_answer_is_compared() -> None:
-    found = plan(DUE == 1, OTHER == 2, ~(DONE == True))  # noqa: E712
+    found = plan(DUE == 1, OTHER == 2, ~(DONE == True))
     assert [str(p) for p in found.index_conditions] == ["due == 1"]
     assert [str(p) for p in found.residual] == ["other == 2", "done != True"]
     assert found.rechecked == ()
@@ -259,7 +259,7 @@ def test_spans_hold_exactly_the_keys_that_are_meant() -> None:
         (DUE <= 1, [-300, -1, 0, 1]),
         (DUE.between(0, 2), [0, 1, 2]),
         (DUE.is_null(), [None]),
-        (DUE != None, values[1:]),  # noqa: E711
+        (DUE != None, values[1:]),
         (DUE.in_([3, None, 3]), [None, 3]),
     ):
         spans = plan(condition).spans
@@ -282,10 +282,10 @@ def test_more_values_than_a_query_reads_ranges_are_compared() -> None:
 
 
 def test_conditions_combine_flat_and_are_shown() -> None:
-    three = bind(TABLE, (DUE == 1) & (OTHER == 2) & (DONE == True))  # noqa: E712
+    three = bind(TABLE, (DUE == 1) & (OTHER == 2) & (DONE == True))
     assert isinstance(three, And)
     assert all(isinstance(part, Comparison) for part in three.parts)
-    both = bind(TABLE, (three | (DUE != None)) & ~(OTHER < 3))  # noqa: E711
+    both = bind(TABLE, (three | (DUE != None)) & ~(OTHER < 3))
     assert str(both) == (
         "((due == 1 and other == 2 and done == True) or due is not null) and not (other < 3)"
     )

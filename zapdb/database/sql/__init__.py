@@ -21,7 +21,7 @@ if not hasattr(os, "fork"):
 if find_spec("duckdb") is None:  # which is imported in other processes alone
     raise MissingExtra.named("sql", "duckdb")
 try:
-    import pyarrow  # noqa: F401
+    import pyarrow  # noqa: F401 - is it installed?
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 

@@ -8,8 +8,8 @@ rows.
 from zapdb.errors import MissingExtra
 
 try:  # before the modules that use them
-    import numpy  # noqa: F401
-    import pyarrow  # noqa: F401
+    import numpy  # noqa: F401 - is it installed?
+    import pyarrow  # noqa: F401 - is it installed?
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
