@@ -14,6 +14,7 @@ from zapdb.errors import (
     SeveralRecords,
     UnknownAttribute,
     UnknownField,
+    UnsupportedOperation,
     UsageError,
 )
 
@@ -50,6 +51,42 @@ def test_a_table_is_asked_as_a_query_is(items: Table) -> None:
     items.delete(0)
     assert items.exists() is False
     assert items.first() is None
+
+
+def test_a_record_is_looked_up_in_a_query_by_its_key(
+    items: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seven, f = items.get(7), items.f
+    decoded = []
+    read = items._bound.adapter.reader.read
+    monkeypatch.setattr(
+        type(items._bound.adapter.reader), "read", lambda _, *row: decoded.append(row) or read(*row)
+    )
+    for query, is_in in (
+        (items, True),
+        (items.where(), True),
+        (items.where(f.size == 2), True),
+        (items.where(f.size == 2).order_by("-title").include(), True),
+        (items.using("by_size").reverse(), True),
+        (items.where(f.size == 3), False),
+        (items.where(f.id == 8), False),
+    ):
+        assert (seven in query, query) == (is_in, query)
+    assert 0 < len(decoded) <= 7, decoded
+    assert [seven in items.order_by("id").limit(n) for n in (7, 8)] == [False, True]
+    items.update(7, title="new")
+    assert seven not in items  # it has other values now
+    assert items.get(7) in items
+    items.delete(7)
+    assert seven not in items.where()
+
+
+def test_what_is_no_record_is_refused_with_the_call_that_looks_for_a_key(items: Table) -> None:
+    for owner in (items, items.where()):
+        for given in (7, None, "title 7", {"id": 7}):
+            with pytest.raises(UnsupportedOperation) as caught:
+                assert given in owner
+            assert "items.exists(id=…)" in caught.value.hint
 
 
 def test_a_limit_may_stand_anywhere_and_comes_last(items: Table) -> None:

@@ -7,10 +7,12 @@ What is generated counts for imports and circles alone.
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,10 @@ MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:Access.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
 }
+
+IGNORE = re.compile(r"#\s*(?:type:\s*ignore|noqa)\b(?:\[[^]]*\]|:\s*[A-Z0-9, ]+)?(?P<reason>.*)")
+SPEAKING = re.compile(r"\s*(?:#|-)\s+\S|\s*#\s*noqa")
+"""What follows what is ignored: a reason, or another one with it."""
 
 HEAVY = {
     "alembic": "needed when tables are made or looked at, and slow to import",
@@ -189,6 +195,12 @@ def _is_module(node: ast.ImportFrom, alias: ast.alias) -> bool:
     return (base / f"{alias.name}.py").exists() or (base / alias.name / "__init__.py").exists()
 
 
+def ignores_without_reason(found: Module) -> list[str]:
+    """Lines where a finding of a tool is ignored, and no reason follows."""
+    lines = ((at, IGNORE.search(line)) for at, line in enumerate(found.text.splitlines(), 1))
+    return [f"{found.path}:{at}" for at, m in lines if m and not SPEAKING.match(m["reason"])]
+
+
 def differences(found: list[str], allowed: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """What is not allowed, and what is allowed without need."""
     return sorted({*found} - {*allowed}), sorted({*allowed} - {*found})
@@ -206,6 +218,25 @@ def differences(found: list[str], allowed: Mapping[str, str]) -> tuple[list[str]
 def test_what_is_too_large_stands_in_a_list(rule: Rule, allowed: dict[str, str]) -> None:
     found = [where for module in handwritten() for where in rule(module)]
     assert differences(found, allowed) == ([], [])
+
+
+def test_what_is_ignored_says_why() -> None:
+    paths = [
+        path
+        for name in ("zapdb", "tests", "tools", "examples")
+        for path in (ROOT / name).rglob("*.py")
+    ]
+    assert len(paths) > 500
+    texts = (
+        Module(
+            path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"), ast.Module([], [])
+        )
+        for path in paths
+    )
+    mine = Path(__file__).relative_to(ROOT).as_posix()
+    assert [
+        where for text in texts if text.path != mine for where in ignores_without_reason(text)
+    ] == []
 
 
 @cache
@@ -328,6 +359,11 @@ def test_a_public_name_stands_in_one_module() -> None:
             "def f():\n from zapdb.database import table",
             ["zapdb/example.py:f imports zapdb.database.table"],
         ),
+        (ignores_without_reason, "a = 1  # noqa: F401", ["zapdb/example.py:1"]),
+        (ignores_without_reason, "a = 1\nb = a  # type: ignore[misc]  #", ["zapdb/example.py:2"]),
+        (ignores_without_reason, "a = 1  # noqa: F401 - a reason", []),
+        (ignores_without_reason, "a = 1  # type: ignore[a, b]  # a reason", []),
+        (ignores_without_reason, "a = 1  # type: ignore[misc]  # noqa: B018 - both", []),
         (local_imports, "def f():\n import json", ["zapdb/example.py:f imports json"]),
     ],
 )

@@ -318,6 +318,16 @@ def no_place(owner: object, place: Any) -> UnsupportedOperation:
     )
 
 
+def not_a_record(owner: object, table: str, key: Iterable[str]) -> UnsupportedOperation:
+    """The error for `7 in query`, with the call that looks for a key."""
+    named = ", ".join(f"{name}=…" for name in key)
+    return UnsupportedOperation(
+        "tables and queries contain records, nothing else",
+        of=owner,
+        hint=f"{table}.exists({named}) and query.where({named}).exists() look for a key",
+    )
+
+
 def not_by_name(table: str, call: str, given: object) -> UnsupportedOperation:
     """The error for values that are given without the names of their fields; `call` is the call up
     to its values, such as `insert(`."""

@@ -13,7 +13,7 @@ from zapdb.database.dataset_warnings import list_warnings
 from zapdb.database.eager_loading import add_include, load_included
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
 from zapdb.database.fields import as_field, as_order, bind, make_field
-from zapdb.database.habits import Uncounted, no_attribute, no_place
+from zapdb.database.habits import Uncounted, no_attribute, no_place, not_a_record
 from zapdb.database.page import Page, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
 from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
@@ -155,6 +155,23 @@ class Query(Uncounted):
         records = (record for _, record in found)
         includes = self._selection.includes
         return self._session.guard(load_included(self._session, self._bound, includes, records))
+
+    def __contains__(self, record: object) -> bool:
+        """Return whether the query has a record that is equal to this one: `record in query`.
+
+        The record is looked up by its key; a query with a limit is read. Raises
+        `UnsupportedOperation` for anything but a record.
+        """
+        schema = self._bound.adapter.schema
+        names = [field.name for field in schema.key_fields]
+        if not isinstance(record, Record):
+            raise not_a_record(self, schema.name, names)
+        if self._selection.limit is not None:
+            return any(one == record for one in self)
+        if not {*names} <= {*record._fields}:
+            return False
+        anywhere = self._with(orders=(), is_reversed=False, index=None, includes=())
+        return anywhere.where(**{name: getattr(record, name) for name in names}).first() == record
 
     def all(self) -> list[Record]:
         """Return all records as a list; iterating the query holds at most one page in memory."""

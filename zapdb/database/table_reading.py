@@ -169,6 +169,11 @@ class ReadableTable(Uncounted):
         """Iterate all records, as `scan` does: `for item in items`."""
         return self.scan()
 
+    def __contains__(self, record: object) -> bool:
+        """Return whether the table has a record that is equal to this one, which is looked up by
+        its key. Raises `UnsupportedOperation` for anything but a record."""
+        return record in self.where()
+
     def scan(self) -> Iterator[Record]:
         """Iterate all records in key order, page by page. Each page is a snapshot of its own,
         unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
