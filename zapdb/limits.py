@@ -275,6 +275,10 @@ CHANGES_COUNTED_MAX: Final = 100_000
 PRUNE_BATCH_CHANGES: Final = 1_000
 """Changes that pruning deletes from the change log in one transaction."""
 INSERT_BATCH_RECORDS: Final = 2_000
+IMPORT_BLOCK_RECORDS: Final = 20_000
+"""Rows of columns (Parquet, Arrow, frames) that an import writes in one transaction."""
+IMPORT_BLOCK_SIZE_BYTES: Final = 16 * 1024 * 1024
+"""A block of more bytes is written in smaller parts."""
 PAGE_RECORDS_MAX: Final = 1_000
 """Records that a scan fetches at a time."""
 PAGE_RECORDS_FIRST: Final = 64

@@ -132,7 +132,7 @@ def prefix_end(prefix: bytes) -> bytes | None:
 
 def encode_component(field: Field, component: IndexComponent, value: Any) -> bytes:
     """One component of a checked value, or of None."""
-    encoded = NULL if value is None else PRESENT + _encoder(field, component)(value)
+    encoded = NULL if value is None else PRESENT + component_encoder(field, component)(value)
     return encoded.translate(INVERTED) if component.descending else encoded
 
 
@@ -149,7 +149,8 @@ def encode_component_prefix(field: Field, component: IndexComponent, prefix: str
     return encoded.translate(INVERTED) if component.descending else encoded
 
 
-def _encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
+def component_encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
+    """The function from a checked value to its index encoding, which is not inverted."""
     if component.collation is None:
         return field.type.encode_index_key
     return sort_keys(component.collation).get

@@ -40,6 +40,10 @@ class Storage(Transactions):
         """Run a statement for each row of parameters on the driver's connection."""
         driver.cursor().executemany(sql, rows)
 
+    def copy_in(self, driver: Any, sql: str, data: Iterable[bytes]) -> None:
+        """Run a statement that takes rows from the client on the driver's connection."""
+        raise NotImplementedError(f"{self.dialect} takes rows as parameters only")
+
     def now_us(self, connection: Connection) -> int:
         """Microseconds since 1970-01-01 UTC by the database's clock."""
         (now,) = connection.fetch_one(self.clock_sql)

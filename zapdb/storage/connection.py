@@ -258,6 +258,19 @@ class Connection:
         except Exception as error:
             raise self.meaning(error) from error
 
+    def copy(self, sql: str, data: Iterable[bytes], refused: Refusal | None = None) -> None:
+        """Send rows to the server by a statement that takes them, after all queued ones; only where
+        the engine has such statements."""
+        try:
+            self.flush()
+            with self.in_use():
+                self.storage.copy_in(self.driver, sql, data)
+        except Exception as error:
+            meaning = self.meaning(error)
+            if refused is None or not isinstance(meaning, DuplicateKey):
+                raise meaning from error
+            raise refused() from None
+
     def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
         """Execute a statement of SQLAlchemy Core, and fetch its rows."""
         try:

@@ -347,6 +347,11 @@ class PostgreSQL(PostgreSQLStatements):
         finally:
             del failure  # its traceback refers to this frame
 
+    def copy_in(self, driver: Any, sql: str, data: Iterable[bytes]) -> None:
+        with driver.cursor().copy(sql) as copy:
+            for part in data:
+                copy.write(part)
+
     def commit(self, connection: Connection) -> None:
         self._require_alive(connection.driver)
         if isinstance(connection, PipelinedConnection) and connection.is_pipelined:

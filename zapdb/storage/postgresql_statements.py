@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from zapdb.storage.base import Storage, index_columns
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal
 
+COPIED_ROWS_MIN: Final = 5_000
+"""So many rows are sent by COPY, which costs round trips, and takes half the server's time: as many
+by parameters cost the same below it."""
+COPY_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+COPY_END: Final = b"\xff\xff"
 STORAGE_VERSION_LOCK: Final = 0x7A617064  # an advisory lock's number: "zapd"
 
 
@@ -50,6 +56,10 @@ class PostgreSQLStatements(Storage):
         rows: Sequence[Any],
         refused: Refusal | None = None,
     ) -> None:
+        if len(rows) >= COPIED_ROWS_MIN:
+            sql = f"COPY {table} (tenant, {columns}) FROM STDIN (FORMAT binary)"
+            connection.copy(sql, _copy_data(tenant, rows), refused)
+            return
         connection.send(
             f"INSERT INTO {table} (tenant, {columns}) SELECT {int(tenant)}, a, b"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b)",
@@ -174,6 +184,18 @@ class PostgreSQLStatements(Storage):
             f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
             " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
         )
+
+
+def _copy_data(tenant: int, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """Pairs of bytes, each behind its tenant, in the binary format of COPY."""
+    head, size = struct.Struct(">hiqi").pack, struct.Struct(">i").pack
+    yield COPY_SIGNATURE
+    for start in range(0, len(rows), COPIED_ROWS_MIN):
+        parts = list[bytes]()
+        for first, second in rows[start : start + COPIED_ROWS_MIN]:
+            parts += (head(3, 8, tenant, len(first)), first, size(len(second)), second)
+        yield b"".join(parts)
+    yield COPY_END
 
 
 def _given_ranges(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[str, Sequence[Any]]:

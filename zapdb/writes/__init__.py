@@ -7,7 +7,7 @@ from zapdb.writes.conversion import (
     plan_conversions,
     plan_discard,
 )
-from zapdb.writes.execution import NONE_INSERTED, execute
+from zapdb.writes.execution import NONE_INSERTED, execute, execute_inserts
 from zapdb.writes.planning import (
     Keyed,
     NewValues,
@@ -18,18 +18,20 @@ from zapdb.writes.planning import (
     plan_null,
     plan_update,
 )
-from zapdb.writes.write import NotAsPlanned, Write
+from zapdb.writes.write import NewRecords, NotAsPlanned, Write
 
 __all__ = [
     "NONE_INSERTED",
     "BatchConversion",
     "Keyed",
+    "NewRecords",
     "NewValues",
     "NotAsPlanned",
     "Stored",
     "Write",
     "convert_records",
     "execute",
+    "execute_inserts",
     "plan_conversion",
     "plan_conversions",
     "plan_delete",

@@ -28,7 +28,7 @@ from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck
 from zapdb.storage import Connection, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.pending_changes import append_change
-from zapdb.writes.write import NotAsPlanned, Write
+from zapdb.writes.write import NewRecords, NotAsPlanned, Write
 
 NONE_INSERTED: Final = "none was inserted"
 
@@ -62,6 +62,31 @@ def execute(
             _add_entries(connection, bound, index, new, writes, hint)
     for at, reference in enumerate(bound.references):
         _require_targets(connection, bound, reference, at, writes, hint)
+
+
+def execute_inserts(connection: Connection, bound: BoundTable, new: NewRecords) -> None:
+    """Insert many records of one table, inside a transaction.
+
+    Raises `NotAsPlanned` if the database refuses one, here or where `execute` raises
+    `StatementRefused`: they are to be planned one by one, which tells why.
+    """
+    refused = partial(StatementRefused, _explain_swap)
+    bound.records.insert_many(connection, new.rows, refused)
+    if bound.logs_changes:
+        tenant, table, who = bound.catalog.tenant, bound.schema.number, principal.current()
+        for key, value in new.rows:
+            append_change(connection, who, (tenant, table, key), (None, value))
+    if new.blobs:
+        bound.blobs.insert(connection, dict(new.blobs))
+    for index, entries in zip(bound.indexes, new.entries, strict=True):
+        try:
+            if entries:
+                index.add_entries(connection, entries, refused)
+        except Collision:
+            raise NotAsPlanned from None
+    for reference, targets in zip(bound.references, new.targets, strict=True):
+        if targets:
+            reference.targets.require_keys(connection, targets, refused)
 
 
 # Records

@@ -11,7 +11,7 @@ without a connection, and describes the result, not the order of steps: only `ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from zapdb.records import Record
@@ -57,6 +57,19 @@ class Write(NamedTuple):
     `NotAsPlanned` is raised if it is not."""
     is_locked: bool = False
     """Whether the caller has locked the record, so that it surely is `before`."""
+
+
+class NewRecords(NamedTuple):
+    """Many new records, all that they get beside them, and what they demand; without the record
+    objects that say which of them is refused, and why."""
+
+    rows: Sequence[tuple[bytes, bytes]]
+    """Keys and bytes."""
+    entries: Sequence[Sequence[tuple[bytes, bytes]]]
+    """Of each index, in the order of their keys."""
+    targets: Sequence[Sequence[bytes]]
+    """Of each reference, the different keys of the records that it names, in order."""
+    blobs: Mapping[bytes, bytes]
 
 
 class NotAsPlanned(Exception):

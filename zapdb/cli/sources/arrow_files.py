@@ -32,7 +32,7 @@ class ParquetKind(FileKind):
     def infer(self, request: ImportRequest, output: Output) -> int:
         from zapdb.database.imports.arrow_rows import open_arrow_file
 
-        schema, _ = open_arrow_file(request.source)
+        schema = open_arrow_file(request.source).schema
         table = infer_arrow(name_of_table(request.source, request.table), schema)
         write_migration(one_table(request.shown_source, table), request.migrations, output)
         return 0

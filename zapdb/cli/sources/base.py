@@ -20,7 +20,6 @@ from zapdb.cli.skipped_file import SkippedFile
 from zapdb.database import Database
 from zapdb.database.imports import Coercion, Importer, ImportMode, ImportReport, RowSource
 from zapdb.errors import EXIT_PENDING, UsageError
-from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.schema import TableSchema
 
 STANDARD_INPUT: Final = "-"
@@ -129,7 +128,7 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
                 db._session,
                 table,
                 request.mode,
-                request.batch or INSERT_BATCH_RECORDS,
+                request.batch,
                 skipped,
                 resumable=not request.atomic,
                 anew=request.from_start,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -24,12 +25,18 @@ except ImportError as missing:
 
 from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
 from zapdb.database.imports.columns import match_columns
-from zapdb.database.imports.row import ImportMode, RowSource, SourceRow
+from zapdb.database.imports.row import ImportMode, RowBlock, RowSource, SourceRow
 from zapdb.database.imports.run import Importer, ImportReport, SkippedRow
-from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.records.arrow import make_column
+from zapdb.database.made_values import make_values
+from zapdb.database.sequences import OperationNumbers
+from zapdb.indexes import BoundTable
+from zapdb.limits import IMPORT_BLOCK_RECORDS, IMPORT_BLOCK_SIZE_BYTES
+from zapdb.records.arrow import GivenColumn, make_column, parse_uuids
 from zapdb.schema import Field, TableSchema
-from zapdb.values import Json
+from zapdb.storage import Connection
+from zapdb.values import Json, Timestamp, Uuid
+from zapdb.writes import NewRecords
+from zapdb.writes.column_inserts import plan_column_inserts
 
 FOOTER_SIZE_BYTES: Final = 1 << 16
 
@@ -38,14 +45,23 @@ class _BadValue(NamedTuple):
     error: ZapdbError
 
 
+class ArrowData(NamedTuple):
+    """The schema of Arrow data and their record batches, the first of which begins with some rows
+    that are to be passed over."""
+
+    schema: Any
+    batches: Iterator[Any]
+    passed: int = 0
+
+
 class ArrowSource(RowSource):
-    """Rows of record batches; `open_reader` gives their schema and, again and again, all of
-    them."""
+    """Rows of record batches; `open_data` gives them, without some or all of the rows that are to
+    be passed over."""
 
     def __init__(
         self,
         name: str,
-        open_reader: Callable[[], tuple[Any, Iterator[Any]]],
+        open_data: Callable[[int], ArrowData],
         target: TableSchema,
         mapping: Mapping[str, str],
         how: Coercion,
@@ -53,26 +69,122 @@ class ArrowSource(RowSource):
     ) -> None:
         self.name = name
         self.identity = ""
-        self._open = open_reader
+        self._open = open_data
         self._table = target
         self._mapping = mapping
         self._how = how
         self._mode: ImportMode = mode
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
-        schema, batches = self._open()
-        fields = match_columns(self._table, schema.names, self._mapping, self._mode)
+        for block in self.blocks(None, 0):
+            yield from block.rows()
+
+    def blocks(self, size: int | None, passed: int) -> Iterator[RowBlock]:
+        data = self._open(passed)
+        fields = match_columns(self._table, data.schema.names, self._mapping, self._mode)
         columns = [
             (at, _ColumnReader(self._table, field, self._how))
             for at, field in enumerate(fields)
             if field is not None
         ]
-        number = 1
-        for batch in batches:
-            for start in range(0, batch.num_rows, INSERT_BATCH_RECORDS):
-                part = batch.slice(start, INSERT_BATCH_RECORDS)
-                yield from _read_rows(schema.names, columns, part, number)
-                number += part.num_rows
+        number = passed + 1
+        for part in _cut(_pass_over(data), size or IMPORT_BLOCK_RECORDS):
+            yield ArrowBlock(self._table, columns, part, number)
+            number += part.num_rows
+
+
+def _pass_over(data: ArrowData) -> Iterator[Any]:
+    left = data.passed
+    for batch in data.batches:
+        rest = batch.slice(min(left, batch.num_rows))
+        left -= batch.num_rows - rest.num_rows
+        if rest.num_rows:
+            yield rest
+
+
+def _cut(batches: Iterable[Any], size: int) -> Iterator[Any]:
+    """The rows in parts of this size, wherever the batches end; in smaller ones if they are
+    large."""
+    held = list[Any]()
+    for batch in batches:
+        held.append(batch)
+        rows = sum(one.num_rows for one in held)
+        fitting = max(1, IMPORT_BLOCK_SIZE_BYTES * rows // sum(1 + one.nbytes for one in held))
+        wanted = min(size, fitting)
+        if rows < wanted:
+            continue
+        whole = _concat(held)
+        for start in range(0, rows - wanted + 1, wanted):
+            yield whole.slice(start, wanted)
+        rest = whole.slice(rows - rows % wanted)
+        held = [rest] if rest.num_rows else []
+    if held:
+        yield _concat(held)
+
+
+def _concat(batches: list[Any]) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    arrays = [
+        pyarrow.chunked_array([batch.column(at) for batch in batches]).combine_chunks()
+        for at in range(batches[0].num_columns)
+    ]
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=batches[0].schema)
+
+
+class ArrowBlock(RowBlock):
+    """A part of a record batch."""
+
+    def __init__(
+        self,
+        table: TableSchema,
+        columns: list[tuple[int, _ColumnReader]],
+        batch: Any,
+        number: int,
+    ) -> None:
+        self.count = batch.num_rows
+        self._table = table
+        self._columns = columns
+        self._batch = batch
+        self._number = number
+
+    def rows(self) -> list[SourceRow]:
+        return list(_read_rows(self._batch.schema.names, self._columns, self._batch, self._number))
+
+    def plan(
+        self, connection: Connection, bound: BoundTable, numbers: OperationNumbers
+    ) -> NewRecords | None:
+        if not bound.adapter.is_current or bound.schema != self._table:
+            return None
+        given = {
+            reader.field.name: reader.give(self._batch.column(at)) for at, reader in self._columns
+        }
+        if bound.adapter.made_fields:
+            given |= self._make(connection, bound, numbers, given)
+        return plan_column_inserts(bound, given, self.count)
+
+    def _make(
+        self,
+        connection: Connection,
+        bound: BoundTable,
+        numbers: OperationNumbers,
+        given: Mapping[str, GivenColumn],
+    ) -> dict[str, GivenColumn]:
+        """The columns of values that are made at insert and not given; those that are given are
+        noted."""
+        names = [f.name for f in bound.adapter.made_fields]
+        there = [name for name in names if name in given]
+        if there:
+            columns = zip(*(given[name].read() for name in there), strict=True)
+            rows = [dict(zip(there, row, strict=True)) for row in columns]
+        else:
+            rows = [{}] * self.count
+        made = [values for values, _ in make_values(numbers, connection, bound, rows)]
+        return {
+            name: GivenColumn.of([values[name] for values in made])
+            for name in names
+            if name not in given
+        }
 
 
 class _ColumnReader:
@@ -81,10 +193,27 @@ class _ColumnReader:
     def __init__(self, table: TableSchema, field: Field, how: Coercion) -> None:
         path = f"{table.name}.{field.name}"
         self.field = field
+        self._is_utc = how.time_zone is datetime.UTC
         self._column = make_column(field.type, path, int)
         self._coerce = make_coercer(field, path, how)
         is_json = isinstance(field.type, Json)
         self._coerce_text = make_coercer(field, path, Coercion(how.time_zone, is_json))
+
+    def give(self, array: Any) -> GivenColumn:
+        """The column as it is encoded; what is wrong with a value is raised when it is read."""
+        if isinstance(self.field.type, Uuid):
+            array = parse_uuids(array)
+        kind = array.type
+        if self._is_utc and isinstance(self.field.type, Timestamp) and types.is_timestamp(kind):
+            array = array.cast(pyarrow.timestamp(kind.unit, "UTC")) if kind.tz is None else array
+        return GivenColumn(array, cache(partial(self._read_right, array)))
+
+    def _read_right(self, array: Any) -> list[Any]:
+        values = self.read(array)
+        for value in values:
+            if type(value) is _BadValue:
+                raise value.error
+        return values
 
     def read(self, array: Any) -> list[Any]:
         """The value of each row, or what is wrong with it."""
@@ -160,20 +289,17 @@ class ArrowFileSource(ArrowSource):
         how: Coercion,
         mode: ImportMode = "append",
     ) -> None:
-        super().__init__(path, lambda: open_arrow_file(path), target, mapping, how, mode)
+        super().__init__(path, partial(open_arrow_file, path), target, mapping, how, mode)
         self.identity = f"file:{os.path.realpath(path)}"
         self.stamp = _stamp_of(Path(path))
 
 
-def open_arrow_file(path: str) -> tuple[Any, Iterator[Any]]:
-    """The schema and the batches of a file; raises `UsageError` for one of another format."""
+def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
+    """The data of a file without its first rows; raises `UsageError` for one of another format."""
     with Path(path).open("rb") as file:
         is_parquet = file.read(4) == b"PAR1"
     try:
-        if is_parquet:
-            held = parquet.ParquetFile(path)
-            return held.schema_arrow, held.iter_batches(INSERT_BATCH_RECORDS)
-        return _open_ipc(path)
+        return _open_parquet(path, passed) if is_parquet else _open_ipc(path, passed)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise UsageError(
             "this is no Parquet or Arrow file",
@@ -183,13 +309,24 @@ def open_arrow_file(path: str) -> tuple[Any, Iterator[Any]]:
         ) from None
 
 
-def _open_ipc(path: str) -> tuple[Any, Iterator[Any]]:
+def _open_parquet(path: str, passed: int) -> ArrowData:
+    """Row groups that are passed over as a whole are not read."""
+    held = parquet.ParquetFile(path)
+    groups = list(range(held.metadata.num_row_groups))
+    while groups and held.metadata.row_group(groups[0]).num_rows <= passed:
+        passed -= held.metadata.row_group(groups.pop(0)).num_rows
+    batches = held.iter_batches(IMPORT_BLOCK_RECORDS, row_groups=groups)
+    return ArrowData(held.schema_arrow, batches, passed)
+
+
+def _open_ipc(path: str, passed: int) -> ArrowData:
     try:
         held = ipc.open_file(pyarrow.memory_map(path))
-        return held.schema, (held.get_batch(at) for at in range(held.num_record_batches))
+        batches = (held.get_batch(at) for at in range(held.num_record_batches))
+        return ArrowData(held.schema, batches, passed)
     except pyarrow.ArrowInvalid:
         stream = ipc.open_stream(pyarrow.memory_map(path))
-        return stream.schema, iter(stream)
+        return ArrowData(stream.schema, iter(stream), passed)
 
 
 def _stamp_of(path: Path) -> str:
@@ -229,15 +366,15 @@ def import_data(
     name, reader, is_pandas = _to_reader(data)
     how = Coercion(time_zone, nan_is_null=is_pandas)
     schema = importer.table._current().adapter.schema
-    taken = iter([(reader.schema, iter(reader))])
+    taken = iter([ArrowData(reader.schema, iter(reader))])
 
-    def open_reader() -> tuple[Any, Iterator[Any]]:
+    def open_data(passed: int) -> ArrowData:
         found = next(taken, None)
         if found is None:
             raise TransactionConflict("the data cannot be read a second time")
         return found
 
-    return importer.run(ArrowSource(name, open_reader, schema, mapping, how, importer.mode))
+    return importer.run(ArrowSource(name, open_data, schema, mapping, how, importer.mode))
 
 
 def _to_reader(data: Any) -> tuple[str, Any, bool]:

@@ -9,11 +9,12 @@ target may stand behind them in the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
-from zapdb.database.imports.row import ImportMode, SourceRow
+from zapdb.database.imports.row import ImportMode, RowBlock, SourceRow
 from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.session import Session
@@ -28,7 +29,15 @@ from zapdb.errors import (
 from zapdb.indexes import BoundTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.writes import NONE_INSERTED, Write, execute, plan_inserts, plan_update
+from zapdb.writes import (
+    NONE_INSERTED,
+    NotAsPlanned,
+    Write,
+    execute,
+    execute_inserts,
+    plan_inserts,
+    plan_update,
+)
 
 if TYPE_CHECKING:
     from zapdb.database.table import Table
@@ -81,6 +90,28 @@ def write_batch(
     except ROW_ERRORS:
         return session.run(in_halves)
     return bad
+
+
+def write_block(
+    session: Session, table: Table, block: RowBlock, mode: ImportMode, save: Save
+) -> list[Refused]:
+    """The same for the rows of a block, by columns if that can be done and all are right."""
+
+    def by_columns() -> bool:
+        with session.writing() as connection:
+            bound = table._current()
+            planned = block.plan(connection, bound, numbers)
+            if planned is not None:
+                execute_inserts(connection, bound, planned)
+                save(connection, [])
+            return planned is not None
+
+    numbers = OperationNumbers(session)
+    if mode == "append":
+        with suppress(NotAsPlanned, *ROW_ERRORS):
+            if numbers.run(by_columns):
+                return []
+    return write_batch(session, table, block.rows(), mode, save)
 
 
 WriteRows = Callable[[Connection, Sequence[SourceRow]], None]

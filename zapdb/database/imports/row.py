@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zapdb.errors import Location, ZapdbError
+
+if TYPE_CHECKING:
+    from zapdb.database.sequences import OperationNumbers
+    from zapdb.indexes import BoundTable
+    from zapdb.storage import Connection
+    from zapdb.writes import NewRecords
 
 ImportMode = Literal["append", "upsert"]
 """Whether rows whose key exists are refused, or update their records."""
@@ -23,6 +29,34 @@ class SourceRow(NamedTuple):
     values: Mapping[str, Any]
     given: Any = None
     error: ZapdbError | None = None
+
+
+class RowBlock(ABC):
+    """Rows of a source that follow each other, and are written in one transaction."""
+
+    count: int
+
+    @abstractmethod
+    def rows(self) -> Sequence[SourceRow]:
+        """The rows, one by one."""
+
+    def plan(
+        self, connection: Connection, bound: BoundTable, numbers: OperationNumbers
+    ) -> NewRecords | None:
+        """The same as new records, by columns; None if they must be planned one by one. Raises what
+        is wrong with any of them."""
+        return None
+
+
+class RowList(RowBlock):
+    """Rows that were read one by one."""
+
+    def __init__(self, rows: Sequence[SourceRow]) -> None:
+        self.count = len(rows)
+        self._rows = rows
+
+    def rows(self) -> Sequence[SourceRow]:
+        return self._rows
 
 
 class RowSource(ABC):
@@ -43,6 +77,11 @@ class RowSource(ABC):
     @abstractmethod
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         """All rows in an order that does not change; those behind a position, if it seeks."""
+
+    def blocks(self, size: int | None, passed: int) -> Iterator[RowBlock] | None:
+        """All rows but the first `passed`, in blocks of `size` rows, or of as many as suit; None if
+        the source has rows only, each of which has to be read."""
+        return None
 
     def position_of(self, row: SourceRow) -> str:
         """The position of a row, if it seeks."""

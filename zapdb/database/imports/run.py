@@ -18,10 +18,10 @@ from zapdb.database.imports.batches import (
     BatchRefused,
     Refused,
     batched,
-    write_batch,
+    write_block,
 )
 from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id
-from zapdb.database.imports.row import ImportMode, RowSource, SourceRow
+from zapdb.database.imports.row import ImportMode, RowBlock, RowList, RowSource, SourceRow
 from zapdb.database.session import Session
 from zapdb.errors import RecordExists, UsageError, ZapdbError
 from zapdb.limits import INSERT_BATCH_RECORDS
@@ -80,7 +80,8 @@ class Importer:
     session: Session
     table: Table
     mode: ImportMode = "append"
-    batch_records: int = INSERT_BATCH_RECORDS
+    batch_records: int | None = None
+    """Rows of a transaction; None: as many as suit the source."""
     skipped: Skipped | None = None
     skipped_from: int = 0
     """Where the skipped rows of this import begin: before are those of others."""
@@ -141,12 +142,10 @@ class _Run:
 
     def run(self) -> ImportReport:
         began = time.perf_counter()
-        rows = self.source.rows(self.after)
         if self.importer.skipped is not None and not self.resumed_after:
             self.importer.skipped.go_back(self.skipped_at)
-        self._pass_over(rows)
-        for batch in batched(rows, self.importer.batch_records):
-            self._write(batch)
+        for block in self._blocks():
+            self._write(block)
             self.importer.progress(self.read)
         return ImportReport(
             self.importer.table.name,
@@ -159,15 +158,27 @@ class _Run:
             self.skipped_at,
         )
 
-    def _pass_over(self, rows: Iterator[SourceRow]) -> None:
-        """Read what an earlier run has imported; raises `UsageError` if it is not the same."""
+    def _blocks(self) -> Iterator[RowBlock]:
+        """What an earlier run has not imported."""
+        size = self.importer.batch_records
+        blocks = self.source.blocks(size, self.resumed_after)
+        if blocks is not None:
+            self._pass_over(None)
+            return blocks
+        rows = self.source.rows(self.after)
+        self._pass_over(rows)
+        return map(RowList, batched(rows, size or INSERT_BATCH_RECORDS))
+
+    def _pass_over(self, rows: Iterator[SourceRow] | None) -> None:
+        """Read what an earlier run has imported, where it can't be passed over unread; raises
+        `UsageError` if it is not the same."""
         if not self.resumed_after:
             return
-        if self.source.seeks:
+        if rows is None or self.source.seeks:
             self.read = self.resumed_after
-            return
-        for row in islice(rows, self.resumed_after):
-            self._count(row)
+        else:
+            for row in islice(rows, self.resumed_after):
+                self._count(row)
         if (self.crc, self.source.stamp) != self.expected or self.read < self.resumed_after:
             raise UsageError(
                 "an earlier run imported a part of this source, and that part has changed since",
@@ -182,19 +193,22 @@ class _Run:
         if self.source.counts_lines:
             self.crc = crc32(repr(row.given).encode("utf-8", "backslashreplace"), self.crc)
 
-    def _write(self, batch: list[SourceRow]) -> None:
+    def _write(self, block: RowBlock) -> None:
         before = self.read, self.crc
-        for row in batch:
-            self._count(row)
+        if self.source.counts_lines:
+            for row in block.rows():
+                self._count(row)
+        else:
+            self.read += block.count
         importer = self.importer
 
         def save(connection: Connection, refused: list[Refused]) -> None:
             if refused and importer.skipped is None:
                 raise BatchRefused(refused)
-            self._save(connection, batch, refused)
+            self._save(connection, block, refused)
 
         try:
-            refused = write_batch(importer.session, importer.table, batch, importer.mode, save)
+            refused = write_block(importer.session, importer.table, block, importer.mode, save)
         except BatchRefused as stopped:
             self.read, self.crc = before
             raise self._stop(stopped.refused[0]) from None
@@ -204,9 +218,9 @@ class _Run:
         if importer.skipped is not None:
             self.skipped_at = importer.skipped.position()
         self.skipped += len(refused)
-        self.written += len(batch) - len(refused)
+        self.written += block.count - len(refused)
 
-    def _save(self, connection: Connection, batch: list[SourceRow], refused: list[Refused]) -> None:
+    def _save(self, connection: Connection, block: RowBlock, refused: list[Refused]) -> None:
         """Keep what is skipped, before it is committed that it is; then note the batch."""
         skipped = self.importer.skipped
         if skipped is not None:
@@ -222,9 +236,9 @@ class _Run:
             "stamp": self.source.stamp,
             "skipped": self.skipped + len(refused),
             "skipped_at": 0 if skipped is None else skipped.position(),
-            "after": self.source.position_of(batch[-1]) if self.source.seeks else "",
+            "after": self.source.position_of(block.rows()[-1]) if self.source.seeks else "",
         }
-        self.checkpoint.save(connection, state, len(batch), len(batch) - len(refused))
+        self.checkpoint.save(connection, state, block.count, block.count - len(refused))
 
     @property
     def _imported(self) -> int:

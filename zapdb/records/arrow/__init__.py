@@ -23,15 +23,20 @@ from zapdb.records.arrow.batches import (
 )
 from zapdb.records.arrow.columns import DECIMAL_DIGITS_MAX, make_column
 from zapdb.records.arrow.decoder import arrow_decoder
+from zapdb.records.arrow.encoder import GivenColumn, column_encoder
+from zapdb.records.arrow.packing import parse_uuids
 
 __all__ = [
     "DECIMAL_DIGITS_MAX",
+    "GivenColumn",
     "arrow_decoder",
     "arrow_schema",
+    "column_encoder",
     "decode_batch",
     "decode_batches",
     "encode_batch",
     "make_column",
+    "parse_uuids",
     "read_values",
     "to_reader",
 ]

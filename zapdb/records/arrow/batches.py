@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow
@@ -13,6 +14,7 @@ from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
 from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, StoredRow, arrow_decoder
+from zapdb.records.arrow.encoder import GivenColumn, column_encoder
 from zapdb.records.attachments import Attachments, MakeAttachments
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
@@ -109,14 +111,26 @@ def encode_batch(
     a dictionary, a timestamp in another unit or zone); a column that is missing is a field left
     out. Every value is checked: `InvalidValue` names the field, and the row, which count from 0.
     """
-    codec, rows = codec_for(table, zones), []
+    encoder = column_encoder(table, zones)
+    try:
+        given = _given_columns(table, batch, zones)
+        keys = encoder.encode_keys(given, batch.num_rows, attachments)
+        records = encoder.encode_records(prefix, given, batch.num_rows, attachments)
+    except InvalidValue:  # which row it is, is found row by row
+        return list(_encode_rows(table, batch, prefix, attachments, zones))
+    return list(zip(keys.to_pylist(), records.to_pylist(), strict=True))
+
+
+def _encode_rows(
+    table: TableSchema, batch: Any, prefix: bytes, attachments: Attachments, zones: Zones | None
+) -> Iterator[StoredRow]:
+    codec = codec_for(table, zones)
     for row, record in enumerate(read_values(table, batch, zones)):
         try:
-            rows.append((codec.encode_key(record), codec.encode(prefix, record, attachments)))
+            yield codec.encode_key(record), codec.encode(prefix, record, attachments)
         except InvalidValue as error:
             error.context["row"] = row
             raise
-    return rows
 
 
 def read_values(
@@ -124,18 +138,25 @@ def read_values(
 ) -> Iterator[dict[str, Any]]:
     """The values of a `pyarrow.RecordBatch` by field, a dict for each row; types are checked as for
     `encode_batch`, and what a type allows is checked when the values are encoded."""
+    given = _given_columns(table, batch, zones)
+    values = [column.read() for column in given.values()]
+    for row in zip(*values, strict=True):
+        yield dict(zip(given, row, strict=True))
+
+
+def _given_columns(table: TableSchema, batch: Any, zones: Zones | None) -> dict[str, GivenColumn]:
+    """The columns by field, in declared order."""
     names = tuple(batch.schema.names)
     check_names(table.name, frozenset(f.name for f in table.fields), dict.fromkeys(names))
     if len(set(names)) < len(names):
         raise InvalidValue("a column occurs twice", table=table.name, columns=", ".join(names))
-    columns = []
+    columns = {}
     for f in bind_zones(table, zones).fields:
         if f.name in names:
             column = make_column(f.type, f"{table.name}.{f.name}", int)
-            columns.append((f.name, _to_values(f, column, batch.column(f.name))))
-    given = [name for name, _ in columns]
-    for values in zip(*(values for _, values in columns), strict=True):
-        yield dict(zip(given, values, strict=True))
+            array = batch.column(f.name)
+            columns[f.name] = GivenColumn(array, partial(_to_values, f, column, array))
+    return columns
 
 
 def _to_values(f: Field, column: Column, array: Any) -> list[Any]:

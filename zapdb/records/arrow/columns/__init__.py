@@ -50,7 +50,7 @@ from zapdb.values import (
     ZonedTimestamp,
 )
 
-__all__ = ["DECIMAL_DIGITS_MAX", "Column", "Lists", "NumberTooLarge", "make_column"]
+__all__ = ["DECIMAL_DIGITS_MAX", "Column", "ColumnPlace", "Lists", "NumberTooLarge", "make_column"]
 
 
 def make_column(

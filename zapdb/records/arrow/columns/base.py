@@ -94,6 +94,24 @@ class Column(ABC):
         except (ValueError, OverflowError, RecursionError) as error:
             raise self.refuse(f"a {array.type} that can't be converted") from error
 
+    def to_pieces(self, array: Any) -> list[Any] | None:
+        """The encodings of an array's values at the column's place, as pieces for `join`; None if
+        each value has to be looked at, because they may not fit or have no vector form."""
+        if isinstance(array, pyarrow.ExtensionArray):
+            array = array.storage
+        if types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if not self.accepts(array.type):
+            return None
+        try:
+            return self.pack(array)
+        except (ValueError, OverflowError, pyarrow.ArrowException):
+            return None
+
+    def pack(self, array: Any) -> list[Any] | None:
+        """The same for an array of an accepted type; raises `ValueError` for None, too."""
+        return None
+
     @abstractmethod
     def accepts(self, kind: Any) -> bool:
         """Whether arrays of this Arrow type can be converted without guessing."""

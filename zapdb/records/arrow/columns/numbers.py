@@ -11,6 +11,7 @@ from pyarrow import types
 
 from zapdb.records.arrow.columns.base import STRINGS, Leaf, NumberTooLarge, each, is_any_of
 from zapdb.records.arrow.columns.fixed_width import MIDDLE, FixedWidthColumn, with_nulls_of
+from zapdb.records.arrow.packing import pack_booleans, pack_varints, pack_words, words_of
 from zapdb.values import Boolean, Decimal, Integer
 from zapdb.values.decimal import with_scale
 from zapdb.values.float import MINUS_ZERO, NAN
@@ -50,6 +51,11 @@ class IntegerColumn(NumberColumn):
         except (OverflowError, pyarrow.ArrowInvalid):
             raise NumberTooLarge(self.path, "an integer of 64 bits") from None
 
+    def pack(self, array: Any) -> list[Any] | None:
+        if not types.is_integer(array.type):
+            return None
+        return [pack_varints(array.cast(self.arrow))]
+
     def to_text(self, raw: int) -> str:
         return str(raw)
 
@@ -83,6 +89,17 @@ class DecimalColumn(NumberColumn):
         if abs(raw) >= 10**DECIMAL_DIGITS_MAX:
             raise NumberTooLarge(self.path, f"a decimal of {DECIMAL_DIGITS_MAX} digits")
         return raw.to_bytes(16, "little", signed=True)
+
+    def pack(self, array: Any) -> list[Any] | None:
+        if not (types.is_decimal(array.type) or types.is_integer(array.type)):
+            return None
+        held = array.cast(self.arrow)
+        pairs = words_of(held, "<i8").reshape(-1, 2)
+        low = pairs[:, 0]
+        if ((low >> 63 != pairs[:, 1]) & held.is_valid().to_numpy(zero_copy_only=False)).any():
+            return None  # one has more than 64 bits
+        is_null = held.is_null().to_numpy(zero_copy_only=False) if held.null_count else None
+        return [pack_varints(pyarrow.array(numpy.ascontiguousarray(low), mask=is_null))]
 
     def to_text(self, raw: int) -> str:
         return self.kind.to_document(with_scale(raw, self.kind.scale))
@@ -126,7 +143,18 @@ class FloatColumn(FixedWidthColumn):
         return super().convert(wide)
 
 
+    def pack(self, array: Any) -> list[Any] | None:
+        floats = array.cast(self.arrow)
+        words = (words_of(floats, "f8") + 0.0).view("u8")  # −0.0 + 0.0 is 0.0
+        packed = numpy.where(words >= MIDDLE, ~words, words | MIDDLE)
+        packed[numpy.isnan(words.view("f8"))] = FLOAT_NAN
+        return [pack_words(packed, floats)]
+
+
 class BooleanColumn(Leaf):
     raw = Boolean()
     arrow = pyarrow.bool_()
     accepted = (types.is_boolean,)
+
+    def pack(self, array: Any) -> list[Any] | None:
+        return [pack_booleans(array)]

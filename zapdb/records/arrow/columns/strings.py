@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow
+from pyarrow import compute, types
 
 from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns.base import (
@@ -17,11 +18,20 @@ from zapdb.records.arrow.columns.base import (
     each,
     take_fixed_source,
 )
+from zapdb.records.arrow.packing import constant, has_zero_byte, pack_sized, size_max
 from zapdb.records.attachments import Attachments
 from zapdb.values import Binary, Enum, Integer, Json, String
 from zapdb.values.blob import BLOB_MARK, decode_inline_or_blob
-from zapdb.values.length_prefixed import read_length_prefixed, read_length_prefixed_source, unescape
+from zapdb.values.length_prefixed import (
+    ESCAPED_END,
+    read_length_prefixed,
+    read_length_prefixed_source,
+    unescape,
+)
 from zapdb.values.source import Namespace
+from zapdb.values.varint import encode_varint
+
+UUID_SIZE_BYTES: Final = 16
 
 
 class BytesColumn(Leaf):
@@ -63,6 +73,18 @@ class BytesColumn(Leaf):
         return data[start:after], after, 0
 
 
+    def pack(self, array: Any) -> list[Any] | None:
+        if isinstance(self.kind, String):
+            array = array.cast(self.arrow)
+            array.validate(full=True)  # files may have bytes that are no UTF-8
+        raw = array.cast(pyarrow.binary())
+        if self.place == "key":
+            return None if has_zero_byte(raw) else [raw, constant(ESCAPED_END)]
+        if self.place == "inside" or size_max(raw) > INLINE_SIZE_BYTES_MAX:
+            return None
+        return pack_sized(raw)
+
+
 class UuidColumn(Leaf):
     arrow = pyarrow.binary()
     accepted = BINARIES
@@ -72,6 +94,14 @@ class UuidColumn(Leaf):
 
     def convert(self, array: Any) -> list[Any]:
         return each(array.to_pylist(), lambda raw: UUID(bytes=raw))
+
+    def pack(self, array: Any) -> list[Any] | None:
+        if types.is_fixed_size_binary(array.type) and array.type.byte_width != UUID_SIZE_BYTES:
+            return None
+        raw = array.cast(self.arrow)
+        sizes = compute.min_max(compute.binary_length(raw)).as_py()
+        wanted = (UUID_SIZE_BYTES, UUID_SIZE_BYTES)
+        return [raw] if (sizes["min"], sizes["max"]) in (wanted, (None, None)) else None
 
 
 class EnumColumn(Leaf):
@@ -86,6 +116,15 @@ class EnumColumn(Leaf):
     def take_source(self, target: str, names: Namespace) -> list[str]:
         members = names.bind(self.members, "members")
         return [*super().take_source(target, names), f"{target} = {members}[{target}]"]
+
+    def pack(self, array: Any) -> list[Any] | None:
+        held = array.cast(self.arrow).dictionary_encode()
+        numbers = {name: number for number, name in self.members.items()}
+        found = [numbers.get(name) for name in held.dictionary.to_pylist()]
+        if None in found:
+            return None
+        encoded = pyarrow.array([encode_varint(number) for number in found], pyarrow.binary())
+        return [encoded.take(held.indices)]
 
 
 class JsonColumn(Leaf):

@@ -16,6 +16,7 @@ from zapdb.records.arrow.columns.fixed_width import MIDDLE, FixedWidthColumn
 from zapdb.records.arrow.columns.nested import Part, ProductColumn
 from zapdb.records.arrow.columns.numbers import IntegerColumn
 from zapdb.records.arrow.columns.strings import BytesColumn
+from zapdb.records.arrow.packing import pack_varints, pack_words, words_of
 from zapdb.values import Integer, String, ZonedTimestamp
 from zapdb.values.date import EPOCH_ORDINAL
 from zapdb.values.source import Namespace
@@ -44,6 +45,11 @@ class DateColumn(Leaf):
     def convert(self, array: Any) -> list[Any]:
         return super().convert(array.cast(self.arrow))
 
+    def pack(self, array: Any) -> list[Any] | None:
+        days = array.cast(self.arrow).view(pyarrow.int32())
+        _check_range(days, DATE_RANGE)
+        return [pack_varints(days.cast(pyarrow.int64()))]
+
 
 class InstantColumn(FixedWidthColumn):
     """Instants, in microseconds since 1970; those of zoned timestamps may be no datetimes."""
@@ -70,6 +76,11 @@ class TimestampColumn(InstantColumn):
     def convert(self, array: Any) -> list[Any]:
         microseconds = array.cast(self.arrow).view(pyarrow.int64()).to_pylist()
         return each(microseconds, lambda count: EPOCH + datetime.timedelta(0, 0, count))
+
+    def pack(self, array: Any) -> list[Any] | None:
+        microseconds = array.cast(self.arrow).view(pyarrow.int64())
+        _check_range(microseconds, TIMESTAMP_RANGE)
+        return [pack_words(words_of(microseconds, "u8") ^ MIDDLE, microseconds)]
 
 
 class LocalTimeColumn(TimestampColumn):
