@@ -30,6 +30,7 @@ from tests.bench import (
     roundtrips,
     splice,
     stale_read,
+    transfer,
 )
 from tests.bench.databases import Bench
 from tests.bench.measure import Row, show
@@ -48,6 +49,8 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "convert": convert.run,
     "spark": convert.run_spark,
     "arrow": arrow.run,
+    "import": transfer.run_import,
+    "export": transfer.run_export,
     "memory": memory.run,
     "open": open_database.run,
     "fleet": fleet.run,

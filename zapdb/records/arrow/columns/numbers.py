@@ -142,7 +142,6 @@ class FloatColumn(FixedWidthColumn):
         wide = array.cast(self.arrow) if types.is_floating(array.type) else array
         return super().convert(wide)
 
-
     def pack(self, array: Any) -> list[Any] | None:
         floats = array.cast(self.arrow)
         words = (words_of(floats, "f8") + 0.0).view("u8")  # −0.0 + 0.0 is 0.0

@@ -72,7 +72,6 @@ class BytesColumn(Leaf):
         start, after = read_length_prefixed(data, position, INLINE_SIZE_BYTES_MAX)
         return data[start:after], after, 0
 
-
     def pack(self, array: Any) -> list[Any] | None:
         if isinstance(self.kind, String):
             array = array.cast(self.arrow)
@@ -120,11 +119,11 @@ class EnumColumn(Leaf):
     def pack(self, array: Any) -> list[Any] | None:
         held = array.cast(self.arrow).dictionary_encode()
         numbers = {name: number for number, name in self.members.items()}
-        found = [numbers.get(name) for name in held.dictionary.to_pylist()]
-        if None in found:
+        found = held.dictionary.to_pylist()
+        if not numbers.keys() >= set(found):
             return None
-        encoded = pyarrow.array([encode_varint(number) for number in found], pyarrow.binary())
-        return [encoded.take(held.indices)]
+        encoded = [encode_varint(numbers[name]) for name in found]
+        return [pyarrow.array(encoded, pyarrow.binary()).take(held.indices)]
 
 
 class JsonColumn(Leaf):

@@ -1,0 +1,73 @@
+"""Processor time of this process and of a PostgreSQL server that a benchmark started: what load on
+the machine does not change much."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of one action."""
+
+    client: float
+    server: float
+    wall: float
+
+    @property
+    def processor(self) -> float:
+        return self.client + self.server
+
+
+def spend_turns(rounds: int, server: Path | None, *actions: Callable[[], object]) -> list[Spent]:
+    """The medians of each action; each round runs all, in an order that rotates, and one round more
+    warms up. `server` is the data directory of the server that they use."""
+    measured: list[list[Spent]] = [[] for _ in actions]
+    for number in range(rounds + 1):
+        for at in range(len(actions)):
+            turn = (at + number) % len(actions)
+            spent = _spend(server, actions[turn])
+            if number:
+                measured[turn].append(spent)
+    return [
+        Spent(*(statistics.median(values) for values in zip(*map(_parts, spent), strict=True)))
+        for spent in measured
+    ]
+
+
+def _parts(spent: Spent) -> tuple[float, float, float]:
+    return spent.client, spent.server, spent.wall
+
+
+def _spend(server: Path | None, action: Callable[[], object]) -> Spent:
+    gc.collect()
+    begin = time.process_time(), _server_seconds(server), time.perf_counter()
+    action()
+    end = time.process_time(), _server_seconds(server), time.perf_counter()
+    return Spent(*(after - before for before, after in zip(begin, end, strict=True)))
+
+
+def _server_seconds(directory: Path | None) -> float:
+    """What the server and all its processes have used, also those that have ended."""
+    if directory is None:
+        return 0.0
+    postmaster = int((directory / "postmaster.pid").read_text().split()[0])
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(path.parent.name) == postmaster:
+            ticks += sum(map(int, fields[11:15]))
+        elif int(fields[1]) == postmaster:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICKS_PER_SECOND
