@@ -347,7 +347,7 @@ def is_resolved(place: Workspace, struck: list[str]) -> bool:
     return place.engine == "postgresql" and struck == ["commit"]
 
 
-BACKGROUND = ("zapdb-heartbeat", "zapdb-watch", "zapdb-background")
+BACKGROUND = ("zapdb-heartbeat", "zapdb-watch", "zapdb-background", "zapdb-probe")
 """The names of the threads that an open database has for itself."""
 
 

@@ -246,6 +246,21 @@ JOB_PRIORITY_MAX: Final = 1_000
 """The highest priority of a job."""
 THROTTLE_LOOK_SECONDS: Final = 1.0
 """How often a worker that waits for its throttle renews its lease and looks for changes."""
+PROBE_SECONDS: Final = 0.2
+"""How often a process that works on a job with a ceiling of latency measures the latency."""
+PROBE_FRESH_SECONDS: Final = 5.0
+"""How long what it measured is shown as what it measures now."""
+PROBE_KEPT_SECONDS: Final = 3_600.0
+"""How long the row of a probe is kept after its last measurement."""
+SHARE_FIRST: Final = 0.1
+"""The share of the time that a worker with a ceiling works before anything was measured."""
+SHARE_LEAST: Final = 0.01
+"""The share that is left however long queries take: a job always comes to its end."""
+SHARE_DECREASE: Final = 0.5
+"""By what the share is multiplied after each measurement above the ceiling."""
+SHARE_INCREASE: Final = 1.05
+"""And after each other one. With the two, about one measurement of fifteen is above the ceiling,
+once the share has settled: the ceiling is about the 93rd percentile of what queries take."""
 BATCH_TARGET_SECONDS: Final = 0.020
 """How long a batch of a job should hold its locks (rule 17)."""
 BATCH_RECORDS_MIN: Final = 16

@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
+revision = "0014"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -142,6 +142,15 @@ def upgrade() -> None:
         sa.Column("tenant", sa.BigInteger, nullable=False),
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("found_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "zapdb_probes",
+        sa.Column("job", sa.Text, primary_key=True),
+        sa.Column("worker", sa.Text, primary_key=True),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("latency_us", sa.BigInteger, nullable=False),
+        sa.Column("share_percent", sa.BigInteger, nullable=False),
+        sa.Column("probed_at", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "zapdb_commit_tokens",

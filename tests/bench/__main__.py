@@ -20,6 +20,7 @@ from tests.bench import (
     codec,
     convert,
     fleet,
+    foreground,
     full_scan,
     history,
     insert_many,
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "memory": memory.run,
     "open": open_database.run,
     "fleet": fleet.run,
+    "foreground": foreground.run,
 }
 
 

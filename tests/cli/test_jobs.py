@@ -81,6 +81,9 @@ def test_a_throttle_changes_what_is_given_only(planned: Project) -> None:
     none = ("--window", "none", "--records-per-second", "none", "--bytes-per-second", "5")
     result = planned.run("jobs", "throttle", "convert", *none)
     assert result.out == "throttled converting people to revision 4: 5 bytes/s\n"
+    none = ("--bytes-per-second", "none", "--max-latency", "20")
+    result = planned.run("jobs", "throttle", "convert", *none)
+    assert result.out == "throttled converting people to revision 4: queries below 20 ms\n"
     result = planned.run("jobs", "priority", "convert", "700")
     assert result.out == "priority 700 for converting people to revision 4\n"
     jobs = planned.run("jobs", "list", "--json").json["jobs"]
@@ -94,6 +97,7 @@ def test_a_throttle_changes_what_is_given_only(planned: Project) -> None:
         (["pause", ""], "there is no such job"),
         (["throttle", "convert"], "there is nothing to change"),
         (["throttle", "convert", "--records-per-second", "fast"], "takes a whole number above 0"),
+        (["throttle", "convert", "--max-latency", "0.5"], "takes a whole number above 0"),
         (["throttle", "convert", "--window", "9-17"], "this is not a daily window"),
         (["throttle", "convert", "--window", "09:00-17:00", "--zone", "CEST+1"], "lack a zone"),
         (["priority", "convert", "5000"], "this is not a priority"),

@@ -539,13 +539,16 @@ class DatabaseAdmin(DatabaseAdminFace):
         *,
         records_per_second: int | None = None,
         bytes_per_second: int | None = None,
+        max_latency_ms: int | None = None,
         window: str | None = None,
         zone: str = "UTC",
     ) -> Job:
         """Bound how fast all workers of a job together read, and when; None removes a bound.
 
-        `window` is a time of each day such as `22:00-06:00`, in a time zone. Takes effect within
-        a batch. The setting `job_records_per_second` holds for a job that has no such bound.
+        `max_latency_ms` is a ceiling: the workers measure how long a small query takes beside
+        the job, and slow down above it. `window` is a time of each day such as `22:00-06:00`, in
+        a time zone. Takes effect within a batch. The settings `job_records_per_second` and
+        `job_max_latency_ms` hold for a job that has no such bound.
         """
         return await self._done(
             "write",
@@ -553,6 +556,7 @@ class DatabaseAdmin(DatabaseAdminFace):
                 job,
                 records_per_second=records_per_second,
                 bytes_per_second=bytes_per_second,
+                max_latency_ms=max_latency_ms,
                 window=window,
                 zone=zone,
             ),

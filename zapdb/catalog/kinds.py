@@ -252,12 +252,14 @@ class DailyWindow(Struct, frozen=True, forbid_unknown_fields=True):
 class JobThrottle(Struct, frozen=True, forbid_unknown_fields=True):
     """How fast all workers of a job together may read, and when; None where there is no bound.
 
-    `records_per_second` overrides the setting `job_records_per_second`.
+    `max_latency_ms` is the ceiling of what a small query beside the job may take. What is set here
+    overrides the settings `job_records_per_second` and `job_max_latency_ms`.
     """
 
     records_per_second: Positive | None = None
     bytes_per_second: Positive | None = None
     window: DailyWindow | None = None
+    max_latency_ms: Positive | None = None
 
 
 class Job(CatalogRow, frozen=True):

@@ -119,6 +119,16 @@ SETTINGS: Final[dict[str, Setting]] = {
             IntegerRange(1, 1_000_000_000),
         ),
         Setting(
+            "job_max_latency_ms",
+            "none",
+            TABLES,
+            ("none",),
+            "How many milliseconds a small query may take beside a job: its workers measure that, "
+            "and slow down above it, unless the job has a ceiling of its own (`zapdb jobs "
+            "throttle`). Rollbacks ignore it.",
+            IntegerRange(1, 600_000),
+        ),
+        Setting(
             ON_DATASET_CHANGE,
             "rebuild",
             SCOPE_LEVELS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +26,7 @@ from zapdb.jobs.control import (
     set_job_priority,
     throttle_job,
 )
-from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_progress
+from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
 from zapdb.jobs.job_status import JobStatus, read_job_status
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.throttle import wait
@@ -104,8 +104,9 @@ def jobs_show_command(
 
     With `--json`: the job as in `list`, with `reads`, how many records it will have read at its
     end, `workers: [{range, owner, lease_left_us}]`, `records_per_second` and `seconds_left`, which
-    are null if nobody works on it, and `quarantine: [{key, reason, found_at}]`, the first records
-    that can't be read, with keys in hex.
+    are null if nobody works on it, `latencies: [{owner, latency_ms, share_percent}]`, what its
+    processes measured last if it has a ceiling, and `quarantine: [{key, reason, found_at}]`, the
+    first records that can't be read, with keys in hex.
     """
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
@@ -123,6 +124,7 @@ def jobs_show_command(
         | {
             "reads": status.reads,
             "workers": workers,
+            "latencies": [asdict(probe) for probe in status.probes],
             "records_per_second": None if rate is None else round(rate, 1),
             "seconds_left": None if left is None else round(left, 1),
             "quarantine": [
@@ -167,6 +169,8 @@ def _write_status(
     for one in status.open_ranges:
         if one.is_held:
             output.write(f"  range {one}")
+    for probe in status.probes:
+        output.write(f"  latency: {probe}")
     for reason in status.waits:
         output.write(("  waits: ", "yellow"), reason)
     write_findings(job, output)
@@ -181,6 +185,7 @@ def _show_throttle(throttle: JobThrottle) -> str:
     parts = [
         f"{throttle.records_per_second:,} records/s" if throttle.records_per_second else "",
         f"{throttle.bytes_per_second:,} bytes/s" if throttle.bytes_per_second else "",
+        f"queries below {throttle.max_latency_ms:,} ms" if throttle.max_latency_ms else "",
         f"in the window {throttle.window}" if throttle.window else "",
     ]
     return ", ".join(filter(None, parts)) or NONE
@@ -297,6 +302,14 @@ def jobs_throttle_command(
             help="Bound of the bytes of keys and records, without large values; or none.",
         ),
     ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            "--max-latency",
+            metavar="MS",
+            help="Slow down while a small query takes longer than this; or none.",
+        ),
+    ] = None,
     window: Annotated[
         str | None,
         typer.Option(metavar="HH:MM-HH:MM", help="Run only at this time of each day; or none."),
@@ -308,26 +321,30 @@ def jobs_throttle_command(
 ) -> None:
     """Change how fast all workers of a job together read, and when; takes effect within a batch.
 
-    Bounds that are not given stay as they are. The setting `job_records_per_second` holds for jobs
-    that have no bound of records themselves.
+    With `--max-latency`, the workers measure how long a small read and a small write take beside
+    the job. Above the ceiling they work for a smaller share of the time, below it for a larger one.
+
+    Bounds that are not given stay as they are. The settings `job_records_per_second` and
+    `job_max_latency_ms` hold for jobs that have no such bound themselves.
 
     With `--json`: as for `pause`.
     """
-    if (records, size, window) == (None, None, None):
+    if (records, size, latency, window) == (None, None, None, None):
         raise UsageError(
             "there is nothing to change",
-            hint="give --records-per-second, --bytes-per-second or --window",
+            hint="give --records-per-second, --bytes-per-second, --max-latency or --window",
         )
+    numbers = {
+        "records_per_second": ("--records-per-second", records),
+        "bytes_per_second": ("--bytes-per-second", size),
+        "max_latency_ms": ("--max-latency", latency),
+    }
 
     def change(storage: Storage, job_id: str) -> Job:
         with storage.transaction(TransactionMode.READ) as connection:
-            found = next(job for job in list_jobs(connection) if job.id == job_id).throttle
-        if records is not None:
-            number = _parse_rate("--records-per-second", records)
-            found = structs.replace(found, records_per_second=number)
-        if size is not None:
-            number = _parse_rate("--bytes-per-second", size)
-            found = structs.replace(found, bytes_per_second=number)
+            found = read_job(connection, job_id).throttle
+        given = {name: _parse_rate(*pair) for name, pair in numbers.items() if pair[1] is not None}
+        found = structs.replace(found, **given)
         if window is not None:
             daily = None if window == NONE else parse_window(window, zone)
             found = structs.replace(found, window=daily)
@@ -338,8 +355,8 @@ def jobs_throttle_command(
     )
 
 
-def _parse_rate(option: str, text: str) -> int | None:
-    if text == NONE:
+def _parse_rate(option: str, text: str | None) -> int | None:
+    if text is None or text == NONE:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**62):
         raise UsageError(

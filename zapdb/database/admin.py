@@ -176,16 +176,19 @@ class DatabaseAdmin(Facet):
         *,
         records_per_second: int | None = None,
         bytes_per_second: int | None = None,
+        max_latency_ms: int | None = None,
         window: str | None = None,
         zone: str = "UTC",
     ) -> Job:
         """Bound how fast all workers of a job together read, and when; None removes a bound.
 
-        `window` is a time of each day such as `22:00-06:00`, in a time zone. Takes effect within a
-        batch. The setting `job_records_per_second` holds for a job that has no such bound.
+        `max_latency_ms` is a ceiling: the workers measure how long a small query takes beside the
+        job, and slow down above it. `window` is a time of each day such as `22:00-06:00`, in a time
+        zone. Takes effect within a batch. The settings `job_records_per_second` and
+        `job_max_latency_ms` hold for a job that has no such bound.
         """
         daily = None if window is None else parse_window(window, zone)
-        throttle = JobThrottle(records_per_second, bytes_per_second, daily)
+        throttle = JobThrottle(records_per_second, bytes_per_second, daily, max_latency_ms)
         return throttle_job(self._storage, self._find_job(job), throttle)
 
     def _find_job(self, job: str) -> str:

@@ -85,7 +85,7 @@ def set_job_priority(storage: Storage, job_id: str, priority: int) -> Job:
 
 def throttle_job(storage: Storage, job_id: str, throttle: JobThrottle) -> Job:
     """Change how fast all workers of a job together may read, and when."""
-    for name in ("records_per_second", "bytes_per_second"):
+    for name in ("records_per_second", "bytes_per_second", "max_latency_ms"):
         value = getattr(throttle, name)
         if value is not None and value < 1:
             raise UsageError(f"{name} is too small", value=value, hint="give 1 or more, or none")

@@ -15,6 +15,7 @@ from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.control import find_job
 from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
+from zapdb.jobs.latency import ProbeStatus, list_probes
 from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
 from zapdb.jobs.range_work import make_work
 from zapdb.jobs.waiting import find_waits
@@ -93,6 +94,8 @@ class JobStatus:
     waits: tuple[str, ...]
     quarantine: tuple[QuarantinedRecord, ...] = ()
     """The first records that can't be read; `progress.quarantined` counts all."""
+    probes: tuple[ProbeStatus, ...] = ()
+    """What its processes measured last, if it has a ceiling of latency."""
 
 
 def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
@@ -108,6 +111,7 @@ def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
             tuple(list_open_ranges(connection, job.id)),
             find_waits(connection, catalog, job),
             tuple(list_quarantined(connection, job.id, VIOLATIONS_SHOWN_MAX)),
+            tuple(list_probes(connection, job.id)),
         )
 
 

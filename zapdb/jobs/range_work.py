@@ -37,8 +37,6 @@ from zapdb.limits import (
     BATCH,
     BATCH_RECORDS_MAX,
     BATCH_RECORDS_MIN,
-    BATCH_RECORDS_SLOW_MIN,
-    BATCH_TARGET_SECONDS,
     THROTTLE_LOOK_SECONDS,
 )
 from zapdb.logs import log_event
@@ -138,12 +136,15 @@ def run_range(
     claimed = claim(storage, work.job.id, owner, number)
     if claimed is None:
         return None
-    run = _RangeRun(storage, work, claimed, batch_records_max, Throttle(work.job.id, should_stop))
+    throttle = Throttle(storage, work.job.id, should_stop)
+    run = _RangeRun(storage, work, claimed, batch_records_max, throttle)
     try:
         finished = run.run()
     except (Stopped, HeldBack):
         give_back(storage, claimed)
         raise
+    finally:
+        throttle.close()
     seconds = time.perf_counter() - started
     return RangeResult(claimed.number, run.read, run.written, run.conflicts, finished, seconds)
 
@@ -231,10 +232,11 @@ class _RangeRun:
         cost. For the same reason only conflicts make batches really small, and not for long: where
         each statement takes milliseconds, small batches hold locks no shorter, only more often.
         """
-        if self.limit < BATCH_RECORDS_SLOW_MIN or seconds < BATCH_TARGET_SECONDS / 2:
+        target, least = self.throttle.batch_target_seconds, self.throttle.batch_records_min
+        if self.limit < least or seconds < target / 2:
             self.limit = min(self.limit_max, self.limit * 2)
-        elif seconds > BATCH_TARGET_SECONDS:
-            self.limit = max(min(BATCH_RECORDS_SLOW_MIN, self.limit_max), self.limit // 2)
+        elif seconds > target:
+            self.limit = max(min(least, self.limit_max), self.limit // 2)
 
     def _load_quarantined(self) -> set[bytes]:
         lower, upper = self.claimed.lower, self.claimed.upper

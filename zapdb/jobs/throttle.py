@@ -3,7 +3,8 @@
 A worker looks at the job in each batch, in the query that compares the catalog version. It reads
 the job's row again only if something was written to the catalog since. So whatever is changed about
 a job takes effect in the next batch of every worker, wherever it runs. The workers share the job's
-rate equally: each keeps to its part of what all of them may read.
+rate equally: each keeps to its part of what all of them may read. If the job has a ceiling of
+latency, each works for the share of the time that its process has found to be right (`latency`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import structs
+
 from zapdb.catalog.kinds import Job, JobThrottle
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.jobs.job import count_workers, read_job
+from zapdb.jobs.latency import LatencyProbe, leave_probe, use_probe
 from zapdb.jobs.window import find_closing
 from zapdb.jobs.work import HeldBack, Superseded
-from zapdb.limits import BATCH_RECORDS_MAX, BATCH_RECORDS_MIN
-from zapdb.storage import Connection
+from zapdb.limits import (
+    BATCH_RECORDS_MAX,
+    BATCH_RECORDS_MIN,
+    BATCH_RECORDS_SLOW_MIN,
+    BATCH_TARGET_SECONDS,
+)
+from zapdb.storage import Connection, Storage
 
 STEP_SECONDS: Final = 0.1
 """How often one that waits looks whether it should stop."""
@@ -37,18 +46,26 @@ def read_throttle(connection: Connection, job: Job) -> JobThrottle:
     The settings do not slow down a rollback: application writes wait for it.
     """
     own = job.throttle
-    if own.records_per_second is not None or job.kind == "roll_back":
+    if job.kind == "roll_back":
         return own
-    number = read_settings(connection, job.tenant).number("job_records_per_second", job.table)
-    return JobThrottle(number, own.bytes_per_second, own.window)
+    settings, missing = read_settings(connection, job.tenant), dict[str, int | None]()
+    if own.records_per_second is None:
+        missing["records_per_second"] = settings.number("job_records_per_second", job.table)
+    if own.max_latency_ms is None:
+        missing["max_latency_ms"] = settings.number("job_max_latency_ms", job.table)
+    return structs.replace(own, **missing)
 
 
 class Throttle:
-    """Keeps one worker, on one range, to its part of the job's rate."""
+    """Keeps one worker, on one range, to its part of the job's rate; to be closed at the end."""
 
-    def __init__(self, job_id: str, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, storage: Storage, job_id: str, should_stop: Callable[[], bool] = lambda: False
+    ) -> None:
         self.should_stop = should_stop
+        self._storage = storage
         self._job_id = job_id
+        self._probe: LatencyProbe | None = None
         self._seq: int | None = None
         self._bounds = JobThrottle()
         self._closes_at: float | None = None
@@ -56,7 +73,7 @@ class Throttle:
         self._record_size: float | None = None
         # What was read by the last batch, and from when on that counts, by the monotonic clock.
         self._records = self._size = 0
-        self._since = 0.0
+        self._since = self._busy_seconds = 0.0
 
     def look(self, connection: Connection, seq: int) -> None:
         """Take in what was changed up to the catalog's seq; raises `HeldBack` and `Superseded`."""
@@ -81,6 +98,38 @@ class Throttle:
             if closes_us is None:
                 raise HeldBack
             self._closes_at = time.monotonic() + (closes_us - now_us) / 1e6
+        self._use_ceiling(job)
+
+    def _use_ceiling(self, job: Job) -> None:
+        """Measure where the job has a ceiling by now."""
+        ceiling_ms = self._bounds.max_latency_ms
+        if ceiling_ms is None:
+            self.close()
+            return
+        if self._probe is None:
+            self._probe = use_probe(self._storage, job)
+        self._probe.ceiling_seconds = ceiling_ms / 1e3
+
+    def close(self) -> None:
+        """Measure no longer; safe to repeat."""
+        if self._probe is not None:
+            self._probe = None
+            leave_probe(self._storage, self._job_id)
+
+    @property
+    def batch_target_seconds(self) -> float:
+        """How long a batch should hold its locks: half of what a query may take, if that is
+        bounded."""
+        ceiling_ms = self._bounds.max_latency_ms
+        if ceiling_ms is None:
+            return BATCH_TARGET_SECONDS
+        return min(BATCH_TARGET_SECONDS, ceiling_ms / 2e3)
+
+    @property
+    def batch_records_min(self) -> int:
+        """The smallest batch of a slow job without conflicts."""
+        has_ceiling = self._bounds.max_latency_ms is not None
+        return BATCH_RECORDS_MIN if has_ceiling else BATCH_RECORDS_SLOW_MIN
 
     @property
     def _is_bounded(self) -> bool:
@@ -103,6 +152,7 @@ class Throttle:
         """A batch that began then has read so much."""
         self._since = max(began, self._since + self._count_seconds())
         self._records, self._size = records, size_bytes
+        self._busy_seconds = time.monotonic() - began
         if records:
             self._record_size = size_bytes / records
 
@@ -116,7 +166,10 @@ class Throttle:
         seconds = 0.0 if records is None else self._records / records
         if size is not None:
             seconds = max(seconds, self._size / size)
-        return seconds * self._workers
+        seconds *= self._workers
+        if self._probe is not None:
+            seconds = max(seconds, self._busy_seconds / self._probe.share)
+        return seconds
 
 
 def wait(seconds: float, should_stop: Callable[[], bool]) -> None:

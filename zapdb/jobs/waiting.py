@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
+from zapdb.jobs.latency import list_probes
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.window import find_closing, find_opening
@@ -76,6 +77,9 @@ def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Ite
     if hold is None:
         yield from _list_waits_of_ranges(connection, job)
     throttle = read_throttle(connection, job)
+    slowed = [probe for probe in list_probes(connection, job.id) if probe.share_percent < 100]
+    if throttle.max_latency_ms is not None and slowed:
+        yield f"slowed down, since queries may take {throttle.max_latency_ms:,} ms: {slowed[0]}"
     if throttle.records_per_second is not None:
         yield f"throttled to {throttle.records_per_second:,} records per second"
     if throttle.bytes_per_second is not None:

@@ -174,6 +174,19 @@ QUARANTINE = Table(
 )
 """The records that a job could not read, by their keys, and why."""
 
+PROBES = Table(
+    "zapdb_probes",
+    METADATA,
+    Column("job", Text, primary_key=True),
+    Column("worker", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("latency_us", BigInteger, nullable=False),
+    Column("share_percent", BigInteger, nullable=False),
+    Column("probed_at", BigInteger, nullable=False),
+)
+"""What a process that works on a job has measured last: how long a small write takes beside it, and
+the share of the time that the process works because of that. Old rows mean nothing."""
+
 COMMIT_TOKENS = Table(
     "zapdb_commit_tokens",
     METADATA,

@@ -73,6 +73,16 @@ class Transactions(LendingPool):
         finally:
             self.after_transaction(connection)
 
+    @contextmanager
+    def writing_as_another_process(self) -> Iterator[None]:
+        """Transactions of this thread that write wait as those of other processes do, and not in
+        the queue of this process's writers, if the engine has one."""
+        self.local.holds_writer_lock = True
+        try:
+            yield
+        finally:
+            self.local.holds_writer_lock = False
+
     # Transactions that stay open
 
     def begin_open(
