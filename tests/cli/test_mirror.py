@@ -7,6 +7,14 @@ from contextlib import closing
 
 from tests.cli.program import Project
 
+NO_FAX = """\
+zapdb: 1
+summary: Nobody has a fax
+changes:
+  - drop_field: {table: people, field: fax, restore: {value: ""}}
+rollback: inferred
+"""
+
 
 def test_a_mirror_is_kept_and_shown(current: Project) -> None:
     to = ("--to", "sqlite:///mirror.db")
@@ -28,10 +36,49 @@ def test_a_mirror_is_kept_and_shown(current: Project) -> None:
     broken = current.run("mirror", "status", *to)
     assert (broken.status, "broken" in broken.out) == (1, True)
     again = current.run("mirror", "run", *to, "--once")
-    assert again.out == "made people\n"
-    assert "people was changed by others: it is made again" in again.err
+    assert (again.status, again.out) == (0, "")
+    assert "people was changed by others: it is put right" in again.err
+    assert "1 row that others had changed: put right" in again.err
     shown = current.run("mirror", "status", *to)
     assert (shown.status, "nothing is behind" in shown.out) == (0, True)
+
+
+def test_a_mirror_is_checked(current: Project) -> None:
+    to = ("--to", "sqlite:///mirror.db")
+    current.run("mirror", "run", *to, "--once")
+    whole = current.run("mirror", "check", *to, "--json")
+    assert (whole.status, whole.json["tables"][0]["damaged"]) == (0, 0)
+    with closing(sqlite3.connect("mirror.db")) as connection:
+        connection.execute("UPDATE people SET age = 77 WHERE id = 1")
+        connection.execute("INSERT INTO people (id, age) VALUES (-7, 1)")
+        connection.commit()
+    found = current.run("mirror", "check", *to, "--json")
+    table = found.json["tables"][0]
+    assert (found.status, table["damaged"], table["foreign"]) == (1, 1, 1)
+    repaired = current.run("mirror", "check", *to, "--repair")
+    assert (repaired.status, "repaired" in repaired.out) == (0, True)
+    assert current.run("mirror", "check", *to).status == 0
+
+
+def test_a_view_in_the_way_is_told(current: Project) -> None:
+    to = ("--to", "sqlite:///mirror.db")
+    current.run("mirror", "run", *to, "--once")
+    with closing(sqlite3.connect("mirror.db")) as connection:
+        connection.execute("CREATE VIEW old AS SELECT fax FROM people")
+    current.file("0005_no_fax").write_text(NO_FAX)
+    assert current.run("migrate", "up").status == 0
+    done = current.run("mirror", "run", *to, "--once")
+    assert (done.status, "error in view old" in done.err, "hint: drop" in done.err) == (
+        1,
+        True,
+        True,
+    )
+    shown = current.run("mirror", "status", *to)
+    assert (shown.status, "not kept: error in view old" in shown.out) == (1, True)
+    with closing(sqlite3.connect("mirror.db")) as connection:
+        connection.execute("DROP VIEW old")
+    again = current.run("mirror", "run", *to, "--once")
+    assert (again.status, again.out) == (0, "altered people\nmade people\n")
 
 
 def test_wrong_targets_are_explained(current: Project) -> None:

@@ -2,150 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
-from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import psycopg
 import pytest
-from psycopg.types.json import set_json_loads
 
 from tests import forms
 from tests.contract.every_type import fill, make_shop
+from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
-from tests.support import GUARD_SECONDS, ROOT, PostgresServer, Workspace, error_of, wait_until
-from zapdb.database import Database
+from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until
 from zapdb.errors import UsageError
-from zapdb.export.plain_tables import Engine, plan_plain_table
-from zapdb.export.plain_values import to_sqlite
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import run_mirror
 from zapdb.mirror.status import read_mirror_status
 
-
-class Place:
-    """Where a mirror is kept, and how a stranger reads it."""
-
-    def __init__(self, kind: Engine, address: str, server: str = "") -> None:
-        self.kind = kind
-        self.address = address
-        self.server = server
-        """The DSN of a PostgreSQL database."""
-
-    @property
-    def path(self) -> str:
-        return self.address.partition(":")[2].removeprefix("///")
-
-    def execute(self, sql: str) -> list[Any]:
-        if self.kind == "postgresql":
-            options = "-c TimeZone=UTC -c search_path=reporting"
-            with psycopg.connect(self.server, options=options) as connection:
-                set_json_loads(lambda raw: bytes(raw).decode(), connection)
-                cursor = connection.execute(sql.encode())
-                return cursor.fetchall() if cursor.description else []
-        connect: Any = sqlite3.connect if self.kind == "sqlite" else duckdb.connect
-        with closing(connect(self.path)) as connection:
-            found = connection.execute(sql).fetchall()
-            connection.commit()
-            return list(found)
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "duckdb"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """An empty target of each kind."""
-    kind: Engine = request.param
-    if kind != "postgresql":
-        start = "sqlite:///" if kind == "sqlite" else "duckdb:"
-        yield Place(kind, f"{start}{tmp_path / 'mirror.db'}")
-        return
-    server: PostgresServer = request.getfixturevalue("postgres")
-    with server.fresh_database() as address:
-        name = address.partition("@/")[2].partition("?")[0]
-        dsn = f"host={server.directory} user=postgres dbname={name}"
-        yield Place(kind, f"{address}&schema=reporting", dsn)
-
-
-def keep(db: Database, place: Place) -> Mirror:
-    """Run a mirror to the end of the change log."""
-    db._session.reload()
-    target = open_target(place.address, db._storage)
-    mirror = Mirror(db, target)
-    mirror.switch_on()
-    try:
-        run_mirror(mirror, once=True)
-    finally:
-        target.close()
-    return mirror
-
-
-def normal(value: Any) -> Any:
-    if isinstance(value, float) and value != value:
-        return "nan"
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(UTC)
-    return value
-
-
-def check(db: Database, place: Place) -> None:
-    """Every table has the rows that the records make, and there are no others."""
-    shown = {row[0] for row in place.execute(LIST[place.kind])}
-    assert shown == {*db.tables, "zapdb_mirror", "zapdb_mirror_tables"}
-    for name in db.tables:
-        schema = db._catalog.table(name).schema
-        found = place.execute(f'SELECT * FROM "{name}"')
-        long = LONG if name == "orders" else ()
-        plain = plan_plain_table(schema, place.kind, long)
-        wanted = [show(place, plain, plain.rows_of(record)) for record in db.table(name).scan()]
-        rows = [show(place, plain, row) for row in found]
-        assert sorted(map(repr, rows)) == sorted(map(repr, wanted)), name
-
-
-LONG = ("amount", "price")
-"""The fields of orders whose numbers are long: what stands in lists is JSON."""
-LIST = {
-    "sqlite": "SELECT name FROM sqlite_schema WHERE type = 'table'",
-    "postgresql": "SELECT relname::text FROM pg_class WHERE relkind = 'r'"
-    " AND relnamespace = 'reporting'::regnamespace",
-    "duckdb": "SHOW TABLES",
-}
-
-
-def show(place: Place, plain: Any, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with the values in one form, whoever made it."""
-    made = []
-    for column, value in zip(plain.columns, row, strict=True):
-        shown = to_sqlite(column, value) if place.kind == "sqlite" else normal(value)
-        if isinstance(shown, uuid.UUID) or isinstance(value, Decimal):
-            shown = str(value)
-        if column.kind == "long_integer" and value is not None:
-            shown = str(value)
-        if column.kind == "json" and value is not None:
-            shown = json.loads(value) if isinstance(value, str) else value
-            shown = json.dumps(shown, sort_keys=True)
-        made.append(shown)
-    return tuple(made)
-
-
-PAIRS = [("sqlite", "duckdb"), ("postgresql", "postgresql"), ("sqlite", "sqlite")]
-in_pairs = pytest.mark.parametrize(
-    ("engine", "place"),
-    PAIRS if not forms.is_long else [(e, p) for e in ("sqlite", "postgresql") for p in LIST],
-    indirect=["place"],
-)
-"""Each engine and each kind of target, and in the long form each with each."""
+__all__ = ["place"]
 
 
 def test_a_mirror_follows_records(workspace: Workspace, place: Place) -> None:
@@ -213,6 +95,7 @@ def test_a_mirror_that_was_broken_is_made_again(workspace: Workspace, place: Pla
     damage = [
         "DELETE FROM items WHERE id = 3",
         "INSERT INTO items VALUES (77, 'foreign', 0, NULL)",
+        "DELETE FROM items",
         "ALTER TABLE items ADD COLUMN mine INTEGER",
         "DROP TABLE items",
     ]
@@ -228,7 +111,7 @@ def test_a_mirror_that_was_broken_is_made_again(workspace: Workspace, place: Pla
     db.table("items").delete(5)
     place.execute("DELETE FROM items WHERE id = 1")
     done = keep(db, place).report
-    assert (done.broken, done.made) == (["items"], ["items"])
+    assert (done.broken, done.repaired, done.made) == (["items"], 1, [])
     check(db, place)
     # While it runs: the row that a batch changes is gone.
     with closing(open_target(place.address, db._storage)) as target:

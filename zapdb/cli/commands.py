@@ -114,6 +114,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         {
             "run": "mirror.mirror_run_command",
             "status": "mirror.mirror_status_command",
+            "check": "mirror.mirror_check_command",
         },
     ),
     "tenant": CommandGroup(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -17,9 +18,10 @@ from zapdb.cli.configuration import (
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.mirror.addresses import open_target
+from zapdb.mirror.comparison import TableComparison, compare_mirror
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import run_mirror
-from zapdb.mirror.status import MirrorStatus, read_mirror_status
+from zapdb.mirror.status import MirrorStatus, MirrorTableStatus, read_mirror_status
 
 ToOption = Annotated[
     str,
@@ -30,6 +32,10 @@ ToOption = Annotated[
         "postgresql://user@host/database?schema=NAME, sqlite:///FILE, or duckdb:FILE.",
     ),
 ]
+PROBLEM_HINT = (
+    "drop or rename what is in the way; the mirror then goes on with the table within seconds, "
+    "and views can be made again"
+)
 COST_NOTE = (
     "the change log was off and is switched on for this tenant: each transaction writes a change "
     "for every record that it touches, which takes the space of the record before and after it "
@@ -50,12 +56,16 @@ def mirror_run_command(
 
     Switches the change log on, for tables that are made later, too; tables for which it is set to
     off are left out. Then the tables are made as of one moment, and each change is applied once,
-    within about a second, with changes of schemas. A mirror that was interrupted goes on where it
-    was. A table that others have changed is made again. The target must be a schema or a file of
-    its own.
+    within about a second. Changes of schemas alter the tables. A mirror that was interrupted goes
+    on where it was. What others have changed is put right. The target must be a schema or a file
+    of its own.
 
-    With `--json`, which needs `--once`: `{target, changes, made: [TABLE], dropped: [TABLE], broken:
-    [TABLE]}`; `broken` names the tables that others had changed.
+    Exit status 1 with `--once` if something is in the way of a table, such as a view on a column
+    that was dropped; the other tables are kept.
+
+    With `--json`, which needs `--once`: `{target, changes, made: [TABLE], altered: [TABLE],
+    dropped: [TABLE], broken: [TABLE], rows_repaired, problems: {TABLE: TEXT}}`; `broken` names the
+    tables that others had changed.
     """
     if as_json and not once:
         raise UsageError("--json reports at the end, and a mirror has none", hint="add --once")
@@ -76,11 +86,14 @@ def mirror_run_command(
             "target": target.shown,
             "changes": done.changes,
             "made": done.made,
+            "altered": done.altered,
             "dropped": done.dropped,
-            "broken": done.broken,
+            "broken": list(dict.fromkeys(done.broken)),
+            "rows_repaired": done.repaired,
+            "problems": {name: text for name, text in done.problems.items() if text},
         }
     )
-    return 0
+    return EXIT_ERROR if any(done.problems.values()) else 0
 
 
 class _Reporter:
@@ -88,20 +101,33 @@ class _Reporter:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._told = 0, 0, 0
+        self._told = 0, 0, 0, 0
+        self._repaired = 0
+        self._problems: dict[str, str] = {}
         self._waits_for = ""
 
     def show(self, mirror: Mirror) -> None:
         self._waits_for = ""
         report = mirror.report
-        broken, made, dropped = self._told
-        for name in report.broken[broken:]:
-            print_note(f"{name} was changed by others: it is made again")
+        broken, made, altered, dropped = self._told
+        for name in dict.fromkeys(report.broken[broken:]):
+            print_note(f"{name} was changed by others: it is put right")
         for name in report.made[made:]:
             self._output.write(("made ", "green"), name)
+        for name in report.altered[altered:]:
+            self._output.write(("altered ", "green"), name)
         for name in report.dropped[dropped:]:
             self._output.write(("dropped ", "yellow"), name)
-        self._told = len(report.broken), len(report.made), len(report.dropped)
+        lists = (report.broken, report.made, report.altered, report.dropped)
+        self._told = (len(lists[0]), len(lists[1]), len(lists[2]), len(lists[3]))
+        if report.repaired != self._repaired and not mirror.passes:
+            count = format_count(report.repaired - self._repaired, "row")
+            print_note(f"{count} that others had changed: put right")
+            self._repaired = report.repaired
+        for name, text in report.problems.items():
+            if text and self._problems.get(name) != text:
+                print_note(f"{name} is not kept: {text}\n  hint: {PROBLEM_HINT}")
+        self._problems = dict(report.problems)
 
     def wait(self, reason: str) -> None:
         if reason != self._waits_for:
@@ -118,12 +144,13 @@ def mirror_status_command(
     """Show the tables of a mirror, and how far it is behind; times are UTC.
 
     `changes behind` counts up to 100,000; `lag` is the age of the oldest change that is not
-    applied. Exit status 1 if a table was changed by others (the next `mirror run` makes it again),
-    3 if changes are not applied yet.
+    applied. `compared` is when all rows were last compared with the records. Exit status 1 if a
+    table was changed by others (the next `mirror run` puts it right), or is not kept because
+    something is in the way; 3 if changes are not applied yet.
 
     With `--json`: `{target, bookmark, updated_at, changes_behind, seconds_behind, tables: [{name,
-    rows, broken}]}`; `broken` says whether others have changed the table's columns or the number of
-    its rows.
+    rows, broken, problem, filling: [COLUMN], compared_at}]}`; `broken` says whether others have
+    changed the table's columns or the number of its rows.
     """
     output = Output(as_json)
     with zapdb.open(find_database(database), tenant=find_tenant_name(tenant), read_only=True) as db:
@@ -133,19 +160,37 @@ def mirror_status_command(
         finally:
             target.close()
     output.table(
-        ("table", "rows", "state"),
+        ("table", "rows", "compared", "state"),
         [
-            (table.name, f"{table.rows:,}", ("broken", "bold red") if table.is_broken else "ok")
+            (table.name, f"{table.rows:,}", _show_time(table.checked_at), _state_of(table))
             for table in status.tables
         ],
         right=("rows",),
         empty="no tables",
     )
     output.write(f"applied up to {status.updated_at:%Y-%m-%d %H:%M:%S}; ", _lag_of(status))
+    if any(table.problem for table in status.tables):
+        print_note(f"hint: {PROBLEM_HINT}")
     output.document(_to_json(status))
-    if any(table.is_broken for table in status.tables):
+    if any(table.is_broken or table.problem for table in status.tables):
         return EXIT_ERROR
     return EXIT_PENDING if status.lag.changes else 0
+
+
+def _show_time(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
+
+
+def _state_of(table: MirrorTableStatus) -> str | tuple[str, str]:
+    if table.problem:
+        return f"not kept: {table.problem}", "bold red"
+    if table.is_broken:
+        return "broken", "bold red"
+    if table.is_stale:
+        return "is read again", "yellow"
+    if table.filling:
+        return f"fills {', '.join(table.filling)}", "yellow"
+    return "ok"
 
 
 def _lag_of(status: MirrorStatus) -> str:
@@ -162,7 +207,71 @@ def _to_json(status: MirrorStatus) -> dict[str, Any]:
         "changes_behind": status.lag.changes,
         "seconds_behind": round(status.lag.seconds, 3),
         "tables": [
-            {"name": table.name, "rows": table.rows, "broken": table.is_broken}
+            {
+                "name": table.name,
+                "rows": table.rows,
+                "broken": table.is_broken,
+                "problem": table.problem,
+                "filling": list(table.filling),
+                "compared_at": table.checked_at.isoformat() if table.checked_at else None,
+            }
             for table in status.tables
         ],
+    }
+
+
+def mirror_check_command(
+    to: ToOption,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put right the rows that others have changed.")
+    ] = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Compare all rows of a mirror with the records, beside a mirror that runs and beside writers.
+
+    `missing or changed` are rows that the table lacks or has with other values, `foreign` rows of
+    no record. Exit status 1 if any are left. A running mirror does the same by itself, when it sees
+    that others have written, and once a day. Tables whose columns others have changed are made
+    again by `mirror run`.
+
+    With `--json`: `{target, tables: [{name, compared, damaged, foreign, problem}], repaired}`.
+    """
+    output = Output(as_json)
+    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
+        target = open_target(to, db._storage)
+        try:
+            found = compare_mirror(db, target, repair=repair)
+        finally:
+            target.close()
+    output.table(
+        ("table", "compared", "missing or changed", "foreign", "state"),
+        [
+            (one.name, f"{one.compared:,}", f"{one.damaged:,}", f"{one.foreign:,}", one.problem)
+            for one in found
+        ],
+        right=("compared", "missing or changed", "foreign"),
+        empty="no tables",
+    )
+    left = [one for one in found if one.problem or (one.found and not repair)]
+    if repair and any(one.found for one in found):
+        output.write(("repaired", "green"))
+    output.document(
+        {
+            "target": target.shown,
+            "tables": [_comparison_to_json(one) for one in found],
+            "repaired": repair,
+        }
+    )
+    return EXIT_ERROR if left else 0
+
+
+def _comparison_to_json(found: TableComparison) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "compared": found.compared,
+        "damaged": found.damaged,
+        "foreign": found.foreign,
+        "problem": found.problem,
     }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 from zapdb.database import RecordChange, SchemaEvent
-from zapdb.export.plain_tables import LongNumber, PlainTable
-from zapdb.memo import Memo
-from zapdb.mirror.shapes import shape_of
+from zapdb.export.plain_tables import LongNumber, PlainColumn, PlainTable
 from zapdb.mirror.state import MirrorState, sees
 from zapdb.schema import TableSchema
 from zapdb.storage.change_log import Bookmark
@@ -21,36 +19,43 @@ BATCH_CHANGES_MAX: Final = 20_000
 """A transaction that is larger comes in several batches, since a batch is held in memory."""
 
 
-@dataclass
+@dataclass(slots=True)
 class RowChange:
     """What becomes of one row: whether it is there before the batch, and its record afterwards."""
 
     was_there: bool
-    table: TableSchema
     record: Any
     """The last record that had the key: the row's if it `is_there` after the batch."""
     is_there: bool
 
 
 @dataclass
-class ChangeBatch:
-    """Changes up to `bookmark`; `changed` is by table number and record key.
+class TableChanges:
+    """What a batch makes of one table, by record key."""
 
-    `rebuild` has the tables that have to be made again before the next change is applied.
+    rows: dict[bytes, RowChange] = field(default_factory=dict)
+    older: dict[bytes, tuple[Any, ...]] = field(default_factory=dict)
+    """The keys, by field, of records that were written under another revision than that of the
+    mirror's table: they are read as they are now."""
+
+
+@dataclass
+class ChangeBatch:
+    """Changes up to `bookmark`; `tables` is by number.
+
+    `stale` has the tables of which changes are missing. With `is_ahead`, the next change is of a
+    schema that the mirror does not know yet.
     """
 
     bookmark: Bookmark
     changes: int = 0
-    changed: dict[int, dict[bytes, RowChange]] = field(default_factory=dict)
-    rebuild: set[int] = field(default_factory=set)
+    tables: dict[int, TableChanges] = field(default_factory=dict)
+    stale: set[int] = field(default_factory=set)
+    is_ahead: bool = False
 
 
-def collect_batch(
-    made: Iterable[RecordChange | SchemaEvent],
-    state: MirrorState,
-    shapes: Memo[tuple[int, int], str],
-) -> ChangeBatch:
-    """Take changes from the stream until the batch is full, or a table has another shape."""
+def collect_batch(made: Iterable[RecordChange | SchemaEvent], state: MirrorState) -> ChangeBatch:
+    """Take changes from the stream until the batch is full."""
     batch = ChangeBatch(state.bookmark)
     transaction = None
     for change in made:
@@ -59,8 +64,10 @@ def collect_batch(
             break
         transaction = change.transaction
         if isinstance(change, SchemaEvent):
-            batch.rebuild |= set(_find_gaps(change, state))
-        elif not _take(change, batch, state, shapes):
+            batch.stale |= set(_find_gaps(change, state))
+        else:
+            _take(change, batch, state)
+        if batch.is_ahead:
             break
         batch.bookmark = change.bookmark
         batch.changes += 1
@@ -76,38 +83,28 @@ def _find_gaps(event: SchemaEvent, state: MirrorState) -> Iterator[int]:
                 yield table.number
 
 
-def _take(
-    change: RecordChange, batch: ChangeBatch, state: MirrorState, shapes: Memo[tuple[int, int], str]
-) -> bool:
-    """Add a change to the batch; False if its table has to be made again first."""
+def _take(change: RecordChange, batch: ChangeBatch, state: MirrorState) -> None:
     number, key = change.bookmark.table, change.bookmark.key
     table = state.tables.get(number)
-    if table is None or number in batch.rebuild or sees(table.baseline, change.transaction):
-        return True
-    schema = change.schema_after or change.schema_before
-    record = change.before if change.after is None else change.after
-    assert schema is not None
-    shape = shapes.get((number, change.revision), partial(shape_of, schema))
-    is_moved = None not in (change.schema_before, change.schema_after) and (
-        change.schema_before is not change.schema_after  # by a rollback
-    )
-    if shape != table.shape or (is_moved and shape_of(_other(change)) != shape):
-        batch.rebuild.add(number)
-        return False
-    rows = batch.changed.setdefault(number, {})
-    found = rows.get(key)
-    was_there = change.before is not None if found is None else found.was_there
-    rows[key] = RowChange(was_there, schema, record, change.after is not None)
-    return True
-
-
-def _other(change: RecordChange) -> TableSchema:
-    assert change.schema_before is not None
-    return change.schema_before
+    if table is None or not table.is_kept or number in batch.stale:
+        return
+    if sees(table.baseline, change.transaction):
+        return
+    changes = batch.tables.setdefault(number, TableChanges())
+    if change.revision > table.revision:
+        batch.is_ahead = True
+    elif change.revision < table.revision:
+        changes.rows.pop(key, None)
+        changes.older[key] = change.key
+    elif key not in changes.older:
+        record = change.before if change.after is None else change.after
+        found = changes.rows.get(key)
+        was_there = change.before is not None if found is None else found.was_there
+        changes.rows[key] = RowChange(was_there, record, change.after is not None)
 
 
 class LongField(Exception):
-    """A number of this field needs a longer column, for which the table is made again."""
+    """A number of this field needs a longer column, which the table is given first."""
 
     def __init__(self, number: int, field: str) -> None:
         super().__init__(number, field)
@@ -117,8 +114,25 @@ class LongField(Exception):
 
 def rows_of(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[tuple[Any, ...]]:
     """The rows of records; raises `LongField`."""
+    return _taken(records, plain.columns, number)
+
+
+def keys_of(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[tuple[Any, ...]]:
+    """The columns of the keys of records' rows; raises `LongField`."""
+    return _taken(records, [plain.columns[at] for at in plain.key], number)
+
+
+def _taken(
+    records: Iterable[Any], columns: Sequence[PlainColumn], number: int
+) -> Iterator[tuple[Any, ...]]:
     try:
         for record in records:
-            yield plain.rows_of(record)
+            yield tuple([column.take(record) for column in columns])
     except LongNumber as found:
         raise LongField(number, found.field) from None
+
+
+def name_key(schema: TableSchema, key: tuple[Any, ...]) -> Any:
+    """A key by field as an object that has the fields of the key."""
+    names = [schema.field_numbered(number).name for number in schema.key]
+    return SimpleNamespace(**dict(zip(names, key, strict=True)))

@@ -14,7 +14,15 @@ import pyarrow
 from zapdb.export.plain_tables import PlainColumn, PlainKind, PlainTable, quote_name
 from zapdb.export.plain_values import to_duckdb
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.mirror.target import MirrorTarget, Row, TargetBusy, TargetFailed, TargetSession
+from zapdb.mirror.target import (
+    MirrorTarget,
+    Row,
+    Staged,
+    TargetBlocked,
+    TargetBusy,
+    TargetFailed,
+    TargetSession,
+)
 
 _ARROW: Final[dict[PlainKind, Any]] = {
     "integer": pyarrow.int64(),
@@ -36,9 +44,12 @@ class DuckdbTarget(MirrorTarget):
     def __init__(self, path: Path, shown: str) -> None:
         self.path = path
         self.shown = shown
+        self._left: list[tuple[int, int] | None] | None = None
+        """The file and its log as the mirror left them: time and size."""
 
     @contextmanager
     def transaction(self) -> Iterator[TargetSession]:
+        self.look()
         try:
             connection = duckdb.connect(self.path)
         except duckdb.IOException as error:
@@ -49,16 +60,37 @@ class DuckdbTarget(MirrorTarget):
             connection.execute("BEGIN")
             yield DuckdbSession(connection)
             connection.execute("COMMIT")
+        except duckdb.DependencyException as error:
+            raise TargetBlocked(str(error)) from error
         except duckdb.Error as error:
             raise TargetFailed(str(error)) from error
         finally:
             connection.close()
+            self._left = self._stat()
+
+    def look(self) -> None:
+        """Whoever opens the file for writing changes it; the mirror has it closed meanwhile."""
+        found = self._stat()
+        self._is_touched |= self._left is not None and found != self._left
+        self._left = found
+
+    def _stat(self) -> list[tuple[int, int] | None]:
+        return [_stat(path) for path in (self.path, Path(f"{self.path}.wal"))]
 
     def close(self) -> None: ...
 
 
+def _stat(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 class DuckdbSession(TargetSession):
     engine = "duckdb"
+    page_rows = 50_000  # each page reads the whole table
     has_keys = False  # DuckDB checks them before it sees that a row was deleted
 
     def __init__(self, connection: Any) -> None:
@@ -67,6 +99,9 @@ class DuckdbSession(TargetSession):
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         found: list[Row] = self._connection.execute(sql, list(parameters)).fetchall()
         return found
+
+    def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        return int(self.run(sql, parameters)[0][0])
 
     def list_tables(self) -> list[str]:
         sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
@@ -81,27 +116,45 @@ class DuckdbSession(TargetSession):
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         count, stream = 0, iter(rows)
+        sql = f"INSERT INTO {quote_name(name)} BY NAME SELECT * FROM zapdb_batch"
         while some := list(islice(stream, INSERT_BATCH_RECORDS)):
-            held = _to_arrow(table.columns, some)
-            self._with_batch(held, f"INSERT INTO {quote_name(name)} SELECT * FROM zapdb_batch")
-            count += len(some)
+            with self._registered("zapdb_batch", _to_arrow(table.columns, some)):
+                count += self.change(sql)
         return count
 
     def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
         columns = [table.columns[at] for at in table.key]
-        condition = " AND ".join(
-            f"t.{quote_name(c.name)} = CAST(k.{quote_name(c.name)} AS {c.sql_type('duckdb')})"
-            for c in columns
-        )
-        sql = f"DELETE FROM {quote_name(name)} AS t USING zapdb_batch AS k WHERE {condition}"
-        return self._with_batch(_to_arrow(columns, keys), sql)
+        with self.stage(columns, keys) as staged:
+            return self.change(
+                f"DELETE FROM {quote_name(name)} AS t USING {staged.sql}"
+                f" WHERE {self._join(columns)}"
+            )
 
-    def _with_batch(self, held: Any, sql: str) -> int:
-        self._connection.register("zapdb_batch", held)
+    @contextmanager
+    def stage(self, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> Iterator[Staged]:
+        with self._registered("zapdb_staged", _to_arrow(columns, list(rows))):
+            yield Staged("zapdb_staged AS s")
+
+    @contextmanager
+    def _registered(self, name: str, held: Any) -> Iterator[None]:
+        self._connection.register(name, held)
         try:
-            return int(self._connection.execute(sql).fetchone()[0])
+            yield
         finally:
-            self._connection.unregister("zapdb_batch")
+            self._connection.unregister(name)
+
+    def _staged_value(self, column: PlainColumn) -> str:
+        return f"CAST(s.{quote_name(column.name)} AS {column.sql_type('duckdb')})"
+
+    def add_column(self, name: str, column: PlainColumn, value: Any) -> bool:
+        table, made = quote_name(name), quote_name(column.name)
+        self.run(f"ALTER TABLE {table} ADD COLUMN {made} {column.sql_type('duckdb')}")
+        if value is not None:
+            with self.stage([column], [(value,)]) as staged:
+                self.change(
+                    f"UPDATE {table} SET {made} = {self._staged_value(column)} FROM {staged.sql}"
+                )
+        return True
 
 
 def _to_arrow(columns: Sequence[PlainColumn], rows: Sequence[Row]) -> Any:

@@ -2,69 +2,69 @@
 
     baseline   a table is made from a snapshot; which transactions that has seen is kept with it
     batch      changes after the bookmark that the baselines have not seen, and the new bookmark
+    structure  a table gets other columns, another name, or is dropped; `zapdb.mirror.structure`
+    filling    columns whose values are others get them, page by page; `zapdb.mirror.filling`
+    checking   rows are compared with the records, page by page; `zapdb.mirror.checking`
 
-Each is one transaction of the target, so that a mirror that dies goes on where its tables are. A
-table whose schema changed is made again from a snapshot, and so is one that is not as the mirror
-left it: its columns, how many rows it has, or the rows that a batch changes. Changes that the new
-baseline has seen are skipped when their turn comes.
+Each is a transaction of the target, so that a mirror that dies goes on where its tables are.
+
+The structure of a table follows the active schema at once, however many changes of older schemas
+the log still has. A record of such a change is read as it is now instead.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.settings import CHANGE_LOG, Scope
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.database import ChangeFollower, Database, Snapshot
-from zapdb.errors import ChangesPruned, CorruptCatalog, StorageError, UsageError
-from zapdb.export.plain_tables import PlainTable, plan_plain_table
-from zapdb.export.snapshots import read_catalog
-from zapdb.limits import COMPILED_MAX
-from zapdb.memo import Memo
-from zapdb.mirror.batch import ChangeBatch, LongField, RowChange, collect_batch, rows_of
-from zapdb.mirror.shapes import list_mirrored, shape_of
-from zapdb.mirror.state import MirroredTable, MirrorSource, MirrorState
-from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, TargetSession
-from zapdb.storage.change_log import Bookmark, ChangeLog, LogSnapshot
+from zapdb.database import ChangeFollower, Database
+from zapdb.errors import (
+    ChangesPruned,
+    CorruptCatalog,
+    RollbackInProgress,
+    StorageError,
+    UsageError,
+)
+from zapdb.mirror.batch import ChangeBatch, LongField, TableChanges, collect_batch, rows_of
+from zapdb.mirror.checking import CheckPass, FarBehind, check_page
+from zapdb.mirror.filling import SchemaMoved, fill_page, take_changes
+from zapdb.mirror.source_rows import list_mirrored
+from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorSource, MirrorState
+from zapdb.mirror.stored_state import begin_state, read_state, save_bookmark, save_table
+from zapdb.mirror.structure import MirrorReport, StructureWork, find_broken
+from zapdb.mirror.target import (
+    MirrorTarget,
+    TargetBlocked,
+    TargetBusy,
+    TargetFailed,
+    TargetSession,
+)
+from zapdb.storage.change_log import START, Bookmark, LogSnapshot
 
-
-class BrokenTable(Exception):
-    """A table of the target is not as the mirror left it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+PROBLEM_RETRY_SECONDS: Final = 10.0
+"""How often a mirror tries to go on with a table that something is in the way of."""
+SUSPICION_SECONDS: Final = 60.0
+"""How often all rows are compared because others have written to the target."""
+CHECK_EVERY_SECONDS: Final = 86_400
+"""How often all rows are compared anyway."""
+FOLLOW_SECONDS: Final = 1.0
+"""How often the follower in the database is moved on, which is a write there."""
 
 
 @dataclass
-class MirrorReport:
-    """What one run has done: changes applied, batches, and the tables that were made, by name."""
-
-    changes: int = 0
-    batches: int = 0
-    made: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    """Those that were found changed by others, and made again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What one transaction has done."""
+class _Step:
+    """What one transaction of the target has done."""
 
     bookmark: Bookmark
-    changes: int = 0
-    built: frozenset[int] | set[int] = frozenset()
-    rebuild: frozenset[int] | set[int] = frozenset()
-    broken: list[str] = field(default_factory=list)
-
-    @property
-    def is_any(self) -> bool:
-        return bool(self.changes or self.built or self.rebuild)
+    done: MirrorReport = field(default_factory=MirrorReport)
+    built: set[int] = field(default_factory=set)
+    is_any: bool = True
 
 
 class Mirror:
@@ -75,14 +75,21 @@ class Mirror:
         self.target = target
         self.report = MirrorReport()
         self.source = read_source(db)
-        self._shapes: Memo[tuple[int, int], str] = Memo(COMPILED_MAX)
-        self._plain: dict[tuple[int, str, tuple[str, ...]], PlainTable] = {}
-        self._rebuild: set[int] = set()
-        """The tables that have to be made again, by number."""
-        self._just_made: set[int] = set()
+        self.passes: dict[int, CheckPass] = {}
+        """The comparisons that are under way, by table number."""
+        self._remade: set[int] = set()
+        """The tables that have to be made anew, by number."""
         self._long: dict[int, set[str]] = {}
+        self._retry_at: dict[int, float] = {}
+        self._at = (0, "")
+        self._just_made: set[int] = set()
         self._follower: ChangeFollower | None = None
+        self._followed_at = 0.0
         self._is_checked = False
+        self._is_touched = False
+        self._suspected_at = -SUSPICION_SECONDS
+        self._known: dict[int, MirroredTable] = {}
+        """The tables as the last step left them."""
         self._version = 0
 
     # The change log
@@ -107,12 +114,15 @@ class Mirror:
         session.reload()
         return True
 
-    def _follow(self, bookmark: Bookmark) -> None:
+    def _follow(self, bookmark: Bookmark, *, now: bool) -> None:
         """Keep the changes after a bookmark from being pruned."""
         if self._follower is None:
             self._follower = self.db.change_log.follower(name_follower(self.target))
+        if not now and time.monotonic() - self._followed_at < FOLLOW_SECONDS:
+            return
         if self._follower.bookmark != bookmark:
             self._follower.advance(bookmark)
+        self._followed_at = time.monotonic()
 
     # Steps
 
@@ -124,17 +134,22 @@ class Mirror:
         """
         if self.db._session.catalog.rolling_back is not None:
             return False
+        self._at = (0, "")
         try:
             with self.target.transaction() as session:
-                state = session.read_state() or self._begin(session)
+                state = read_state(session) or self._begin(session)
                 self._require_own(state)
-                done = self._work(session, state)
-        except BrokenTable as found:
-            self._note_broken(found.number)
-            return True
+                step = self._work(session, state)
         except LongField as found:
             self._long.setdefault(found.number, set()).add(found.field)
-            self._rebuild.add(found.number)
+            return True
+        except RollbackInProgress:
+            return False
+        except SchemaMoved:
+            self.db._session.reload()
+            return True
+        except TargetBlocked as error:
+            self._note_problem(str(error))
             return True
         except TargetBusy:
             self._is_checked = False
@@ -144,37 +159,17 @@ class Mirror:
                 raise
             self._is_checked = False  # a table may have been changed while the mirror ran
             return True
-        self._note(done)
-        self._follow(done.bookmark)
-        return done.is_any
-
-    def _note(self, done: _Work) -> None:
         self._is_checked = True
-        self._just_made = set(done.built)
-        self._rebuild = (self._rebuild - done.built) | done.rebuild
-        self.report.changes += done.changes
-        self.report.batches += bool(done.changes)
-        self.report.broken += done.broken
-
-    def _note_broken(self, number: int) -> None:
-        """Have a table made again; raise `StorageError` if it was made a moment ago."""
-        descriptor = list_mirrored(self.db._session.catalog).get(number)
-        name = str(number) if descriptor is None else descriptor.schema.name
-        self._rebuild.add(number)
-        self.report.broken.append(name)
-        if number in self._just_made:
-            self._just_made.discard(number)
-            raise StorageError(
-                "a table of the mirror was changed as soon as it was made",
-                target=self.target.shown,
-                table=name,
-                hint="another program writes to it: let it read only",
-            )
+        self._remade -= step.built
+        self._just_made = step.built
+        self.report.add(step.done)
+        self._follow(step.bookmark, now=not step.is_any)
+        return step.is_any
 
     def _begin(self, session: TargetSession) -> MirrorState:
         bookmark = self.db.change_log.end()
-        self._follow(bookmark)
-        return session.begin_state(self.source, bookmark, self._now())
+        self._follow(bookmark, now=True)
+        return begin_state(session, self.source, bookmark, self._now())
 
     def _require_own(self, state: MirrorState) -> None:
         if state.source != self.source:
@@ -184,32 +179,29 @@ class Mirror:
                 hint="give each mirror a schema or a file of its own, or drop this one first",
             )
 
-    def _work(self, session: TargetSession, state: MirrorState) -> _Work:
-        broken = set[int]() if self._is_checked else set(find_broken(session, state))
-        wanted = list_mirrored(self.db._session.catalog)
-        stale = {
-            number
-            for number, descriptor in wanted.items()
-            if number not in state.tables
-            or state.tables[number].name != descriptor.schema.name
-            or state.tables[number].shape != shape_of(descriptor.schema)
-        }
-        again = broken | stale | self._rebuild
-        if again or state.tables.keys() - wanted.keys():
-            self._build(session, state, again)
-            return _Work(state.bookmark, built=again or {0}, broken=_names_of(broken, state))
+    def _work(self, session: TargetSession, state: MirrorState) -> _Step:
+        step = _Step(state.bookmark)
+        if not self._is_checked:
+            self._look_for_damage(session, state, step)
+        if self.is_touched():
+            self._suspect(session, state)
+        self._known = state.tables
+        if self._change_structure(session, state, step):
+            return step
         try:
-            batch = collect_batch(self.db.change_log.read(state.bookmark), state, self._shapes)
+            batch = collect_batch(self.db.change_log.read(state.bookmark), state)
         except (ChangesPruned, UsageError):  # or the database is an older copy of itself
-            bookmark = self.db.change_log.end()
-            self._follow(bookmark)
-            self._build(session, state, set(state.tables))
-            session.save_bookmark(bookmark, self._now())
-            return _Work(bookmark, built=set(state.tables))
+            self._begin_again(session, state, step)
+            return step
+        if batch.is_ahead:
+            self.db._session.reload()
         if batch.changes:
-            self._apply(session, state, batch)
-            session.save_bookmark(batch.bookmark, self._now())
-        return _Work(batch.bookmark, batch.changes, rebuild=batch.rebuild)
+            self._apply(session, state, batch, step)
+            save_bookmark(session, state, batch.bookmark, self._now())
+            step.bookmark = batch.bookmark
+        step.is_any = bool(batch.changes or batch.is_ahead or step.done.broken)
+        step.is_any |= self._tend(session, state, step)
+        return step
 
     def _now(self) -> int:
         storage = self.db._storage
@@ -217,101 +209,181 @@ class Mirror:
 
     def has_other_tables(self) -> bool:
         """Whether the tables may be others than after the last step, though nothing changed in
-        them."""
+        them; also if it is time to try again what something was in the way of."""
         version = self.db._session.catalog.version
         has_moved, self._version = version != self._version, version
-        return has_moved
+        return has_moved or any(at <= time.monotonic() for at in self._retry_at.values())
 
-    # Baselines
+    def is_touched(self) -> bool:
+        """Whether others have written to the target, so that all rows are to be compared."""
+        self.target.look()
+        self._is_touched |= self.target.was_touched()
+        is_time = time.monotonic() - self._suspected_at > SUSPICION_SECONDS
+        return self._is_touched and is_time
 
-    def _build(self, session: TargetSession, state: MirrorState, numbers: set[int]) -> None:
-        """Make tables from one snapshot, and drop those that are no more."""
-        with self.db.snapshot() as snap:
-            snap._session.reload()
-            wanted = list_mirrored(read_catalog(snap._session))
-            baseline = _read_baseline(snap)
-            for number in state.tables.keys() - wanted.keys():
-                session.drop(state.tables[number].name)
-                session.forget_table(number)
-                self.report.dropped.append(state.tables[number].name)
-            made = [number for number in wanted if number in numbers]
-            made += [number for number in wanted if number not in {*state.tables, *numbers}]
-            waiting = {
-                number: self._fill(session, state, snap, number, wanted[number].schema.name)
-                for number in made
-            }
-            for number in waiting:
-                if number in state.tables:
-                    session.drop(state.tables[number].name)
-            for number, count in waiting.items():
-                schema = wanted[number].schema
-                self._require_free(session, schema.name)
-                session.rename(_waiting_name(number), schema.name)
-                columns, long = session.observe(schema.name), tuple(self._long_of(state, number))
-                session.save_table(
-                    MirroredTable(
-                        number, schema.name, shape_of(schema), baseline, count, columns, long
-                    )
+    def compare_due(self) -> bool:
+        """Compare one page of a table whose rows were last compared long ago; False if there is
+        none."""
+        due = self.find_due()
+        if due is None or self.db._session.catalog.rolling_back is not None:
+            return False
+        step = _Step(START)
+        try:
+            with self.target.transaction() as session:
+                state = read_state(session)
+                is_there = state is not None and due in state.tables
+                if state is None or not is_there or not state.tables[due].is_kept:
+                    return False
+                self._compare(session, state, due, step)
+                self._known = dict(state.tables)
+        except (SchemaMoved, RollbackInProgress, LongField):
+            return False
+        self.report.add(step.done)
+        return True
+
+    def find_due(self) -> int | None:
+        """The table that is to be compared next."""
+        if self.passes:
+            return next(iter(self.passes))
+        limit = self._now() - CHECK_EVERY_SECONDS * 1_000_000
+        old = [t for t in self._known.values() if t.is_kept and t.checked_at < limit]
+        return min(old, key=lambda table: table.checked_at).number if old else None
+
+    # Tables
+
+    def _look_for_damage(self, session: TargetSession, state: MirrorState, step: _Step) -> None:
+        """Have tables made anew or compared that are not as the mirror left them."""
+        for number, part in find_broken(session, state).items():
+            table = state.tables[number]
+            step.done.broken.append(table.name)
+            if number in self._just_made and part == "columns":
+                raise StorageError(
+                    "a table of the mirror was changed as soon as it was made",
+                    target=self.target.shown,
+                    table=table.name,
+                    hint="another program writes to it: let it read only",
                 )
-                self.report.made.append(schema.name)
+            if part == "columns":
+                self._remade.add(number)
+            else:
+                save_table(session, state, replace(table, checked_at=AT_ONCE))
 
-    def _require_free(self, session: TargetSession, name: str) -> None:
-        if session.describe_columns(name):
-            raise UsageError(
-                "the target has a table of this name that is not the mirror's",
-                target=self.target.shown,
-                table=name,
-                hint="rename or drop it, or give the mirror a place of its own",
+    def _suspect(self, session: TargetSession, state: MirrorState) -> None:
+        """Have all rows compared at once."""
+        self._is_touched, self._suspected_at = False, time.monotonic()
+        for table in list(state.tables.values()):
+            if table.is_kept:
+                save_table(session, state, replace(table, checked_at=AT_ONCE))
+
+    def _change_structure(self, session: TargetSession, state: MirrorState, step: _Step) -> bool:
+        work = StructureWork(
+            self.db, session, state, self._remade, self._long, self._now(), step.done, step.built
+        )
+        now = time.monotonic()
+        waiting = {number for number, at in self._retry_at.items() if at > now}
+        wanted = list_mirrored(self.db._session.catalog)
+        try:
+            is_any = work.next_step(wanted, waiting)
+        finally:
+            self._at = work.at
+        if is_any:
+            self._retry_at.pop(work.at[0], None)
+        return is_any
+
+    def _note_problem(self, text: str) -> None:
+        """Leave a table as it is, and go on with the others; it is tried again later."""
+        number, name = self._at
+        if not number:
+            raise StorageError(
+                "the mirror's target reported an error", target=self.target.shown, error=text
             )
+        with self.target.transaction() as session:
+            state = read_state(session) or self._begin(session)
+            known = state.tables.get(number) or MirroredTable(number, name, 0, LogSnapshot(0, ()))
+            save_table(session, state, replace(known, problem=text, is_stale=True, filling=None))
+        self._retry_at[number] = time.monotonic() + PROBLEM_RETRY_SECONDS
+        self.report.problems[known.name] = text
 
-    def _fill(
-        self, session: TargetSession, state: MirrorState, snap: Snapshot, number: int, name: str
-    ) -> int:
-        """Make a table under a name of its own and return how many rows it has."""
-        schema = snap._session.catalog.table(name).schema
-        plain = plan_plain_table(schema, session.engine, self._long_of(state, number))
-        session.drop(_waiting_name(number))
-        session.create(_waiting_name(number), plain)
-        records = snap.table(name).scan()
-        return session.insert(_waiting_name(number), plain, rows_of(records, plain, number))
-
-    def _long_of(self, state: MirrorState, number: int) -> list[str]:
-        known = state.tables[number].long if number in state.tables else ()
-        return sorted({*known, *self._long.get(number, ())})
+    def _begin_again(self, session: TargetSession, state: MirrorState, step: _Step) -> None:
+        """Go on from the end of the log, with all rows read again."""
+        bookmark = self.db.change_log.end()
+        self._follow(bookmark, now=True)
+        for table in list(state.tables.values()):
+            save_table(session, state, replace(table, is_stale=True, settled=START))
+        save_bookmark(session, state, bookmark, self._now())
+        step.bookmark = bookmark
 
     # Batches
 
-    def _apply(self, session: TargetSession, state: MirrorState, batch: ChangeBatch) -> None:
-        for number, changed in batch.changed.items():
-            if number in batch.rebuild:
+    def _apply(
+        self, session: TargetSession, state: MirrorState, batch: ChangeBatch, step: _Step
+    ) -> None:
+        for number, changes in batch.tables.items():
+            if number not in batch.stale:
+                self._apply_table(session, state, state.tables[number], changes, step)
+        for number in batch.stale:
+            save_table(session, state, replace(state.tables[number], is_stale=True))
+        step.done.changes += batch.changes
+        step.done.batches += 1
+
+    def _apply_table(
+        self,
+        session: TargetSession,
+        state: MirrorState,
+        table: MirroredTable,
+        changes: TableChanges,
+        step: _Step,
+    ) -> None:
+        descriptor = list_mirrored(self.db._session.catalog).get(table.number)
+        if descriptor is None or descriptor.revision != table.revision:
+            raise SchemaMoved
+        new = take_changes(self.db, session, table, descriptor.schema, changes)
+        if changes.older:
+            table = replace(table, settled=max(table.settled, self.db.change_log.end()))
+        deleted = session.delete(table.name, new.plain, new.keys)
+        inserted = session.insert(
+            table.name, new.plain, rows_of(new.records, new.plain, table.number)
+        )
+        if state.bookmark < table.settled:
+            table = replace(table, rows=table.rows + inserted - deleted)
+        else:
+            table = replace(table, rows=table.rows + inserted - new.there)
+            if deleted != new.there:  # others have deleted or added some
+                table = replace(table, checked_at=AT_ONCE)
+                step.done.broken.append(table.name)
+        save_table(session, state, table)
+
+    # Rows that are not changes
+
+    def _tend(self, session: TargetSession, state: MirrorState, step: _Step) -> bool:
+        """Fill one page of columns, and compare one page of a table that others changed."""
+        is_any = False
+        for table in list(state.tables.values()):
+            if not table.is_kept:
                 continue
-            table = state.tables[number]
-            plain = self._plain_of(table, next(iter(changed.values())), session)
-            gone = [row for row in changed.values() if row.was_there]
-            keys = [_key_of(row, plain) for row in gone]
-            if session.delete(table.name, plain, keys) != len(keys):
-                raise BrokenTable(number)
-            records = (row.record for row in changed.values() if row.is_there)
-            inserted = session.insert(table.name, plain, rows_of(records, plain, number))
-            session.save_rows(number, table.rows + inserted - len(keys))
+            if table.filling is not None:
+                fill_page(self.db, session, state, table)
+                is_any = True
+            elif table.checked_at == AT_ONCE:
+                is_any |= self._compare(session, state, table.number, step)
+        return is_any
 
-    def _plain_of(self, table: MirroredTable, row: RowChange, session: TargetSession) -> PlainTable:
-        key = (table.number, table.shape, table.long)
-        if key not in self._plain:
-            self._plain[key] = plan_plain_table(row.table, session.engine, table.long)
-        return self._plain[key]
-
-
-def _key_of(row: RowChange, plain: PlainTable) -> tuple[object, ...]:
-    return tuple([plain.columns[at].take(row.record) for at in plain.key])
-
-
-def _names_of(numbers: set[int], state: MirrorState) -> list[str]:
-    return [state.tables[number].name for number in sorted(numbers)]
-
-
-def _waiting_name(number: int) -> str:
-    return f"zapdb_mirror_new_{number}"
+    def _compare(
+        self, session: TargetSession, state: MirrorState, number: int, step: _Step
+    ) -> bool:
+        """Compare one page; False if more changes are waiting than that admits."""
+        found = replace(self.passes.get(number) or CheckPass())
+        before = found.found
+        try:
+            check_page(self.db, session, state, number, found)
+        except FarBehind:
+            return False
+        if found.is_done:
+            self.passes.pop(number, None)
+        else:
+            self.passes[number] = found
+        step.done.repaired += found.found - before
+        return True
 
 
 def name_follower(target: MirrorTarget) -> str:
@@ -328,22 +400,3 @@ def read_source(db: Database) -> MirrorSource:
             "the catalog's `database` row is missing", hint="restore it from a backup"
         )
     return MirrorSource(row.id, db._session.catalog.tenant)
-
-
-def find_broken(session: TargetSession, state: MirrorState) -> Iterable[int]:
-    """The tables whose columns or number of rows are not as the mirror left them."""
-    for number, table in state.tables.items():
-        columns = session.observe(table.name)
-        if columns != table.columns or session.count(table.name) != table.rows:
-            yield number
-
-
-def _read_baseline(snap: Snapshot) -> LogSnapshot:
-    """Which transactions a snapshot sees."""
-    session = snap._session
-    with session.connected() as connection:
-        if session.storage.dialect == "postgresql":
-            (text,) = connection.fetch_one("SELECT pg_current_snapshot()::text")
-            return LogSnapshot.parse(text)
-        newest = ChangeLog(session.storage, session.catalog.tenant).read_newest(connection)
-        return LogSnapshot(newest + 1, ())

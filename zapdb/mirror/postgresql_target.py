@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
 from psycopg import sql as sqls
 
-from zapdb.errors import UsageError
-from zapdb.export.plain_tables import PlainTable, quote_name, quote_names
-from zapdb.mirror.target import MirrorTarget, Row, TargetBusy, TargetFailed, TargetSession
+from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.mirror.target import (
+    MirrorTarget,
+    Row,
+    Staged,
+    TargetBlocked,
+    TargetBusy,
+    TargetFailed,
+    TargetSession,
+)
 
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtext('zapdb mirror'), hashtext(%s))"
+LOCK_CLASS: Final = 8723
+LOCK_WAIT: Final = "2s"
+"""How long a change of a table waits for its readers, since others wait behind it meanwhile."""
+SETTLES_SECONDS: Final = 3.0
+"""A server process reports what it wrote about once a second."""
+_BLOCKED: Final = (psycopg.errors.DependentObjectsStillExist, psycopg.errors.FeatureNotSupported)
+_WRITES: Final = (
+    "SELECT count(*)::bigint, sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint"
+    " FROM pg_stat_all_tables WHERE schemaname = %s"
+)
 
 
 class PostgresqlTarget(MirrorTarget):
@@ -26,33 +43,32 @@ class PostgresqlTarget(MirrorTarget):
         self.shown = shown
         self._dsn = dsn
         self._connection: psycopg.Connection[Any] | None = None
+        self._quiet_from = 0.0
+        self._counted: tuple[Any, ...] | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[TargetSession]:
-        try:
+        with self._named_errors():
             connection = self._connect()
-            connection.execute(sqls.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(self._name))
             # One mirror at a time, and the state is what the one before has left.
             connection.execute(
-                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (8723, self.schema)
+                "SELECT pg_advisory_xact_lock(%s, hashtext(%s)),"
+                " set_config('lock_timeout', %s, true)",
+                (LOCK_CLASS, self.schema, LOCK_WAIT),
             )
-        except psycopg.OperationalError as error:
-            self.close()
-            raise TargetBusy(str(error).strip()) from error
-        except psycopg.Error as error:
-            self.close()
-            raise TargetFailed(str(error).strip()) from error
-        try:
+            self._counted = None
             yield PostgresqlSession(connection, self.schema)
             connection.commit()
-        except psycopg.errors.DependentObjectsStillExist as error:
+            self._quiet_from = time.monotonic() + SETTLES_SECONDS
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Every error closes the connection, which rolls back."""
+        try:
+            yield
+        except _BLOCKED as error:
             self.close()
-            raise UsageError(
-                "views rest on a table of the mirror that has to be made again",
-                target=self.shown,
-                detail=error.diag.message_detail or "",
-                hint="drop the views, and create them again after the mirror has gone on",
-            ) from error
+            raise TargetBlocked(error.diag.message_detail or str(error).strip()) from error
         except psycopg.OperationalError as error:
             self.close()
             raise TargetBusy(str(error).strip()) from error
@@ -60,16 +76,27 @@ class PostgresqlTarget(MirrorTarget):
             self.close()
             raise TargetFailed(str(error).strip()) from error
         except BaseException:
-            self.close()  # which rolls back
+            self.close()
             raise
 
-    @property
-    def _name(self) -> sqls.Identifier:
-        return sqls.Identifier(self.schema)
+    def look(self) -> None:
+        """The server counts the rows that were written. What the mirror wrote itself is counted a
+        little later, so it looks only when it has been quiet."""
+        if time.monotonic() < self._quiet_from:
+            return
+        with suppress(TargetBusy, TargetFailed), self._named_errors():
+            connection = self._connect()
+            found = connection.execute(_WRITES, (self.schema,)).fetchone()
+            connection.commit()
+            self._is_touched |= self._counted not in (None, found)
+            self._counted = found
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            self._connection = psycopg.connect(self._dsn, application_name="zapdb mirror")
+            made = psycopg.connect(self._dsn, application_name="zapdb mirror")
+            self._connection = made
+            name = sqls.Identifier(self.schema)
+            made.execute(sqls.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
         return self._connection
 
     def close(self) -> None:
@@ -81,6 +108,7 @@ class PostgresqlTarget(MirrorTarget):
 class PostgresqlSession(TargetSession):
     engine = "postgresql"
     mark = "%s"
+    fills_aside = True
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
         self._connection = connection
@@ -90,8 +118,14 @@ class PostgresqlSession(TargetSession):
         return f"{quote_name(self._schema)}.{quote_name(name)}"
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        cursor = self._connection.execute(sql.encode(), tuple(parameters) or None)
+        cursor = self._execute(sql, parameters)
         return cursor.fetchall() if cursor.description else []
+
+    def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        return self._execute(sql, parameters).rowcount
+
+    def _execute(self, sql: str, parameters: Sequence[Any]) -> psycopg.Cursor[Any]:
+        return self._connection.execute(sql.encode(), tuple(parameters) or None)
 
     def list_tables(self) -> list[str]:
         names = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
@@ -107,8 +141,11 @@ class PostgresqlSession(TargetSession):
         )
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
-        columns, count = quote_names([column.name for column in table.columns]), 0
-        copy_in = f"COPY {self.qualify(name)} ({columns}) FROM STDIN"
+        return self._copy(self.qualify(name), table.columns, rows)
+
+    def _copy(self, name: str, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> int:
+        names, count = quote_names([column.name for column in columns]), 0
+        copy_in = f"COPY {name} ({names}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(copy_in.encode()) as copy:
             for row in rows:
                 copy.write_row(row)
@@ -116,16 +153,41 @@ class PostgresqlSession(TargetSession):
         return count
 
     def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
+        if not keys:
+            return 0
         columns = [table.columns[at] for at in table.key]
-        arrays = ", ".join(f"%s::{column.sql_type('postgresql')}[]" for column in columns)
-        names = [f"k{at}" for at in range(len(columns))]
-        condition = " AND ".join(
-            f"t.{quote_name(column.name)} = k.{name}"
-            for column, name in zip(columns, names, strict=True)
+        staged = _unnest(columns, keys)
+        return self.change(
+            f"DELETE FROM {self.qualify(name)} AS t USING {staged.sql} WHERE {self._join(columns)}",
+            staged.parameters,
         )
-        sql = (
-            f"DELETE FROM {self.qualify(name)} AS t USING unnest({arrays})"
-            f" AS k({', '.join(names)}) WHERE {condition}"
-        )
-        lists = [list(values) for values in zip(*keys, strict=True)]
-        return self._connection.execute(sql.encode(), lists).rowcount if keys else 0
+
+    @contextmanager
+    def stage(self, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> Iterator[Staged]:
+        if isinstance(rows, list):
+            yield _unnest(columns, rows)
+            return
+        types = [f"{quote_name(c.name)} {c.sql_type('postgresql')}" for c in columns]
+        self.run(f"CREATE TEMPORARY TABLE zapdb_staged ({', '.join(types)}) ON COMMIT DROP")
+        self._copy("pg_temp.zapdb_staged", columns, rows)
+        self.run("ANALYZE pg_temp.zapdb_staged")
+        yield Staged("pg_temp.zapdb_staged AS s")
+        self.run("DROP TABLE pg_temp.zapdb_staged")
+
+    def add_column(self, name: str, column: PlainColumn, value: Any) -> bool:
+        table, made = self.qualify(name), quote_name(column.name)
+        kind = column.sql_type("postgresql")
+        text = sqls.Literal(value).as_string(self._connection)
+        self.run(f"ALTER TABLE {table} ADD COLUMN {made} {kind} DEFAULT {text}::{kind}")
+        self.run(f"ALTER TABLE {table} ALTER COLUMN {made} DROP DEFAULT")
+        return True
+
+
+def _unnest(columns: Sequence[PlainColumn], rows: Sequence[Row]) -> Staged:
+    names = quote_names([column.name for column in columns])
+    if not rows:
+        nothing = ", ".join(f"NULL::{column.sql_type('postgresql')}" for column in columns)
+        return Staged(f"(SELECT {nothing} WHERE false) AS s({names})")
+    arrays = ", ".join(f"%s::{column.sql_type('postgresql')}[]" for column in columns)
+    lists = tuple(list(values) for values in zip(*rows, strict=True))
+    return Staged(f"unnest({arrays}) AS s({names})", lists)

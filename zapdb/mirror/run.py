@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from zapdb.errors import StorageError
 from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.target import TargetBusy, TargetFailed
+from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed
 from zapdb.storage.change_log import Bookmark
 
 POLL_SECONDS: Final = 0.2
 """How often a mirror asks for changes."""
 BUSY_POLL_SECONDS: Final = 1.0
 """How often it tries to reach a target that is not there, or is read by others."""
+LOOK_SECONDS: Final = 1.0
+"""How often it looks whether others have written to the target."""
+COMPARE_SECONDS: Final = 0.4
+"""How long it waits after each page of rows that it compares because it is time to."""
 
 
 def run_mirror(
@@ -31,15 +36,11 @@ def run_mirror(
     the target is not there, or the database is not; with `once`, that is raised as `StorageError`.
     """
     ended = stop or threading.Event()
-    seen: Bookmark | None = None
+    runner = _Runner(mirror, ended, report)
     while not ended.is_set():
         try:
-            newest = mirror.db.change_log.end()
-            if newest != seen or mirror.has_other_tables():
-                while not ended.is_set() and mirror.step():
-                    report(mirror)
-                seen = newest
-        except TargetFailed as error:
+            runner.go_on(once=once)
+        except (TargetFailed, TargetBlocked) as error:
             raise StorageError(
                 "the mirror's target reported an error",
                 target=mirror.target.shown,
@@ -54,6 +55,43 @@ def run_mirror(
         if once:
             return
         ended.wait(POLL_SECONDS)
+
+
+class _Runner:
+    """What is done each time that the mirror looks for work."""
+
+    def __init__(
+        self, mirror: Mirror, ended: threading.Event, report: Callable[[Mirror], object]
+    ) -> None:
+        self._mirror = mirror
+        self._ended = ended
+        self._report = report
+        self._seen: Bookmark | None = None
+        self._looked_at = self._compared_at = 0.0
+
+    def go_on(self, *, once: bool) -> None:
+        newest = self._mirror.db.change_log.end()
+        if newest != self._seen or self._mirror.has_other_tables() or self._look():
+            while not self._ended.is_set() and self._mirror.step():
+                self._report(self._mirror)
+            self._seen = newest
+        while not self._ended.is_set() and (once or self._is_time()) and self._compare():
+            self._report(self._mirror)
+
+    def _look(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return False
+        self._looked_at = now
+        return self._mirror.is_touched()
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._compared_at >= COMPARE_SECONDS
+
+    def _compare(self) -> bool:
+        is_any = self._mirror.compare_due()
+        self._compared_at = time.monotonic()
+        return is_any
 
 
 def _unreachable(mirror: Mirror, error: Exception) -> StorageError:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from zapdb.export.plain_tables import PlainTable, quote_name
-from zapdb.export.plain_values import to_sqlite
+from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.export.plain_values import sqlite_literal, to_sqlite
 from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
-from zapdb.mirror.target import MirrorTarget, Row, TargetBusy, TargetFailed, TargetSession
+from zapdb.mirror.target import (
+    MirrorTarget,
+    Row,
+    Staged,
+    TargetBlocked,
+    TargetBusy,
+    TargetFailed,
+    TargetSession,
+)
 
 
 class SqliteTarget(MirrorTarget):
@@ -24,24 +32,41 @@ class SqliteTarget(MirrorTarget):
         self.path = path
         self.shown = shown
         self._connection: sqlite3.Connection | None = None
+        self._data_version: int | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[TargetSession]:
         try:
             connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
+            self._compare(connection)
         except sqlite3.OperationalError as error:
             self.close()
             raise TargetBusy(str(error)) from error
+        except sqlite3.Error as error:
+            self.close()
+            raise TargetFailed(str(error)) from error
         try:
             yield SqliteSession(connection)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self.close()  # which rolls back
+            if str(error).startswith("error in "):  # `error in view big after drop column: …`
+                raise TargetBlocked(str(error)) from error
             raise TargetFailed(str(error)) from error
         except BaseException:
             self.close()
             raise
+
+    def look(self) -> None:
+        with suppress(sqlite3.Error):
+            self._compare(self._connect())
+
+    def _compare(self, connection: sqlite3.Connection) -> None:
+        """SQLite's number changes with each commit of other connections."""
+        (found,) = connection.execute("PRAGMA data_version").fetchone()
+        self._is_touched |= self._data_version not in (None, found)
+        self._data_version = found
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -57,17 +82,21 @@ class SqliteTarget(MirrorTarget):
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+            self._connection = self._data_version = None
 
 
 class SqliteSession(TargetSession):
     engine = "sqlite"
+    differs = "IS NOT"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+    def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        return self._connection.execute(sql, tuple(parameters)).rowcount
 
     def list_tables(self) -> list[str]:
         names = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')"
@@ -77,10 +106,14 @@ class SqliteSession(TargetSession):
         return self.run('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (name,))
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
-        marks = ", ".join("?" * len(table.columns))
-        sql, count, stream = f"INSERT INTO {quote_name(name)} VALUES ({marks})", 0, iter(rows)
+        return self._insert(quote_name(name), table.columns, rows)
+
+    def _insert(self, name: str, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> int:
+        marks = ", ".join("?" * len(columns))
+        names = quote_names([column.name for column in columns])
+        sql, count, stream = f"INSERT INTO {name} ({names}) VALUES ({marks})", 0, iter(rows)
         while some := list(islice(stream, INSERT_BATCH_RECORDS)):
-            made = [tuple(map(to_sqlite, table.columns, row)) for row in some]
+            made = [tuple(map(to_sqlite, columns, row)) for row in some]
             self._connection.executemany(sql, made)
             count += len(some)
         return count
@@ -91,3 +124,23 @@ class SqliteSession(TargetSession):
         made = [tuple(map(to_sqlite, columns, key)) for key in keys]
         sql = f"DELETE FROM {quote_name(name)} WHERE {condition}"
         return self._connection.executemany(sql, made).rowcount if made else 0
+
+    @contextmanager
+    def stage(self, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> Iterator[Staged]:
+        types = [f"{quote_name(c.name)} {c.sql_type('sqlite')}" for c in columns]
+        key = quote_name(columns[0].name)
+        self.run(f"CREATE TEMPORARY TABLE zapdb_staged ({', '.join(types)})")
+        self._insert("temp.zapdb_staged", columns, rows)
+        self.run(f"CREATE INDEX temp.zapdb_staged_key ON zapdb_staged ({key})")
+        yield Staged("temp.zapdb_staged AS s")
+        self.run("DROP TABLE temp.zapdb_staged")
+
+    def add_column(self, name: str, column: PlainColumn, value: Any) -> bool:
+        literal = sqlite_literal(column, value)
+        is_constant = "||" not in literal  # as a text with a NUL has it
+        default = f" DEFAULT {literal}" if is_constant and value is not None else ""
+        self.run(
+            f"ALTER TABLE {quote_name(name)} ADD COLUMN {quote_name(column.name)}"
+            f" {column.sql_type('sqlite')}{default}"
+        )
+        return is_constant

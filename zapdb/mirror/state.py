@@ -8,12 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from zapdb.storage.change_log import Bookmark, LogSnapshot
+import msgspec
+
+from zapdb.storage.change_log import START, Bookmark, LogSnapshot
 
 FORMAT: Final = 1
 STATE_TABLE: Final = "zapdb_mirror"
 TABLES_TABLE: Final = "zapdb_mirror_tables"
 OWN_TABLES: Final = frozenset({STATE_TABLE, TABLES_TABLE})
+
+AT_ONCE: Final = 0
+"""As `checked_at`: the rows are to be compared before others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +30,47 @@ class MirrorSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Filling:
+    """Columns that get their values batch by batch: done for the records up to a key."""
+
+    columns: tuple[str, ...]
+    after: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class MirroredTable:
     """One table of the mirror.
 
-    `shape` identifies the schema that the rows are of. `baseline` says which transactions the rows
+    The rows are those of the table's schema at `revision`. `baseline` says which transactions they
     were read with: their changes come again in the log, and are skipped. `rows` is how many rows
-    there must be, `columns` what the target said of the columns when the table was made. `long`
-    names fields whose numbers exceed the usual type.
+    there must be, `columns` what the target said of the columns when the mirror last changed them;
+    nothing if the table could not be made. `long` names fields whose numbers exceed the usual type.
+
+    Rows may be newer than the mirror's bookmark until that has come to `settled`. With `is_stale`,
+    all rows are to be read again. `problem` says why the table is not kept, if it is not.
+    `checked_at` is when all rows were last compared with the records, in microseconds.
     """
 
     number: int
     name: str
-    shape: str
+    revision: int
     baseline: LogSnapshot
-    rows: int
-    columns: str
-    long: tuple[str, ...]
+    rows: int = 0
+    columns: str = ""
+    long: tuple[str, ...] = ()
+    filling: Filling | None = None
+    settled: Bookmark = START
+    is_stale: bool = False
+    problem: str = ""
+    checked_at: int = AT_ONCE
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether changes are applied to it; otherwise its rows are read again later."""
+        return not self.problem and not self.is_stale
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MirrorState:
     """All changes up to `bookmark` are in the tables; times in microseconds."""
 
@@ -53,12 +80,16 @@ class MirrorState:
     tables: dict[int, MirroredTable]
 
 
-def format_snapshot(snapshot: LogSnapshot) -> str:
-    """The text that `LogSnapshot.parse` reads."""
-    running = ",".join(map(str, snapshot.running))
-    return f"{snapshot.lowest}:{snapshot.xmax}:{running}"
-
-
 def sees(snapshot: LogSnapshot, transaction: int) -> bool:
     """Whether a transaction was over when the snapshot began."""
     return transaction < snapshot.xmax and transaction not in snapshot.running
+
+
+def encode_table(table: MirroredTable) -> str:
+    """The text that `decode_table` reads."""
+    return msgspec.json.encode(table).decode()
+
+
+def decode_table(text: str) -> MirroredTable:
+    """Raises `msgspec.MsgspecError`."""
+    return msgspec.json.decode(text, type=MirroredTable)

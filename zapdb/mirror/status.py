@@ -7,19 +7,30 @@ from datetime import datetime
 
 from zapdb.database import Database
 from zapdb.errors import StorageError, UsageError
-from zapdb.mirror.mirror import find_broken, read_source
-from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed
+from zapdb.mirror.mirror import read_source
+from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorState
+from zapdb.mirror.stored_state import read_state
+from zapdb.mirror.structure import find_broken
+from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, TargetSession
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark, ChangeLog, Lag
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorTableStatus:
-    """A table of a mirror; it is broken if others changed its columns or the number of rows."""
+    """A table of a mirror; it is broken if others changed its columns or the number of rows.
+
+    `problem` says what is in the way of keeping it, `filling` names columns that get their values
+    anew, and `checked_at` is when all rows were last compared with the records.
+    """
 
     name: str
     rows: int
     is_broken: bool
+    problem: str = ""
+    filling: tuple[str, ...] = ()
+    is_stale: bool = False
+    checked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +48,41 @@ def read_mirror_status(db: Database, target: MirrorTarget) -> MirrorStatus:
     """Raises `UsageError` for a target that is not this database's mirror, and `StorageError`."""
     try:
         with target.transaction() as session:
-            state = session.read_state()
-            broken = set() if state is None else set(find_broken(session, state))
+            state = require_mirror(session, target, db)
+            broken = set(find_broken(session, state))
     except (TargetBusy, TargetFailed) as error:
         raise StorageError(
             "the mirror's target can't be read", target=target.shown, error=str(error)
         ) from error
+    with db._session.reading() as connection:
+        log = ChangeLog(db._storage, state.source.tenant)
+        lag = log.measure_lag(connection, state.bookmark)
+    tables = tuple(
+        _status_of(table, table.number in broken)
+        for table in sorted(state.tables.values(), key=lambda table: table.name)
+    )
+    return MirrorStatus(target.shown, state.bookmark, as_time(state.updated_at), lag, tables)
+
+
+def require_mirror(session: TargetSession, target: MirrorTarget, db: Database) -> MirrorState:
+    """The state of a target; raises `UsageError` if it is not this database's mirror."""
+    state = read_state(session)
     if state is None or state.source != read_source(db):
         raise UsageError(
             "the target is not a mirror of this database and tenant",
             target=target.shown,
             hint="begin one: `zapdb mirror run --to TARGET`",
         )
-    with db._session.reading() as connection:
-        log = ChangeLog(db._storage, state.source.tenant)
-        lag = log.measure_lag(connection, state.bookmark)
-    tables = tuple(
-        MirrorTableStatus(table.name, table.rows, table.number in broken)
-        for table in sorted(state.tables.values(), key=lambda table: table.name)
+    return state
+
+
+def _status_of(table: MirroredTable, is_broken: bool) -> MirrorTableStatus:
+    return MirrorTableStatus(
+        table.name,
+        table.rows,
+        is_broken,
+        table.problem,
+        table.filling.columns if table.filling else (),
+        table.is_stale,
+        as_time(table.checked_at) if table.checked_at != AT_ONCE else None,
     )
-    return MirrorStatus(target.shown, state.bookmark, as_time(state.updated_at), lag, tables)

@@ -6,29 +6,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-from zapdb.errors import UsageError
-from zapdb.export.plain_tables import (
-    Engine,
-    PlainTable,
-    define_columns,
-    quote_name,
-    quote_names,
-)
-from zapdb.mirror.state import (
-    FORMAT,
-    OWN_TABLES,
-    STATE_TABLE,
-    TABLES_TABLE,
-    MirroredTable,
-    MirrorSource,
-    MirrorState,
-    format_snapshot,
-)
-from zapdb.storage.change_log import Bookmark, LogSnapshot
+from zapdb.export.plain_tables import Engine, PlainColumn, PlainTable, quote_name, quote_names
 
 Row = tuple[Any, ...]
+_PLACE: Final = PlainColumn("zapdb_place", "", "integer", False, int)
+"""Numbers staged rows."""
 
 
 class TargetBusy(Exception):
@@ -39,22 +24,44 @@ class TargetFailed(Exception):
     """The target refused a statement, as it does where a table is not what the mirror made."""
 
 
+class TargetBlocked(Exception):
+    """What others have made in the target is in the way of a change, such as a view."""
+
+
 class MirrorTarget(ABC):
     """A place for plain tables; `shown` is its address without secrets."""
 
     engine: ClassVar[Engine]
     shown: str
+    _is_touched = False
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[TargetSession]:
         """A transaction, which no other mirror's is beside; rolled back if the block raises.
 
-        Raises `TargetBusy`, and `TargetFailed` for an error of a statement.
+        Raises `TargetBusy`, `TargetBlocked`, and `TargetFailed` for an error of a statement.
         """
+
+    @abstractmethod
+    def look(self) -> None:
+        """Find out whether others have written to the place; cheap, and may miss it."""
+
+    def was_touched(self) -> bool:
+        """Whether others were seen to write since the last call."""
+        is_touched, self._is_touched = self._is_touched, False
+        return is_touched
 
     @abstractmethod
     def close(self) -> None:
         """Close its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows as a table that statements can read: what follows FROM, and its parameters."""
+
+    sql: str
+    parameters: tuple[Any, ...] = ()
 
 
 class TargetSession(ABC):
@@ -64,12 +71,22 @@ class TargetSession(ABC):
     mark: ClassVar[str] = "?"
     has_keys: ClassVar[bool] = True
     """Whether tables have a primary key."""
+    differs: ClassVar[str] = "IS DISTINCT FROM"
+    fills_aside: ClassVar[bool] = False
+    """Whether a table is made under another name first, since readers would wait for it."""
+
+    page_rows: ClassVar[int] = 2_000
+    """How many rows one transaction compares, or fills columns of."""
 
     # What engines do in their own way
 
     @abstractmethod
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run one statement; return its rows, if it has any."""
+
+    @abstractmethod
+    def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
+        """Run a statement that writes; return how many rows it wrote."""
 
     @abstractmethod
     def list_tables(self) -> list[str]:
@@ -87,16 +104,32 @@ class TargetSession(ABC):
     def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
         """Delete the rows with these keys, and return how many there were."""
 
+    @abstractmethod
+    def stage(
+        self, columns: Sequence[PlainColumn], rows: Iterable[Row]
+    ) -> AbstractContextManager[Staged]:
+        """Rows as a table `s` with these columns, for the statements of the block."""
+
+    @abstractmethod
+    def add_column(self, name: str, column: PlainColumn, value: Any) -> bool:
+        """Add a column that has a value in all rows, or None; False if that has to be filled in
+        row by row."""
+
     def qualify(self, name: str) -> str:
         return quote_name(name)
 
-    # The tables
+    # Tables
 
     def count(self, name: str) -> int:
         return int(self.run(f"SELECT count(*) FROM {self.qualify(name)}")[0][0])
 
     def create(self, name: str, table: PlainTable) -> None:
-        parts = define_columns(table, self.engine)
+        """Make a table. Only its key has constraints, so that no change of a column needs one."""
+        parts = [
+            f"{quote_name(column.name)} {column.sql_type(self.engine)}"
+            + (" NOT NULL" if at in table.key else "")
+            for at, column in enumerate(table.columns)
+        ]
         if self.has_keys:
             key = quote_names([table.columns[at].name for at in table.key])
             parts.append(f"PRIMARY KEY ({key})")
@@ -105,103 +138,79 @@ class TargetSession(ABC):
     def drop(self, name: str) -> None:
         self.run(f"DROP TABLE IF EXISTS {self.qualify(name)}")
 
+    def empty(self, name: str) -> None:
+        """Delete all rows; views stay, and readers see the former rows until the end."""
+        self.change(f"DELETE FROM {self.qualify(name)}")
+
     def rename(self, name: str, to: str) -> None:
         self.run(f"ALTER TABLE {self.qualify(name)} RENAME TO {quote_name(to)}")
 
+    def rename_column(self, name: str, column: str, to: str) -> None:
+        self.run(
+            f"ALTER TABLE {self.qualify(name)} RENAME COLUMN {quote_name(column)}"
+            f" TO {quote_name(to)}"
+        )
+
+    def drop_column(self, name: str, column: str) -> None:
+        self.run(f"ALTER TABLE {self.qualify(name)} DROP COLUMN {quote_name(column)}")
+
     def observe(self, name: str) -> str:
-        """What tells whether a table is still the one that the mirror made."""
+        """What tells whether a table has still the columns that the mirror gave it."""
         return json.dumps([list(column) for column in self.describe_columns(name)])
 
-    # The state
+    # Rows compared with staged ones
 
-    def read_state(self) -> MirrorState | None:
-        """The state; None in an empty place. Raises `UsageError` for one with other tables."""
-        there = set(self.list_tables())
-        if not there >= OWN_TABLES:
-            self._refuse_foreign(there)
-            return None
-        found = self.run(
-            f"SELECT format, source, tenant, bookmark, updated_at FROM {self.qualify(STATE_TABLE)}"
-        )
-        if len(found) != 1 or found[0][0] != FORMAT:
-            self._refuse_foreign(there)
-        ((_, database, tenant, bookmark, updated_at),) = found
-        rows = self.run(
-            "SELECT number, name, shape, baseline, row_count, columns, long_fields"
-            f" FROM {self.qualify(TABLES_TABLE)}"
-        )
-        tables = {
-            number: MirroredTable(
-                number,
-                name,
-                shape,
-                LogSnapshot.parse(baseline),
-                count,
-                columns,
-                tuple(json.loads(long)),
+    def find_damage(self, name: str, table: PlainTable, rows: Sequence[Row]) -> list[int]:
+        """Which of these rows the table lacks, or has with other values: their places."""
+        key = [table.columns[at] for at in table.key]
+        others = [column for at, column in enumerate(table.columns) if at not in table.key]
+        missing = f"t.{quote_name(key[0].name)} IS NULL"
+        condition = " OR ".join([missing, *map(self._differs, others)])
+        numbered = ((*row, at) for at, row in enumerate(rows))
+        with self.stage((*table.columns, _PLACE), list(numbered)) as staged:
+            found = self.run(
+                f"SELECT s.{quote_name(_PLACE.name)} FROM {staged.sql}"
+                f" LEFT JOIN {self.qualify(name)} AS t ON {self._join(key)} WHERE {condition}",
+                staged.parameters,
             )
-            for number, name, shape, baseline, count, columns, long in rows
-        }
-        source = MirrorSource(database, tenant)
-        return MirrorState(source, Bookmark.parse(bookmark), updated_at, tables)
+        return [place for (place,) in found]
 
-    def _refuse_foreign(self, there: set[str]) -> None:
-        if there:
-            raise UsageError(
-                "the target has tables that are no mirror's",
-                tables=", ".join(sorted(there)[:10]),
-                hint="give the mirror a schema or a file of its own",
+    def update(
+        self, name: str, table: PlainTable, columns: Sequence[str], rows: Sequence[Row]
+    ) -> int:
+        """Write some columns of rows that are there, where they differ; return of how many."""
+        key = [table.columns[at] for at in table.key]
+        taken = [column for column in table.columns if column.name in columns]
+        places = [table.columns.index(column) for column in (*key, *taken)]
+        values = [tuple([row[at] for at in places]) for row in rows]
+        sets = ", ".join(f"{quote_name(c.name)} = {self._staged_value(c)}" for c in taken)
+        differing = " OR ".join(self._differs(column) for column in taken)
+        with self.stage([*key, *taken], values) as staged:
+            return self.change(
+                f"UPDATE {self.qualify(name)} AS t SET {sets} FROM {staged.sql}"
+                f" WHERE {self._join(key)} AND ({differing})",
+                staged.parameters,
             )
 
-    def begin_state(self, source: MirrorSource, bookmark: Bookmark, now: int) -> MirrorState:
-        """Make the mirror's own tables in an empty place."""
-        text, number = ("VARCHAR", "BIGINT") if self.engine == "duckdb" else ("TEXT", "BIGINT")
-        self.run(
-            f"CREATE TABLE {self.qualify(STATE_TABLE)} (format {number} NOT NULL,"
-            f" source {text} NOT NULL, tenant {number} NOT NULL, bookmark {text} NOT NULL,"
-            f" updated_at {number} NOT NULL)"
-        )
-        self.run(
-            f"CREATE TABLE {self.qualify(TABLES_TABLE)} (number {number} NOT NULL,"
-            f" name {text} NOT NULL, shape {text} NOT NULL, baseline {text} NOT NULL,"
-            f" row_count {number} NOT NULL, columns {text} NOT NULL, long_fields {text} NOT NULL)"
-        )
-        marks = ", ".join([self.mark] * 5)
-        self.run(
-            f"INSERT INTO {self.qualify(STATE_TABLE)} VALUES ({marks})",
-            (FORMAT, source.database, source.tenant, str(bookmark), now),
-        )
-        return MirrorState(source, bookmark, now, {})
+    def delete_others(
+        self, name: str, table: PlainTable, keys: Iterable[Row], *, is_dry: bool = False
+    ) -> int:
+        """Delete the rows that have none of these keys, or only count them; return how many."""
+        key = [table.columns[at] for at in table.key]
+        with self.stage(key, keys) as staged:
+            rows = (
+                f"FROM {self.qualify(name)} AS t WHERE NOT EXISTS"
+                f" (SELECT 1 FROM {staged.sql} WHERE {self._join(key)})"
+            )
+            if is_dry:
+                return int(self.run(f"SELECT count(*) {rows}", staged.parameters)[0][0])
+            return self.change(f"DELETE {rows}", staged.parameters)
 
-    def save_bookmark(self, bookmark: Bookmark, now: int) -> None:
-        self.run(
-            f"UPDATE {self.qualify(STATE_TABLE)} SET bookmark = {self.mark},"
-            f" updated_at = {self.mark}",
-            (str(bookmark), now),
-        )
+    def _join(self, key: Sequence[PlainColumn]) -> str:
+        return " AND ".join(f"t.{quote_name(c.name)} = {self._staged_value(c)}" for c in key)
 
-    def save_table(self, table: MirroredTable) -> None:
-        self.forget_table(table.number)
-        marks = ", ".join([self.mark] * 7)
-        self.run(
-            f"INSERT INTO {self.qualify(TABLES_TABLE)} VALUES ({marks})",
-            (
-                table.number,
-                table.name,
-                table.shape,
-                format_snapshot(table.baseline),
-                table.rows,
-                table.columns,
-                json.dumps(table.long),
-            ),
-        )
+    def _differs(self, column: PlainColumn) -> str:
+        return f"t.{quote_name(column.name)} {self.differs} {self._staged_value(column)}"
 
-    def save_rows(self, number: int, rows: int) -> None:
-        self.run(
-            f"UPDATE {self.qualify(TABLES_TABLE)} SET row_count = {self.mark}"
-            f" WHERE number = {self.mark}",
-            (rows, number),
-        )
-
-    def forget_table(self, number: int) -> None:
-        self.run(f"DELETE FROM {self.qualify(TABLES_TABLE)} WHERE number = {self.mark}", (number,))
+    def _staged_value(self, column: PlainColumn) -> str:
+        return f"s.{quote_name(column.name)}"

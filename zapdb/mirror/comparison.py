@@ -1,0 +1,82 @@
+"""All rows of a mirror compared with the records, beside a mirror that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.database import Database
+from zapdb.errors import RollbackInProgress, StorageError
+from zapdb.mirror.batch import LongField
+from zapdb.mirror.checking import CheckPass, FarBehind, check_page
+from zapdb.mirror.filling import SchemaMoved
+from zapdb.mirror.status import require_mirror
+from zapdb.mirror.structure import find_broken
+from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed
+
+COLUMNS_CHANGED = "its columns were changed: `zapdb mirror run` makes it again"
+NOT_KEPT = "it is not kept now: see `zapdb mirror status`"
+MOVED = "its schema has changed: run `zapdb mirror run`, and check again"
+FAR_BEHIND = "the mirror is too far behind: run `zapdb mirror run`, and check again"
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """A table that was compared: rows that it lacked or had with other values, and rows of no
+    record. With a `problem`, it was not compared to the end."""
+
+    name: str
+    compared: int
+    damaged: int
+    foreign: int
+    problem: str = ""
+
+    @property
+    def found(self) -> int:
+        return self.damaged + self.foreign
+
+
+def compare_mirror(
+    db: Database, target: MirrorTarget, *, repair: bool = False
+) -> list[TableComparison]:
+    """Compare all tables, page by page; with `repair`, put right what differs.
+
+    Raises `UsageError` for a target that is not this database's mirror, and `StorageError`.
+    """
+    try:
+        with target.transaction() as session:
+            state = require_mirror(session, target, db)
+            broken = find_broken(session, state)
+        tables = sorted(state.tables.values(), key=lambda table: table.name)
+        return [
+            _failed(table.name, COLUMNS_CHANGED)
+            if broken.get(table.number) == "columns"
+            else _compare(db, target, table.number, table.name, CheckPass(repair))
+            for table in tables
+        ]
+    except (TargetBusy, TargetFailed) as error:
+        raise StorageError(
+            "the mirror's target can't be read", target=target.shown, error=str(error)
+        ) from error
+
+
+def _failed(name: str, problem: str, done: CheckPass | None = None) -> TableComparison:
+    found = done or CheckPass()
+    return TableComparison(name, found.compared, found.damaged, found.foreign, problem)
+
+
+def _compare(
+    db: Database, target: MirrorTarget, number: int, name: str, done: CheckPass
+) -> TableComparison:
+    try:
+        while not done.is_done:
+            with target.transaction() as session:
+                state = require_mirror(session, target, db)
+                table = state.tables.get(number)
+                if table is None or not table.is_kept or table.filling is not None:
+                    return _failed(name, NOT_KEPT, done)
+                check_page(db, session, state, number, done)
+    except (SchemaMoved, RollbackInProgress, LongField):
+        return _failed(name, MOVED, done)
+    except FarBehind:
+        return _failed(name, FAR_BEHIND, done)
+    return TableComparison(name, done.compared, done.damaged, done.foreign)

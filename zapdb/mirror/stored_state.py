@@ -1,0 +1,110 @@
+"""The two tables of a target that hold a mirror's state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from zapdb.errors import UsageError
+from zapdb.mirror.state import (
+    FORMAT,
+    OWN_TABLES,
+    STATE_TABLE,
+    TABLES_TABLE,
+    MirroredTable,
+    MirrorSource,
+    MirrorState,
+    decode_table,
+    encode_table,
+)
+from zapdb.mirror.target import TargetSession
+from zapdb.storage.change_log import Bookmark
+
+_TYPES: Final = {"duckdb": "VARCHAR"}
+
+
+def read_state(session: TargetSession) -> MirrorState | None:
+    """The state; None in an empty place. Raises `UsageError` for one with other tables."""
+    there = set(session.list_tables())
+    if not there >= OWN_TABLES:
+        _refuse_foreign(there)
+        return None
+    found = session.run(
+        "SELECT format, source, tenant, bookmark, updated_at FROM " + session.qualify(STATE_TABLE)
+    )
+    if len(found) != 1 or found[0][0] != FORMAT:
+        _refuse_foreign(there)
+    ((_, database, tenant, bookmark, updated_at),) = found
+    rows = session.run(f"SELECT number, state FROM {session.qualify(TABLES_TABLE)}")
+    try:
+        tables = {number: decode_table(state) for number, state in rows}
+    except msgspec.MsgspecError:
+        _refuse_foreign(there)
+        raise
+    source = MirrorSource(database, tenant)
+    return MirrorState(source, Bookmark.parse(bookmark), updated_at, tables)
+
+
+def _refuse_foreign(there: set[str]) -> None:
+    if there:
+        raise UsageError(
+            "the target has tables that are no mirror's",
+            tables=", ".join(sorted(there)[:10]),
+            hint="give the mirror a schema or a file of its own",
+        )
+
+
+def begin_state(
+    session: TargetSession, source: MirrorSource, bookmark: Bookmark, now: int
+) -> MirrorState:
+    """Make the mirror's own tables in an empty place."""
+    text = _TYPES.get(session.engine, "TEXT")
+    session.run(
+        f"CREATE TABLE {session.qualify(STATE_TABLE)} (format BIGINT NOT NULL,"
+        f" source {text} NOT NULL, tenant BIGINT NOT NULL, bookmark {text} NOT NULL,"
+        " updated_at BIGINT NOT NULL)"
+    )
+    session.run(
+        f"CREATE TABLE {session.qualify(TABLES_TABLE)} (number BIGINT NOT NULL,"
+        f" name {text} NOT NULL, state {text} NOT NULL)"
+    )
+    marks = ", ".join([session.mark] * 5)
+    session.run(
+        f"INSERT INTO {session.qualify(STATE_TABLE)} VALUES ({marks})",
+        (FORMAT, source.database, source.tenant, str(bookmark), now),
+    )
+    return MirrorState(source, bookmark, now, {})
+
+
+def save_bookmark(session: TargetSession, state: MirrorState, bookmark: Bookmark, now: int) -> None:
+    state.bookmark, state.updated_at = bookmark, now
+    session.run(
+        f"UPDATE {session.qualify(STATE_TABLE)} SET bookmark = {session.mark},"
+        f" updated_at = {session.mark}",
+        (str(bookmark), now),
+    )
+
+
+def save_table(session: TargetSession, state: MirrorState, table: MirroredTable) -> None:
+    """Store what there is of a table, in place of what was."""
+    state.tables[table.number] = table
+    mark, values = session.mark, (table.name, encode_table(table), table.number)
+    stored = session.change(
+        f"UPDATE {session.qualify(TABLES_TABLE)} SET name = {mark}, state = {mark}"
+        f" WHERE number = {mark}",
+        values,
+    )
+    if not stored:
+        session.run(
+            f"INSERT INTO {session.qualify(TABLES_TABLE)} (name, state, number)"
+            f" VALUES ({mark}, {mark}, {mark})",
+            values,
+        )
+
+
+def forget_table(session: TargetSession, state: MirrorState, number: int) -> None:
+    state.tables.pop(number, None)
+    session.run(
+        f"DELETE FROM {session.qualify(TABLES_TABLE)} WHERE number = {session.mark}", (number,)
+    )
