@@ -12,11 +12,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import psutil
 import pytest
@@ -36,6 +37,7 @@ from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.pipelined import PipelinedConnection
 
 ROOT = Path(__file__).parents[1]
+T = TypeVar("T")
 
 
 GUARD_SECONDS = 300
@@ -315,6 +317,45 @@ def finish(*threads: threading.Thread) -> None:
     for thread in threads:
         thread.join(GUARD_SECONDS)
         assert not thread.is_alive(), f"waited {GUARD_SECONDS} s in vain for the end of {thread}"
+
+
+@contextmanager
+def writing(work: Callable[[int, Callable[[], bool]], T], writers: int = 3) -> Iterator[list[T]]:
+    """Run `work(seed, is_over)` in threads beside the block; afterwards the list has what they
+    returned, one for each. Raises what one of them raised."""
+    over, done = threading.Event(), list[T]()
+    with ThreadPoolExecutor(writers) as pool:
+        try:
+            running = [pool.submit(work, seed, over.is_set) for seed in range(1, writers + 1)]
+            yield done
+        finally:
+            over.set()
+        done += [one.result() for one in running]
+
+
+class HeldFile:
+    """A file of one byte; whoever reads it waits until `go_on` is set."""
+
+    def __init__(self) -> None:
+        self.is_read, self.go_on = threading.Event(), threading.Event()
+
+    def read(self, size: int) -> bytes:
+        if self.is_read.is_set():
+            return b""
+        self.is_read.set()
+        self.go_on.wait(GUARD_SECONDS)
+        return b"x"
+
+
+def make_place(resources: ExitStack, server: PostgresServer | None, name: str) -> tuple[str, Path]:
+    """Return the address of a new database, and an empty directory for its migrations."""
+    directory = Path(tempfile.mkdtemp(prefix=f"zapdb-{name}-"))
+    resources.callback(shutil.rmtree, directory)
+    migrations = directory / "migrations"
+    migrations.mkdir()
+    if server is not None:
+        return resources.enter_context(server.fresh_database()), migrations
+    return f"sqlite:///{directory / name}.db", migrations
 
 
 def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:

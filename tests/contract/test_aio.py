@@ -20,7 +20,7 @@ import pytest
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import GUARD_SECONDS, Workspace
+from tests.support import GUARD_SECONDS, HeldFile, Workspace
 from zapdb.errors import (
     ConnectionsBusy,
     RecordNotFound,
@@ -303,29 +303,19 @@ def test_the_task_that_began_it_joins_and_others_do_not(place: Workspace) -> Non
 
 
 def test_two_tasks_at_once_are_an_error_and_nothing_is_interleaved(place: Workspace) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    class File:
-        """A file that is read while a record is written."""
-
-        def read(self, size: int) -> bytes:
-            if inside.is_set():
-                return b""
-            inside.set()
-            go_on.wait(GUARD_SECONDS)
-            return b"x"
+    picture = HeldFile()
 
     async def main() -> None:
         async with opened(place) as db:
             async with db.transaction() as tx:
-                writing = asyncio.create_task(tx.table("pictures").insert(id=2, picture=File()))
-                await until(inside.is_set)
+                writing = asyncio.create_task(tx.table("pictures").insert(id=2, picture=picture))
+                await until(picture.is_read.is_set)
                 for work in (insert(tx, 3), insert(db, 4), tx.sql("SELECT 1")):
                     error = await error_of(work)
                     assert isinstance(error, UsageError)
                     assert error.message == "another task is using the transaction"
                     assert HERE in error.context["begun_at"]
-                go_on.set()
+                picture.go_on.set()
                 await writing
                 await insert(tx, 5)
             assert await ids(db) == [5]

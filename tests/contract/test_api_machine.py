@@ -8,13 +8,10 @@ themselves at random; here they come from a list, and lose nothing.)
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -43,7 +40,7 @@ from tests.contract.api_model import (
 )
 from tests.contract.model import Key, Model, Row
 from tests.documents import document
-from tests.support import PostgresServer
+from tests.support import PostgresServer, make_place
 from zapdb import etag
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -140,14 +137,7 @@ class Program(RuleBasedStateMachine):
     def __init__(self, server: PostgresServer | None) -> None:
         super().__init__()
         self.resources = ExitStack()
-        directory = Path(tempfile.mkdtemp(prefix="zapdb-program-"))
-        self.resources.callback(shutil.rmtree, directory)
-        self.migrations = directory / "migrations"
-        self.migrations.mkdir()
-        if server is None:
-            self.address = f"sqlite:///{directory / 'program.db'}"
-        else:
-            self.address = self.resources.enter_context(server.fresh_database())
+        self.address, self.migrations = make_place(self.resources, server, "program")
         self.processes: list[Process] = []
         self.opened = 0
         self.writer: Process | None = None

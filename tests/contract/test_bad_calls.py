@@ -319,8 +319,8 @@ def test_a_block_whose_thread_ends_is_undone(db: Database, items: Table) -> None
     assert items.insert(id=51, title="next").id == 51
 
 
-def test_a_block_that_is_kept_by_another_thread_is_undone(db: Database, items: Table) -> None:
-    """Its thread has ended, and somebody still holds it: it does not keep all others out."""
+def leave_open(db: Database, items: Table) -> list[Any]:
+    """Insert record 50 in a thread that ends inside the transaction's block, which is returned."""
     blocks: list[Any] = []
 
     def begin() -> None:
@@ -331,6 +331,12 @@ def test_a_block_that_is_kept_by_another_thread_is_undone(db: Database, items: T
     other = threading.Thread(target=begin)
     other.start()
     other.join()
+    return blocks
+
+
+def test_a_block_that_is_kept_by_another_thread_is_undone(db: Database, items: Table) -> None:
+    """Its thread has ended, and somebody still holds it: it does not keep all others out."""
+    blocks = leave_open(db, items)
     assert not items.exists(50)
     assert items.insert(id=50, title="next").title == "next"
     assert db.run(lambda: items.get(50).title) == "next"
@@ -344,16 +350,7 @@ def test_a_block_that_is_kept_by_another_thread_is_undone(db: Database, items: T
 
 
 def test_leaving_a_block_whose_thread_has_ended_says_so(db: Database, items: Table) -> None:
-    blocks: list[Any] = []
-
-    def begin() -> None:
-        blocks.append(db.transaction())
-        blocks[0].__enter__()
-        items.insert(id=50, title="left open")
-
-    other = threading.Thread(target=begin)
-    other.start()
-    other.join()
+    blocks = leave_open(db, items)
     items.insert(id=51, title="next")  # it needed the place of the other, which is undone
     error = error_of(lambda: blocks[0].__exit__(None, None, None))
     assert isinstance(error, UsageError | TransactionConflict), error

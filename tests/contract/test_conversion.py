@@ -492,9 +492,8 @@ def test_a_range_that_is_held_is_not_claimed_and_one_that_is_over_is(
 # Changes under way
 
 
-def test_a_new_migration_supersedes_a_conversion(
-    workspace: Workspace, db: Database, small_ranges: None
-) -> None:
+def migrate_after_three_ranges(workspace: Workspace, db: Database) -> tuple[Job, Storage]:
+    """Run three ranges of the only job, then apply another migration by another storage."""
     job = only_job(db._storage)
     work = load_work(db._storage, job.id)
     for _ in range(3):
@@ -502,6 +501,13 @@ def test_a_new_migration_supersedes_a_conversion(
     workspace.write(5, ADD_WEIGHT)
     other = workspace.connect()
     migrate_up(other, DEFAULT_TENANT, workspace.directory)
+    return job, other
+
+
+def test_a_new_migration_supersedes_a_conversion(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    job, _ = migrate_after_three_ranges(workspace, db)
     assert run_job(db._storage, job, run_locally) is None
     assert state_of(db, job) == "superseded"
     (report,) = db.admin.run_jobs()
@@ -513,20 +519,27 @@ def test_a_new_migration_supersedes_a_conversion(
     assert db.admin.count_by_revision("items") == {5: COUNT}
 
 
-def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
-    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+def migrate_in_the_fourth_batch(
+    monkeypatch: pytest.MonkeyPatch, workspace: Workspace, operation: str
 ) -> None:
+    """Make a job apply another migration before its fourth batch."""
     from zapdb.jobs import range_work
 
     other, calls, run = workspace.connect(), itertools.count(1), range_work._RangeRun._run_batch
 
     def run_batch(task: Any, position: Any, skips: bool) -> Any:
         if next(calls) == 4:
-            workspace.write(5, ADD_WEIGHT)
+            workspace.write(5, operation)
             migrate_up(other, DEFAULT_TENANT, workspace.directory)
         return run(task, position, skips)
 
     monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
+
+
+def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate_in_the_fourth_batch(monkeypatch, workspace, ADD_WEIGHT)
     assert db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)) == []
     assert db.admin.count_by_revision("items")[4] == 48
     (report,) = db.admin.run_jobs()
@@ -537,17 +550,7 @@ def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
 def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zapdb.jobs import range_work
-
-    other, calls, run = workspace.connect(), itertools.count(1), range_work._RangeRun._run_batch
-
-    def run_batch(task: Any, position: Any, skips: bool) -> Any:
-        if next(calls) == 4:
-            workspace.write(5, RENAME_SIZE)
-            migrate_up(other, DEFAULT_TENANT, workspace.directory)
-        return run(task, position, skips)
-
-    monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
+    migrate_in_the_fourth_batch(monkeypatch, workspace, RENAME_SIZE)
     (report,) = db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     assert report.progress.written == COUNT
     assert db.admin.count_by_revision("items") == {4: 48, 5: COUNT - 48}
@@ -558,13 +561,7 @@ def test_a_conversion_that_is_wanted_again_after_a_rollback_is_run(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
     """Superseded by a migration that is forgotten: what it worked towards is wanted again."""
-    job = only_job(db._storage)
-    work = load_work(db._storage, job.id)
-    for _ in range(3):
-        run_range(db._storage, work, Owner.here())
-    workspace.write(5, ADD_WEIGHT)
-    other = workspace.connect()
-    migrate_up(other, DEFAULT_TENANT, workspace.directory)
+    job, other = migrate_after_three_ranges(workspace, db)
     plan_jobs(other, DEFAULT_TENANT)
     assert state_of(db, job) == "superseded"
     workspace.remove(5)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
+from tests.support import GUARD_SECONDS, HeldFile, Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import ConnectionsBusy, RecordNotFound, TransactionConflict, UsageError
 from zapdb.storage import TransactionMode
@@ -211,24 +211,14 @@ def test_a_handle_is_used_from_any_thread(db: Database, pool: ThreadPoolExecutor
 def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
     db: Database, pool: ThreadPoolExecutor
 ) -> None:
-    inside, go_on = threading.Event(), threading.Event()
-
-    class File:
-        """A file that is read while a record is written."""
-
-        def read(self, size: int) -> bytes:
-            if inside.is_set():
-                return b""
-            inside.set()
-            go_on.wait(GUARD_SECONDS)
-            return b"x"
+    picture = HeldFile()
 
     with db.transaction() as tx:
         insert(tx, 1)
         writing = pool.submit(
-            lambda: error_of(lambda: tx.table("pictures").insert(id=2, picture=File()))
+            lambda: error_of(lambda: tx.table("pictures").insert(id=2, picture=picture))
         )
-        assert inside.wait(GUARD_SECONDS)
+        assert picture.is_read.wait(GUARD_SECONDS)
         for act in (
             lambda: insert(tx, 3),
             lambda: insert(db, 4),
@@ -243,7 +233,7 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
             assert isinstance(error, UsageError)
             assert error.message == "another thread is using the transaction"
             assert HERE in error.context["begun_at"]
-        go_on.set()
+        picture.go_on.set()
         assert writing.result() is None
         insert(tx, 5)
     assert ids(db) == [1, 5]

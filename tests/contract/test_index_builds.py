@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.lookups import find
-from tests.support import GUARD_SECONDS, WAYS, Faults, Way, Workspace, error_of, finish
+from tests.support import GUARD_SECONDS, WAYS, Faults, Way, Workspace, error_of, finish, writing
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
@@ -305,32 +305,18 @@ def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
         {"id": number, "title": f"title {number}", "size": number % 20}
         for number in range(-(3_000 if workspace.engine == "postgresql" else 600), 10)
     )
-    stop, problems, turns = threading.Event(), list[BaseException](), list[int]()
-
-    def write(seed: int) -> None:
-        try:
-            turns.append(change_at_random(db, seed, stop.is_set))
-        except BaseException as error:
-            problems.append(error)
-
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2, 3)]
-    for writer in writers:
-        writer.start()
     storage = connect(workspace.address)
-    for number, operation in ((2, INDEX_SIZE), (3, INDEX_TITLE), (4, ADD_COLOR)):
-        workspace.write(number, operation)
-        migrate_up(storage, DEFAULT_TENANT, workspace.directory)
-        for job in plan_jobs(storage, DEFAULT_TENANT):
-            run_job(
-                storage,
-                job,
-                lambda s, j: run_locally(s, j, workers=2, batch_records_max=32),
-            )
-    stop.set()
-    for writer in writers:
-        writer.join()
+    with writing(lambda seed, ends: change_at_random(db, seed, ends)) as turns:
+        for number, operation in ((2, INDEX_SIZE), (3, INDEX_TITLE), (4, ADD_COLOR)):
+            workspace.write(number, operation)
+            migrate_up(storage, DEFAULT_TENANT, workspace.directory)
+            for job in plan_jobs(storage, DEFAULT_TENANT):
+                run_job(
+                    storage,
+                    job,
+                    lambda s, j: run_locally(s, j, workers=2, batch_records_max=32),
+                )
     storage.close()
-    assert problems == []
     assert min(turns) > 0
     assert_clean(db)
     with db.snapshot():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from hypothesis.stateful import (
 import zapdb
 from tests.contract.model import Key, Model
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
-from tests.support import PostgresServer
+from tests.support import PostgresServer, make_place
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import (
@@ -53,14 +51,7 @@ class Life(RuleBasedStateMachine):
     def __init__(self, server: PostgresServer | None) -> None:
         super().__init__()
         self.resources = ExitStack()
-        directory = Path(tempfile.mkdtemp(prefix="zapdb-life-"))
-        self.resources.callback(shutil.rmtree, directory)
-        self.migrations = directory / "migrations"
-        self.migrations.mkdir()
-        if server is None:
-            self.address = f"sqlite:///{directory / 'life.db'}"
-        else:
-            self.address = self.resources.enter_context(server.fresh_database())
+        self.address, self.migrations = make_place(self.resources, server, "life")
         self.model = Model()
         self.older: zapdb.database.Database | None = None
         """A process that opened the database some migrations ago, and goes on."""

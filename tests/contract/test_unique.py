@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.lookups import between, find, starts_with
-from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish, is_resolved
+from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish, is_resolved, writing
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database, Table
@@ -514,25 +514,11 @@ def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: 
     db.table("items").insert_many({"id": n, "title": f"title {n % 25}"} for n in range(61))
     workspace.write(2, UNIQUE_TITLE)
     db = workspace.open()
-    stop, problems, refused = threading.Event(), list[BaseException](), list[int]()
-
-    def write(seed: int) -> None:
-        try:
-            refused.append(change_at_random(db, seed, stop.is_set))
-        except BaseException as error:
-            problems.append(error)
-
-    writers = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2, 3)]
-    for writer in writers:
-        writer.start()
     storage = workspace.connect()
-    for _ in range(5):
-        run_jobs(storage, batch_records_max=8)
-        time.sleep(0.05)
-    stop.set()
-    for writer in writers:
-        finish(writer)
-    assert problems == []
+    with writing(lambda seed, ends: change_at_random(db, seed, ends)) as refused:
+        for _ in range(5):
+            run_jobs(storage, batch_records_max=8)
+            time.sleep(0.05)
     assert sum(refused) > 0
     items = db.table("items")
     for _ in range(60):

@@ -7,7 +7,7 @@ their revision to be read: while there are such data, the whole pruning is refus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -153,11 +153,7 @@ def _find_records(
     if not pruned or pruned[0].table_number not in list_record_tables(connection):
         return
     records = RecordStatements(connection.storage, pruned[0].table_number, pruned[0].tenant)
-    counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
-    for entry in pruned:
-        count = counts.get(entry.revision)
-        if count:
-            yield RequiredBy(entry.revision, f"{count:,} record" + "s" * (count != 1))
+    yield from _list_required(pruned, records.count_by_prefix(connection), "record")
 
 
 def _find_archives(
@@ -187,11 +183,17 @@ def _find_changes(
     if not pruned:
         return
     found = count_changes(connection, pruned[0].tenant, pruned[0].table_number)
+    yield from _list_required(pruned, found, "change")
+
+
+def _list_required(
+    pruned: Sequence[RevisionEntry], found: Iterable[tuple[bytes, int]], what: str
+) -> Iterator[RequiredBy]:
+    """Yield the entries that data need; `found` has the number of such data by their prefix."""
     counts = {decode_prefix(prefix, 0)[0]: count for prefix, count in found}
     for entry in pruned:
-        count = counts.get(entry.revision)
-        if count:
-            yield RequiredBy(entry.revision, f"{count:,} change" + "s" * (count != 1))
+        if count := counts.get(entry.revision):
+            yield RequiredBy(entry.revision, f"{count:,} {what}" + "s" * (count != 1))
 
 
 REQUIREMENT_CHECKS: Final[tuple[RequirementCheck, ...]] = (

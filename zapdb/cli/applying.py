@@ -36,12 +36,12 @@ from zapdb.cli.configuration import (
     find_migrations,
     find_tenant_name,
 )
-from zapdb.cli.job_progress import JobRun, progress_bar, run_jobs, stopping_on_interrupt
+from zapdb.cli.job_progress import JobRun, progress_bar, run_jobs_here
 from zapdb.cli.opening import connected, read_tenant_catalog, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, format_count, print_note, report_error
 from zapdb.cluster import ensure_rows
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
-from zapdb.jobs import Job, plan_jobs, run_locally
+from zapdb.jobs import plan_jobs
 from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files
 from zapdb.migrations.prove import require_proven
 from zapdb.storage import Storage, ensure_storage
@@ -240,18 +240,7 @@ def _build_indexes(
     if not any(index.needs_build for state in catalog.tables.values() for index in state.indexes):
         return
     jobs = plan_jobs(storage, catalog.tenant, kinds=["index"])
-    with stopping_on_interrupt() as should_stop:
-
-        def runner(storage: Storage, job: Job) -> None:
-            run_locally(storage, job, should_stop=should_stop)
-
-        try:
-            run_jobs(storage, catalog, jobs, runner, output, built.append)
-        except KeyboardInterrupt:
-            print_note(
-                "the migrations are applied; `zapdb convert run` continues to build the indexes"
-            )
-            raise
+    run_jobs_here(storage, catalog, jobs, output, built.append)
 
 
 def _results_to_json(results: list[TenantResult]) -> dict[str, Any]:

@@ -7,14 +7,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
 from zapdb.activation import IndexDescriptor, TenantCatalog, load_tenant_catalog
-from zapdb.cli.output import Output, format_count, format_seconds
+from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.errors import ZapdbError
-from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job
+from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job, run_locally
 from zapdb.jobs.job import read_job
 from zapdb.jobs.job_status import count_reads
 from zapdb.jobs.planning import sort_by_priority
@@ -110,6 +111,24 @@ def run_jobs(
         run = run_one(storage, catalog, left.pop(0), runner, output)
         on_run(run)
         write_job_run(run, catalog, output)
+
+
+def run_jobs_here(
+    storage: Storage,
+    catalog: TenantCatalog,
+    jobs: Iterable[Job],
+    output: Output,
+    on_run: Callable[[JobRun], None] = lambda run: None,
+    workers: int | None = None,
+) -> None:
+    """Run planned jobs in threads of this process, as `run_jobs`; Ctrl-C stops them."""
+    with stopping_on_interrupt() as should_stop:
+        runner = partial(run_locally, workers=workers, should_stop=should_stop)
+        try:
+            run_jobs(storage, catalog, jobs, runner, output, on_run)
+        except KeyboardInterrupt:
+            print_note("nothing is lost: `zapdb convert run` continues where this stopped")
+            raise
 
 
 def run_one(

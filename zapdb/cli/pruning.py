@@ -11,11 +11,11 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.job_progress import run_jobs, stopping_on_interrupt
+from zapdb.cli.job_progress import run_jobs_here
 from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, Part, confirm, format_count
 from zapdb.errors import EXIT_ERROR
-from zapdb.jobs import Job, plan_jobs, run_locally
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
 from zapdb.storage import Storage, TransactionMode
 
@@ -87,9 +87,4 @@ def _confirm(*, as_json: bool) -> bool:
 def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:
     catalog = read_tenant_catalog(storage, tenant)
     jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"], renews_cancelled=True)
-    with stopping_on_interrupt() as should_stop:
-
-        def runner(storage: Storage, job: Job) -> None:
-            run_locally(storage, job, should_stop=should_stop)
-
-        run_jobs(storage, catalog, jobs, runner, output)
+    run_jobs_here(storage, catalog, jobs, output)

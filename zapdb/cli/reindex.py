@@ -14,12 +14,12 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.job_progress import JobRun, run_jobs, stopping_on_interrupt
+from zapdb.cli.job_progress import JobRun, run_jobs_here
 from zapdb.cli.opening import opened, read_tenant_catalog
-from zapdb.cli.output import Output, print_note
+from zapdb.cli.output import Output
 from zapdb.datasets import dataset_of
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
-from zapdb.jobs import Job, plan_jobs, run_locally
+from zapdb.jobs import Job, plan_jobs
 from zapdb.storage import Storage, TransactionMode
 
 TableOption = Annotated[
@@ -58,16 +58,7 @@ def reindex_run_command(
         found = restart_indexes(storage, catalog, _choose(catalog, table, index))
         catalog = read_tenant_catalog(storage, tenant)
         jobs = _plan(storage, catalog, found)
-        with stopping_on_interrupt() as should_stop:
-
-            def runner(storage: Storage, job: Job) -> None:
-                run_locally(storage, job, workers=workers, should_stop=should_stop)
-
-            try:
-                run_jobs(storage, catalog, jobs, runner, output, runs.append)
-            except KeyboardInterrupt:
-                print_note("nothing is lost: `zapdb convert run` goes on where this stopped")
-                raise
+        run_jobs_here(storage, catalog, jobs, output, runs.append, workers)
         seq = read_seq(storage.connection())
     if not found:
         output.write(

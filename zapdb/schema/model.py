@@ -278,12 +278,7 @@ class Schema:
             is_meant = isinstance(kind, Reference) and kind.number == table.number
             return replace(kind, table=name) if is_meant else kind  # type: ignore[call-arg]  # it is a Reference
 
-        def rename_in(other: TableSchema) -> TableSchema:
-            fields = tuple(replace(f, type=map_type(f.type, rename)) for f in other.fields)
-            return other if fields == other.fields else other.with_fields(fields)
-
-        types = tuple(map_type(kind, rename) for kind in self.types)
-        renamed = replace(self, tables=tuple(map(rename_in, self.tables)), types=types)
+        renamed = self._with_types_changed(rename)
         (target,) = (t for t in renamed.tables if t.number == table.number)
         return renamed.with_table(replace(target, name=name))
 
@@ -335,12 +330,17 @@ class Schema:
             is_meant = isinstance(kind, Enum | Struct) and kind.number == changed.number
             return changed if is_meant else kind
 
-        def put_in(table: TableSchema) -> TableSchema:
-            fields = tuple(replace(f, type=map_type(f.type, put)) for f in table.fields)
+        return self._with_types_changed(put)
+
+    def _with_types_changed(self, change: Callable[[ValueType], ValueType]) -> Schema:
+        """The schema with `change` applied to the types of all fields, and to the declared ones."""
+
+        def change_in(table: TableSchema) -> TableSchema:
+            fields = tuple(replace(f, type=map_type(f.type, change)) for f in table.fields)
             return table if fields == table.fields else table.with_fields(fields)
 
-        types = tuple(map_type(kind, put) for kind in self.types)
-        return replace(self, tables=tuple(map(put_in, self.tables)), types=types)
+        types = tuple(map_type(kind, change) for kind in self.types)
+        return replace(self, tables=tuple(map(change_in, self.tables)), types=types)
 
     def without_type(self, number: int) -> Schema:
         return replace(self, types=tuple(t for t in self.types if t.number != number))

@@ -32,12 +32,7 @@ def plan_insert(
     schema has; raises `InvalidValue` and `CheckViolation`."""
     attachments = bound.make_attachments()
     value = bound.adapter.encode(key, values, unseen, attachments)
-    record = bound.codec.decode(key, value, len(bound.prefix), attachments)
-    blobs = new_blobs(record, attachments)  # before a check has loaded them
-    if bound.checks:
-        check_records(bound, [(key, record)])
-    if attachments.archived:
-        blobs = blobs | bound.archived_blobs(attachments)
+    record, blobs = _read_new(bound, key, value, attachments)
     return Write(
         key,
         None,
@@ -50,6 +45,19 @@ def plan_insert(
         tuple(archive_rows(key, attachments.archived)),
         change=(None, value) if bound.logs_changes else None,
     )
+
+
+def _read_new(
+    bound: BoundTable, key: bytes, value: bytes, attachments: Attachments
+) -> tuple[Record, Mapping[bytes, bytes]]:
+    """Return the record of new bytes and its blobs; raises `CheckViolation`."""
+    record = bound.codec.decode(key, value, len(bound.prefix), attachments)
+    blobs = new_blobs(record, attachments)  # before a check has loaded them
+    if bound.checks:
+        check_records(bound, [(key, record)])
+    if attachments.archived:
+        blobs = blobs | bound.archived_blobs(attachments)
+    return record, blobs
 
 
 def plan_inserts(bound: BoundTable, records: Sequence[NewValues], hint: str = "") -> list[Write]:
@@ -112,12 +120,7 @@ def plan_update(
     `CheckViolation`."""
     old, values, changed = changes
     value = bound.codec.encode(bound.prefix, values, attachments)
-    new = bound.codec.decode(key, value, len(bound.prefix), attachments)
-    blobs = new_blobs(new, attachments)  # before a check has loaded them
-    if bound.checks:
-        check_records(bound, [(key, new)])
-    if attachments.archived:
-        blobs = blobs | bound.archived_blobs(attachments)
+    new, blobs = _read_new(bound, key, value, attachments)
     removed, added = list[bytes | None](), list[bytes | None]()
     for index in bound.indexes:
         # The others keep their entries, and large values need not be loaded for it.

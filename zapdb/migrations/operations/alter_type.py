@@ -8,7 +8,7 @@ from typing import Any
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import NumberAllocator, Operation
+from zapdb.migrations.operations.base import NumberAllocator, Operation, TypeOperation
 from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import (
     check_plain,
@@ -30,7 +30,7 @@ from zapdb.values import Enum, Struct, ValueType
 
 
 @dataclass(frozen=True)
-class AlterType(Operation):
+class AlterType(TypeOperation):
     """Members of an enum or a struct are added, renamed and removed.
 
         alter_type: {type: state, add: [{name: paused, back: open}], remove: {dropped: {to: done}}}
@@ -43,7 +43,6 @@ class AlterType(Operation):
 
     keyword = "alter_type"
 
-    type: Name
     add: tuple[AddedMember, ...] = ()
     rename: dict[Name, Name] = dataclasses.field(default_factory=dict)
     remove: dict[Name, RemovedMember] = dataclasses.field(default_factory=dict)
@@ -58,13 +57,7 @@ class AlterType(Operation):
         object.__setattr__(self, "add", (*last, *placed))
 
     def validate(self, schema: Schema, collector: ViolationCollector) -> None:
-        declared = schema.type_named(self.type)
-        if declared is None:
-            there = ", ".join(kind.declared_name for kind in schema.types) or "none"
-            collector.report(
-                self.place, f"there is no type {self.type!r} here", f"there are: {there}"
-            )
-            raise ParsingStopped
+        declared = self.find_type(schema, collector)
         noted = len(collector.violations)
         if not (self.add or self.rename or self.remove):
             collector.report(self.place, "nothing is added, renamed or removed")

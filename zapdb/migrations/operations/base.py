@@ -37,6 +37,7 @@ from zapdb.migrations.structure import (
 )
 from zapdb.records import Computed, Constant, Derivation, Slot, SourceField
 from zapdb.schema import Field, Index, Schema, TableSchema
+from zapdb.values import Enum, Struct
 from zapdb.values.json import dumps
 
 Reversibility = Literal["exact", "lossy"]
@@ -114,6 +115,21 @@ class Operation(ABC):
     def place(self) -> Location:
         place: Location = getattr(self, "location", Location("<stored>"))
         return place
+
+
+@dataclass(frozen=True)
+class TypeOperation(Operation):
+    """One change to one declared type."""
+
+    type: Name
+
+    def find_type(self, schema: Schema, collector: ViolationCollector) -> Enum | Struct:
+        declared = schema.type_named(self.type)
+        if declared is None:
+            hint = hint_at(self.type, (kind.declared_name for kind in schema.types))
+            collector.report(self.place, f"there is no type {self.type!r} here", hint)
+            raise ParsingStopped
+        return declared
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import NumberAllocator, Operation, report_taken
+from zapdb.migrations.operations.base import NumberAllocator, Operation, TypeOperation, report_taken
 from zapdb.migrations.operations.definitions import TypeDefinition, parameters_of
 from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
 from zapdb.schema import Schema
@@ -97,22 +97,15 @@ class CreateType(Operation):
 
 
 @dataclass(frozen=True)
-class DropType(Operation):
+class DropType(TypeOperation):
     """A named type that nothing uses any more goes."""
 
     keyword = "drop_type"
 
-    type: Name
     location: Location = located()
 
     def validate(self, schema: Schema, collector: ViolationCollector) -> None:
-        dropped = schema.type_named(self.type)
-        if dropped is None:
-            there = ", ".join(kind.declared_name for kind in schema.types) or "none"
-            collector.report(
-                self.place, f"there is no type {self.type!r} here", f"there are: {there}"
-            )
-            raise ParsingStopped
+        dropped = self.find_type(schema, collector)
         for user in schema.users_of(dropped):
             collector.report(
                 self.place,
