@@ -11,6 +11,7 @@ import zapdb
 from tests.cli.program import Project
 from zapdb.activation.rollback import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
+from zapdb.cli.engine import Engine
 from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output
 from zapdb.cli.rollback import preview_steps, run_step
@@ -226,7 +227,7 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     current.run("migrate", "rollback", "--yes")
     before = current.dump()
     with pytest.raises(ConcurrencyError) as caught:
-        run_step(storage, read_tenant_catalog(storage), step, Output(), evict=False)
+        run_step(storage, read_tenant_catalog(storage), step, Output(), Engine(), evict=False)
     storage.close()
     assert str(caught.value) == (
         "a newer migration was stored in the meantime\n"

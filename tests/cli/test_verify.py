@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 
 from tests.cli.program import MIGRATIONS, Project
 
 
+def data_of(project: Project) -> dict[str, Any]:
+    """Everything but the jobs, which verification leaves."""
+    of_jobs = ("zapdb_catalog", "zapdb_counters", "zapdb_ranges", "zapdb_quarantine")
+    return {name: rows for name, rows in project.dump().items() if name not in of_jobs}
+
+
 def test_what_is_whole(current: Project) -> None:
-    before = current.dump()
+    before = data_of(current)
     result = current.run("verify")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
@@ -21,7 +28,7 @@ def test_what_is_whole(current: Project) -> None:
         "ok: 4 migrations match their digests and the files; history, records, indexes, "
         "constraints and blobs are intact\n"
     )
-    assert current.dump() == before
+    assert data_of(current) == before
     assert current.run("verify", "--json").json == {
         "ok": True,
         "migrations": 4,
@@ -34,11 +41,11 @@ def test_what_is_whole(current: Project) -> None:
                 "revisions": {"4": 20},
                 "entries": {"by_age": 20},
                 "building": [],
-                "blobs": 0,
                 "problem_count": 0,
                 "problems": [],
             }
         ],
+        "held": [],
         "repairs": None,
     }
 
@@ -96,9 +103,9 @@ def test_a_file_that_differs_from_what_is_stored(current: Project) -> None:
 
 
 def test_index_entries_are_repaired_after_asking(current: Project) -> None:
-    before = current.dump()
+    before = data_of(current)
     current.sql("DELETE FROM zapdb_entries_1 WHERE record = x'87'")
-    damaged = current.dump()
+    damaged = data_of(current)
     asked = current.run("verify", "--repair")
     assert asked.status != 0
     assert asked.out.startswith(
@@ -108,12 +115,12 @@ def test_index_entries_are_repaired_after_asking(current: Project) -> None:
     )
     assert "a repair needs confirmation, and standard input is not a terminal" in asked.err
     assert current.run("verify", "--repair", "--dry-run").status == 1
-    assert current.dump() == damaged
+    assert data_of(current) == damaged
 
     repaired = current.run("verify", "--repair", "--yes")
     assert (repaired.status, repaired.err) == (0, "")
     assert "\nrepaired index entries of by_age: 1 added, 0 removed\n" in repaired.out
-    assert current.dump() == before
+    assert data_of(current) == before
     again = current.run("verify", "--repair", "--yes", "--json")
     assert (again.status, again.json["repairs"]) == (0, [])
 
@@ -122,3 +129,23 @@ def test_dry_run_and_yes_belong_to_repair(current: Project) -> None:
     assert current.run("verify", "--dry-run").err.startswith(
         "error: --dry-run and --yes belong to --repair"
     )
+
+
+def test_a_verification_is_a_job(current: Project) -> None:
+    """Planned, paused, gone on with, and begun anew."""
+    assert current.run("verify").status == 0
+    assert current.run("jobs", "list").out == "no jobs\n"
+    assert "verifying people" in current.run("jobs", "list", "--all").out
+    current.sql("DELETE FROM zapdb_entries_1 WHERE record = x'87'")
+    assert current.run("verify").status == 1
+    shown = current.run("jobs", "show", "verify").out
+    assert "  state: blocked\n" in shown
+    assert "no entry in 'by_age'" in shown
+    assert "Traceback" not in current.run("jobs", "pause", "verify").err
+    assert "run `zapdb verify`" in current.run("jobs", "pause", "verify").err
+    assert current.run("convert", "status").status == 0
+
+    refused = current.run("verify", "--workers", "2", "--engine", "spark")
+    assert (refused.status, "--workers sets the threads" in refused.err) == (2, True)
+    refused = current.run("verify", "--master", "local[2]")
+    assert "--master needs Spark" in refused.err

@@ -566,10 +566,15 @@ class DatabaseAdmin(DatabaseAdminFace):
         """Return how many records of a table have each revision."""
         return await self._done("read", lambda sync: sync.count_by_revision(table))
 
-    async def verify(self) -> list[TableReport]:
+    async def verify(self, runner: Runner | None = None) -> list[TableReport]:
         """Check that every record decodes, that indexes have exactly their entries, and that no
-        blob is missing."""
-        return await self._done("task", lambda sync: sync.verify())
+        blob is missing; archived values and the schema history, too.
+
+        All of it is read in one snapshot, and nothing is written. With a runner (`run_locally`,
+        or `zapdb.spark.run_on_spark`), it is the work of jobs, in batches, as for `zapdb
+        verify`: raises `JobError` if an operator holds one back.
+        """
+        return await self._done("task", lambda sync: sync.verify(runner))
 
     async def repair(self, *, dry_run: bool = False) -> list[IndexRepair]:
         """Make missing index entries anew, and remove those that no record has; with `dry_run`,

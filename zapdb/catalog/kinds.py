@@ -42,7 +42,7 @@ Positive = Annotated[int, Meta(ge=1)]
 IndexState = Literal["building", "readable", "rewriting", "disabled"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintState = Literal["unvalidated", "validated"]
-JobKind = Literal["convert", "index", "roll_back", "validate"]
+JobKind = Literal["convert", "index", "roll_back", "validate", "verify"]
 JobState = Literal["planned", "paused", "cancelled", "done", "superseded", "blocked"]
 TimeOfDay = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 

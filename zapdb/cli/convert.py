@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
@@ -14,51 +11,37 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
 from zapdb.cli.job_progress import (
     JobRun,
     name_job,
     run_jobs,
-    stopping_on_interrupt,
     write_findings,
     write_job_run,
     write_quarantined,
 )
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, print_note
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, MissingExtra, UsageError
-from zapdb.jobs import Job, Progress, Runner, list_jobs, plan_jobs, read_progress, run_locally
+from zapdb.cli.output import Output
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING
+from zapdb.jobs import Job, Progress, list_jobs, plan_jobs, read_progress
 from zapdb.jobs.job_status import (
     TableStatus,
     list_blocked_jobs,
     list_open_jobs,
     read_table_statuses,
 )
+from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.waiting import find_hold
 from zapdb.storage import Storage, TransactionMode
-
-Engine = Literal["local", "spark"]
 
 
 def convert_run_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
-    engine: Annotated[
-        Engine,
-        typer.Option(help="Run in threads of this process, or on executors of Apache Spark."),
-    ] = "local",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1024,
-            help="Number of threads; by default one per processor, and one on SQLite, which "
-            "has a single writer.",
-        ),
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="URL of Spark's master; local[*] by default.")
-    ] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    master: MasterOption = None,
     plan_only: Annotated[
         bool,
         typer.Option(
@@ -91,7 +74,10 @@ def convert_run_command(
     """
     output = Output(as_json)
     runs: list[JobRun] = []
-    with _runner(engine, workers, master) as runner, opened(database, tenant) as (storage, catalog):
+    with (
+        Engine(engine, workers, master).runner() as runner,
+        opened(database, tenant) as (storage, catalog),
+    ):
         require_not_rolling_back(catalog)
         jobs = plan_jobs(
             storage, catalog.tenant, renews_cancelled=True, retries_quarantined=retry_quarantined
@@ -101,11 +87,7 @@ def convert_run_command(
                 output.write(("planned ", "yellow"), f"{name_job(catalog, job).doing}: {job.id}")
                 runs.append(JobRun(job, False, Progress(0, 0, 0, 0, 0), 0.0))
             jobs = []
-        try:
-            run_jobs(storage, catalog, jobs, runner, output, runs.append)
-        except KeyboardInterrupt:
-            print_note("nothing is lost: `zapdb convert run` continues where this stopped")
-            raise
+        run_jobs(storage, catalog, jobs, runner, output, runs.append)
         for run in _list_left(storage, catalog.tenant, {run.job.id for run in runs}):
             write_job_run(run, catalog, output)
             runs.append(run)
@@ -130,37 +112,13 @@ def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
     with storage.transaction(TransactionMode.READ) as connection:
         found = []
         for job in list_jobs(connection, tenant):
-            if job.id in known or job.state not in ("paused", "blocked"):
+            if job.id in known or not kind_of(job).needed:
+                continue
+            if job.state not in ("paused", "blocked"):
                 continue
             progress = Progress(0, 0, 0, 0, 0, count_quarantined(connection, job.id))
             found.append(JobRun(job, False, progress, 0.0, find_hold(connection, job)))
         return found
-
-
-@contextmanager
-def _runner(engine: Engine, workers: int | None, master: str | None) -> Iterator[Runner]:
-    if engine == "local":
-        if master is not None:
-            raise UsageError("--master needs Spark", hint="add --engine spark")
-        with stopping_on_interrupt() as should_stop:
-            yield partial(run_locally, workers=workers, should_stop=should_stop)
-        return
-    if workers is not None:
-        raise UsageError(
-            "--workers sets the threads of this process, which Spark does not use",
-            hint=f"use --master 'local[{workers}]'",
-        )
-    yield _import_spark() if master is None else partial(_import_spark(), master=master)
-
-
-def _import_spark() -> Any:
-    try:
-        from zapdb.spark import run_on_spark
-    except ModuleNotFoundError as missing:
-        raise MissingExtra.named(
-            "spark", (missing.name or "pyspark").partition(".")[0]
-        ) from missing
-    return run_on_spark
 
 
 def convert_status_command(

@@ -18,6 +18,7 @@ from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job, run_locally
 from zapdb.jobs.job import read_job
 from zapdb.jobs.job_status import count_reads
+from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.waiting import Hold
 from zapdb.storage import Storage, TransactionMode
@@ -48,6 +49,8 @@ def name_job(catalog: TenantCatalog, job: Job) -> JobName:
     if job.kind == "convert":
         target = f"{job.table_name} to revision {job.target}"
         return JobName(f"converting {target}", f"converted {target}")
+    if job.kind == "verify":
+        return JobName(f"verifying {job.table_name}", f"verified {job.table_name}")
     if job.kind == "validate":
         return JobName(f"validating {job.table_name}", f"validated {job.table_name}")
     return JobName(f"rolling back {job.table_name}", f"rolled back {job.table_name}")
@@ -102,13 +105,17 @@ def run_jobs(
 ) -> None:
     """Run planned jobs one after the other, by their priorities as they are then.
 
-    Calls `on_run` after each.
+    Calls `on_run` after each. Ctrl-C ends the present one, and a note says how to go on.
     """
     left = list(jobs)
     while left:
         with storage.transaction(TransactionMode.READ) as connection:
             left = sort_by_priority(read_job(connection, job.id) for job in left)
-        run = run_one(storage, catalog, left.pop(0), runner, output)
+        try:
+            run = run_one(storage, catalog, left.pop(0), runner, output)
+        except KeyboardInterrupt:
+            print_note("nothing is lost: `zapdb convert run` continues where this stopped")
+            raise
         on_run(run)
         write_job_run(run, catalog, output)
 
@@ -119,16 +126,11 @@ def run_jobs_here(
     jobs: Iterable[Job],
     output: Output,
     on_run: Callable[[JobRun], None] = lambda run: None,
-    workers: int | None = None,
 ) -> None:
     """Run planned jobs in threads of this process, as `run_jobs`; Ctrl-C stops them."""
     with stopping_on_interrupt() as should_stop:
-        runner = partial(run_locally, workers=workers, should_stop=should_stop)
-        try:
-            run_jobs(storage, catalog, jobs, runner, output, on_run)
-        except KeyboardInterrupt:
-            print_note("nothing is lost: `zapdb convert run` continues where this stopped")
-            raise
+        runner = partial(run_locally, should_stop=should_stop)
+        run_jobs(storage, catalog, jobs, runner, output, on_run)
 
 
 def run_one(
@@ -185,7 +187,7 @@ def write_way_on(job: Job, output: Output) -> None:
     if job.state == "paused":
         output.write(f"  `zapdb jobs resume {job.id}` lets it go on")
     elif job.state == "cancelled":
-        output.write("  `zapdb convert run` plans it again, if it is still needed")
+        output.write(f"  `{kind_of(job).command}` plans it again, if it is still needed")
     else:
         output.write(f"  `zapdb jobs throttle {job.id} --window none` lets it run at any time")
 

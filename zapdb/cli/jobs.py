@@ -28,6 +28,7 @@ from zapdb.jobs.control import (
 )
 from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
 from zapdb.jobs.job_status import JobStatus, read_job_status
+from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.throttle import wait
 from zapdb.jobs.waiting import find_waits, is_worked_on
@@ -54,8 +55,8 @@ def jobs_list_command(
 
     With `--json`: `{jobs: [{id, kind, table, target, state, priority, throttle, records, ranges,
     ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits, findings}]}`;
-    `kind` is `index`, `convert`, `validate` or `roll_back`, `waits` says in words what a job waits
-    for, and `changed_at` is in microseconds since 1970 UTC.
+    `kind` is `index`, `convert`, `validate`, `roll_back` or `verify`, `waits` says in words what a
+    job waits for, and `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -257,10 +258,11 @@ def jobs_cancel_command(
 
     With `--json`: as for `pause`.
     """
-    output = _change(job, cancel_job, ("cancelled ", "yellow"), _Place(database, tenant, as_json))
-    output.write(
-        "  what it has done stays done; `zapdb convert run` plans it again if it is needed"
+    changed, output = _change(
+        job, cancel_job, ("cancelled ", "yellow"), _Place(database, tenant, as_json)
     )
+    command = kind_of(changed).command
+    output.write(f"  what it has done stays done; `{command}` plans it again if it is needed")
 
 
 def jobs_priority_command(
@@ -381,7 +383,7 @@ def _change(
     place: _Place,
     *,
     shows_throttle: bool = False,
-) -> Output:
+) -> tuple[Job, Output]:
     output = Output(place.as_json)
     with opened(place.database, place.tenant) as (storage, catalog):
         with storage.transaction(TransactionMode.READ) as connection:
@@ -391,4 +393,4 @@ def _change(
     ending = f": {_show_throttle(changed.throttle)}" if shows_throttle else ""
     output.write(said, f"{name_job(catalog, changed).doing}{ending}")
     output.document({"id": changed.id, "state": changed.state, "seq": seq})
-    return output
+    return changed, output

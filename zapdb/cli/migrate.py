@@ -15,6 +15,7 @@ from zapdb.cli.configuration import (
     MigrationsOption,
     find_migrations,
 )
+from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
 from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.rollback import confirm_steps, preview_steps, run_step, step_to_json, write_step
@@ -125,6 +126,9 @@ def migrate_rollback_command(
         bool,
         typer.Option("--evict", help="Evict running processes whose files contain the migration."),
     ] = False,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Roll back the newest migration and convert its records back.
@@ -139,7 +143,8 @@ def migrate_rollback_command(
     these tenants. `action` is what happened to the records: `deleted`, `converted` or `kept`;
     `fields` and `indexes` are lost.
     """
-    output = Output(as_json)
+    output, runs_on = Output(as_json), Engine(engine, workers, master)
+    runs_on.require_valid()
     with opened(database) as (storage, catalog):
         steps = preview_steps(storage, catalog, to)
         if not steps:
@@ -150,9 +155,10 @@ def migrate_rollback_command(
             output.write("nothing was changed")
             return EXIT_ERROR
         rolled_back = []
+        runs_on.prepare(storage)  # before writes are refused
         try:
             for step in steps:
-                seconds = run_step(storage, catalog, step, output, evict=evict)
+                seconds = run_step(storage, catalog, step, output, runs_on, evict=evict)
                 rolled_back.append(step_to_json(step, seconds))
                 catalog = read_tenant_catalog(storage)
         finally:

@@ -14,7 +14,8 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.job_progress import JobRun, run_jobs_here
+from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
+from zapdb.cli.job_progress import JobRun, run_jobs
 from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output
 from zapdb.datasets import dataset_of
@@ -37,28 +38,31 @@ def reindex_run_command(
     index: IndexOption = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Number of threads, as for `convert run`.")
-    ] = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Rebuild indexes with this process's collation and time zone data.
 
     By default, rebuilds disabled indexes and those that were built with other data. An index that
-    is given by --table or --index is always rebuilt. Refused while running processes have other
-    data. If it is interrupted, `zapdb convert run` continues. Exit status 1 if records violate a
-    unique index.
+    is given by --table or --index is always rebuilt. Refused while running processes, or executors
+    of Spark, have other data. If it is interrupted, `zapdb convert run` continues. Exit status 1 if
+    records violate a unique index, 3 if a job is paused, cancelled or outside its window.
 
     With `--json`: `{indexes: [{table, index}], jobs, seq}`, with the jobs as in `convert run`.
     """
     output = Output(as_json)
     runs: list[JobRun] = []
-    with opened(database, tenant) as (storage, catalog):
+    with (
+        Engine(engine, workers, master).runner() as runner,
+        opened(database, tenant) as (storage, catalog),
+    ):
         require_not_rolling_back(catalog)
         found = restart_indexes(storage, catalog, _choose(catalog, table, index))
         catalog = read_tenant_catalog(storage, tenant)
         jobs = _plan(storage, catalog, found)
-        run_jobs_here(storage, catalog, jobs, output, runs.append, workers)
+        run_jobs(storage, catalog, jobs, runner, output, runs.append)
         seq = read_seq(storage.connection())
     if not found:
         output.write(
@@ -71,7 +75,9 @@ def reindex_run_command(
             "seq": seq,
         }
     )
-    return EXIT_ERROR if any(one.job.state == "blocked" for one in runs) else 0
+    if any(one.job.state == "blocked" for one in runs):
+        return EXIT_ERROR
+    return EXIT_PENDING if any(one.hold for one in runs) else 0
 
 
 def _choose(catalog: TenantCatalog, table: str | None, index: str | None) -> Choice:

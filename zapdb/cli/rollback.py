@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.cli.job_progress import name_job, stopping_on_interrupt, with_bar
+from zapdb.cli.engine import Engine
+from zapdb.cli.job_progress import name_job, with_bar
 from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output, confirm, format_count, format_seconds, print_note
 from zapdb.errors import UsageError
-from zapdb.jobs import Job, roll_back_newest, run_locally
+from zapdb.jobs import roll_back_newest
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.storage import Storage, TransactionMode
 
@@ -67,23 +68,24 @@ def confirm_steps(steps: list[RollbackStep], *, as_json: bool) -> bool:
 
 
 def run_step(
-    storage: Storage, catalog: TenantCatalog, step: RollbackStep, output: Output, *, evict: bool
+    storage: Storage,
+    catalog: TenantCatalog,
+    step: RollbackStep,
+    output: Output,
+    engine: Engine,
+    *,
+    evict: bool,
 ) -> float:
     """Roll back the migration of a step; returns the duration in seconds."""
     expected = step.migration
     started = time.perf_counter()
-    with stopping_on_interrupt() as should_stop:
-
-        def run(storage: Storage, job: Job) -> None:
-            run_locally(storage, job, should_stop=should_stop)
-
-        runner = with_bar(run, catalog, output)
+    with engine.runner() as runner:
         try:
             roll_back_newest(
                 storage,
                 digest=expected.digest,
                 evict=evict,
-                runner=runner,
+                runner=with_bar(runner, catalog, output),
                 on_wait=lambda report: print_note(
                     f"waiting: {name_job(catalog, report.job).doing} is {report.hold}; Ctrl-C "
                     "ends this command, and writes stay refused"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zapdb import jobs
+from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.cli.configuration import (
     DatabaseOption,
@@ -16,11 +17,15 @@ from zapdb.cli.configuration import (
     TenantOption,
     find_migrations_if_any,
 )
+from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
+from zapdb.cli.job_progress import name_job, with_bar, write_way_on
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, confirm, format_count
-from zapdb.errors import EXIT_ERROR, CorruptionError, UsageError
-from zapdb.jobs import BlobsReport, IndexRepair, TableReport
+from zapdb.cli.output import Output, confirm, format_count, print_note
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
+from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
+from zapdb.jobs.waiting import Hold
 from zapdb.migrations import list_files
+from zapdb.printing import show_moment
 from zapdb.storage import Storage
 
 
@@ -35,36 +40,51 @@ def verify_command(
         bool, typer.Option("--dry-run", help="With --repair: show what would be repaired.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Do not go on where an earlier run has stopped.")
+    ] = False,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    master: MasterOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check that migrations, schema histories, records, indexes, constraints and blobs are intact.
 
     Stored migrations must match their digests, and the files if a directory is given. Each entry of
-    a schema history must match its fingerprint and the migrations. Every record must decode, every
-    index must have exactly the entries of its records, and no large value may be missing. Exit
-    status 1 if there is a problem. Blobs that no record owns are counted; `zapdb sweep` removes
-    them.
+    a schema history must match its fingerprint and the migrations. Every record and every archived
+    value must decode, every index must have exactly the entries of its records, and no large value
+    may be missing. Exit status 1 if there is a problem. Blobs that no record owns are counted;
+    `zapdb sweep` removes them.
+
+    Tables are verified by jobs, which `zapdb jobs` shows, pauses and throttles: each batch is read
+    in a snapshot of its own, beside readers and writers. What was interrupted goes on where it
+    stopped when the command is run again, unless --from-start is given. Exit status 3 if a job is
+    paused, cancelled or outside its window.
 
     With `--repair`, index entries that are missing are made anew, and entries that no record has
     are removed, after a confirmation; then everything is checked again. Records and large values
     are never changed: restore what is lost from a backup.
 
     With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
-    records, revisions, entries, building, blobs, problem_count, problems}], repairs}`; `blobs` is
-    null if a record can't be read, because it may own any blob; `repairs` is `[{table, index,
-    missing, wrong, refused_count, refused}]`, or null without `--repair`, which needs `--yes` or
-    `--dry-run` then.
+    records, revisions, entries, building, problem_count, problems}], held: [{id, table, reason}],
+    repairs}`; `blobs` is null if a record can't be read, because it may own any blob; `held` are
+    the jobs that are not at their end; `repairs` is `[{table, index, missing, wrong, refused_count,
+    refused}]`, or null without `--repair`, which needs `--yes` or `--dry-run` then.
     """
     if (dry_run or yes) and not repair:
         raise UsageError("--dry-run and --yes belong to --repair", hint="add --repair")
     output = Output(as_json)
     directory = find_migrations_if_any(migrations)
-    with opened(database, tenant) as (storage, catalog):
+    with (
+        Engine(engine, workers, master).runner() as runner,
+        opened(database, tenant) as (storage, catalog),
+    ):
         if directory is not None:
             compare_files(list_files(directory), list(catalog.stored), catalog.chain)
-        reports = jobs.verify_tenant(storage, catalog.tenant)
+        verification = Verification(storage, catalog, runner, output)
+        reports = verification.run(anew=from_start)
         repairs: list[IndexRepair] | None = None
-        if repair:
+        if repair and not verification.held:
             repairs = jobs.repair_indexes(storage, catalog.tenant, dry_run=True)
             _write_repairs(repairs, output)
             if any(r.missing or r.wrong for r in repairs) and not dry_run:
@@ -74,7 +94,7 @@ def verify_command(
                 repairs = jobs.repair_indexes(storage, catalog.tenant)
                 _write_refused(repairs, output)
                 output.write(("repaired index entries", "green"), f" of {_count_repaired(repairs)}")
-                reports = jobs.verify_tenant(storage, catalog.tenant)
+                reports = verification.run(anew=True)
         blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)
@@ -85,6 +105,8 @@ def verify_command(
     files = match + (" and the files" if directory is not None else "")
     if problems:
         output.write((format_count(problems, "problem"), "bold red"))
+    elif verification.held:
+        output.write(("not finished", "yellow"), ": no problem so far")
     else:
         output.write(
             ("ok", "green"),
@@ -92,15 +114,63 @@ def verify_command(
         )
     output.document(
         {
-            "ok": not problems,
+            "ok": not problems and not verification.held,
             "migrations": len(catalog.stored),
             "files_compared": directory is not None,
             "blobs": None if blobs is None else asdict(blobs),
             "tables": [asdict(report) for report in reports],
+            "held": [
+                {"id": job.id, "table": job.table_name, "reason": str(hold)}
+                for job, hold in verification.held
+            ],
             "repairs": None if repairs is None else [asdict(one) for one in repairs],
         }
     )
-    return EXIT_ERROR if problems else 0
+    if problems:
+        return EXIT_ERROR
+    return EXIT_PENDING if verification.held else 0
+
+
+class Verification:
+    """Runs the jobs of a verification; `held` are those that an operator holds back, and why."""
+
+    def __init__(
+        self, storage: Storage, catalog: TenantCatalog, runner: Runner, output: Output
+    ) -> None:
+        self.held: list[tuple[Job, Hold]] = []
+        self._storage = storage
+        self._catalog = catalog
+        self._runner = with_bar(runner, catalog, output)
+        self._output = output
+
+    def run(self, *, anew: bool) -> list[TableReport]:
+        """Raises `KeyboardInterrupt` after a note how to go on."""
+        jobs.check_migrations(self._catalog)
+        planned = jobs.plan_verification(self._storage, self._catalog.tenant, anew=anew)
+        for job in planned:
+            if jobs.read_progress(self._storage.connection(), job.id).read:
+                print_note(
+                    f"{job.table_name}: goes on with the verification of "
+                    f"{show_moment(job.created_at)}; --from-start begins anew"
+                )
+        try:
+            ended = [self._run(job) for job in planned]
+        except KeyboardInterrupt:
+            print_note("nothing is lost: `zapdb verify` goes on where this stopped")
+            raise
+        return jobs.report_jobs(self._storage, self._catalog.tenant, list(filter(None, ended)))
+
+    def _run(self, job: Job) -> Job | None:
+        report = jobs.run_job(self._storage, job, self._runner)
+        if report is None:
+            print_note(f"{job.table_name}: the schema has changed, or another run took over")
+            return None
+        if report.hold is not None:
+            self.held.append((report.job, report.hold))
+            doing = name_job(self._catalog, job).doing
+            self._output.write(("waiting ", "yellow"), f"{doing}: {report.hold}")
+            write_way_on(report.job, self._output)
+        return report.job
 
 
 def _count_blobs(storage: Storage) -> BlobsReport | None:

@@ -39,6 +39,7 @@ from zapdb.jobs import (
     run_job,
     run_locally,
     sweep_blobs,
+    verify_by_jobs,
     verify_tenant,
 )
 from zapdb.jobs.control import (
@@ -203,10 +204,18 @@ class DatabaseAdmin(Facet):
             counts = bound.records.count_by_prefix(connection)
         return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
 
-    def verify(self) -> list[TableReport]:
+    def verify(self, runner: Runner | None = None) -> list[TableReport]:
         """Check that every record decodes, that indexes have exactly their entries, and that no
-        blob is missing."""
-        return verify_tenant(self._storage, self._tenant)
+        blob is missing; archived values and the schema history, too.
+
+        All of it is read in one snapshot, and nothing is written. With a runner (`run_locally`, or
+        `zapdb.spark.run_on_spark`), it is the work of jobs, in batches, as for `zapdb verify`:
+        raises `JobError` if an operator holds one back.
+        """
+        if runner is None:
+            return verify_tenant(self._storage, self._tenant)
+        self._storage.require_writable()
+        return verify_by_jobs(self._storage, self._tenant, runner)
 
     def repair(self, *, dry_run: bool = False) -> list[IndexRepair]:
         """Make missing index entries anew, and remove those that no record has; with `dry_run`,

@@ -28,7 +28,7 @@ class IndexWork(Work):
     def __init__(
         self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
     ) -> None:
-        super().__init__(storage, catalog, descriptor, job)
+        super().__init__(storage, catalog, job)
         self.bound = BoundTable(storage, catalog, descriptor)
         self.index: IndexMaintainer | None = next(
             (index for index in self.bound.indexes if index.descriptor.build == job.target), None

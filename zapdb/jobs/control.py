@@ -15,17 +15,20 @@ from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Job, JobState, JobThrottle
 from zapdb.errors import UnknownName, UsageError
 from zapdb.jobs.job import OPEN_STATES, list_jobs, read_job, release_ranges
+from zapdb.jobs.kinds import kind_of
 from zapdb.limits import CATALOG, JOB_PRIORITY_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.retries import retry
 
-ENDED = {
-    "done": "it is at its end",
-    "superseded": "it is not needed any more",
-    "blocked": "change or delete the records that are in its way, and run `zapdb convert run`",
-    "cancelled": "`zapdb convert run` plans it again, if it is still needed",
-}
-"""The way forward from each state in which nobody works on a job."""
+
+def _way_on(job: Job) -> str:
+    """The way forward from each state in which nobody works on a job."""
+    command = kind_of(job).command
+    return {
+        "superseded": "it is not needed any more",
+        "blocked": f"change or delete the records that are in its way, and run `{command}`",
+        "cancelled": f"`{command}` plans it again, if it is still needed",
+    }.get(job.state, "it is at its end")
 
 
 def find_job(connection: Connection, tenant: int, text: str) -> Job:
@@ -94,7 +97,7 @@ def throttle_job(storage: Storage, job_id: str, throttle: JobThrottle) -> Job:
 
 def _alive(job: Job) -> Job:
     if job.state in ("done", "superseded"):
-        raise UsageError(f"the job is {job.state}", job=job.id, hint=ENDED[job.state])
+        raise UsageError(f"the job is {job.state}", job=job.id, hint=_way_on(job))
     return job
 
 
@@ -102,7 +105,7 @@ def _move(job: Job, *, to: JobState, states: tuple[JobState, ...]) -> Job:
     if job.state not in states:
         verb = "paused" if to == "paused" else "resumed"
         raise UsageError(
-            f"a job that is {job.state} can't be {verb}", job=job.id, hint=ENDED[job.state]
+            f"a job that is {job.state} can't be {verb}", job=job.id, hint=_way_on(job)
         )
     return structs.replace(job, state=to)
 

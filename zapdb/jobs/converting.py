@@ -23,7 +23,7 @@ class ConvertWork(Work):
     def __init__(
         self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
     ) -> None:
-        super().__init__(storage, catalog, descriptor, job)
+        super().__init__(storage, catalog, job)
         if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
@@ -48,7 +48,8 @@ class RollbackWork(Work):
     def __init__(
         self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
     ) -> None:
-        super().__init__(storage, catalog, descriptor, job)
+        super().__init__(storage, catalog, job)
+        self.descriptor = descriptor
         if catalog.rolling_back is None:
             raise Superseded
         self.rollback: TableRollback = find_table_rollback(catalog, job.table)

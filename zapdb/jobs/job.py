@@ -98,10 +98,7 @@ def plan_job(
         if stored is not None and stored.state not in replanned:
             return stored
         records = RecordStatements(storage, job.table, job.tenant)
-        (count,) = connection.fetch_one(records.count_sql)
-        every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
-        slices = records.slice_keys if entries is None else entries.slice_entries
-        bounds = [None, *slices(connection, every), None]
+        count, bounds = slice_records(connection, records, entries)
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, records=count, created_at=storage.now_us(connection))
         if stored is None and rows.put_if_absent(connection, job):
@@ -117,6 +114,16 @@ def plan_job(
         if job.state in replanned:
             job = set_state(connection, structs.replace(job, findings=()), "planned")
     return job
+
+
+def slice_records(
+    connection: Connection, records: RecordStatements, entries: EntryStatements | None = None
+) -> tuple[int, list[bytes | None]]:
+    """Return how many records a table has, and the bounds of ranges of them, or of `entries`."""
+    (count,) = connection.fetch_one(records.count_sql)
+    every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
+    slices = records.slice_keys if entries is None else entries.slice_entries
+    return int(count), [None, *slices(connection, every), None]
 
 
 def insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | None]) -> None:

@@ -15,6 +15,7 @@ from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.control import find_job
 from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
+from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.latency import ProbeStatus, list_probes
 from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
 from zapdb.jobs.range_work import make_work
@@ -116,24 +117,28 @@ def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
 
 
 def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progress]]:
-    """The jobs of a tenant that are not done, with how far they are."""
+    """The jobs that a tenant's schema needs and that are not done, with how far they are."""
     return [
         (job, read_progress(connection, job.id))
         for job in list_jobs(connection, tenant)
-        if job.state in ("planned", "paused", "cancelled")
+        if kind_of(job).needed and job.state in ("planned", "paused", "cancelled")
     ]
 
 
 def list_blocked_jobs(connection: Connection, tenant: int) -> list[Job]:
-    """Return the jobs of a tenant that records block; their findings say which records."""
-    return [job for job in list_jobs(connection, tenant) if job.state == "blocked"]
+    """Return the needed jobs of a tenant that records block; their findings say which records."""
+    return [
+        job
+        for job in list_jobs(connection, tenant)
+        if kind_of(job).needed and job.state == "blocked"
+    ]
 
 
 def count_reads(
     connection: Connection, catalog: TenantCatalog, job: Job, progress: Progress
 ) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
-    if job.kind in ("index", "validate"):
+    if job.kind not in ("convert", "roll_back"):
         return max(job.records, progress.read)
     if job.state in ("done", "superseded"):
         return progress.read

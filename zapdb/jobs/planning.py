@@ -18,20 +18,13 @@ from zapdb.catalog.kinds import Job, JobKind
 from zapdb.errors import CatalogChanged
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
+from zapdb.jobs.kinds import KINDS_OF_JOBS, kind_of
 from zapdb.jobs.quarantine import clear_quarantine
 from zapdb.limits import CATALOG
 from zapdb.migrations.chain import digest_chain
 from zapdb.storage import EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.retries import retry
 from zapdb.storage.statements import catalog_version_sql
-
-PRIORITIES: Final[dict[JobKind, int]] = {
-    "roll_back": 900,
-    "index": 600,
-    "validate": 400,
-    "convert": 200,
-}
-"""Writes wait for a rollback; queries wait for an index; stale records only cost time."""
 
 REBUILT_PRIORITY: Final = 800
 """That of an index that queries used until its datasets changed."""
@@ -160,7 +153,7 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
         unwanted = [
             job
             for job in list_jobs(connection, catalog.tenant)
-            if job.state in OPEN_STATES and job.id not in needed
+            if kind_of(job).needed and job.state in OPEN_STATES and job.id not in needed
         ]
         (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
         if version != catalog.version:
@@ -194,7 +187,7 @@ def _new_job(
     position: int,
     datasets: dict[str, str],
 ) -> Job:
-    priority = PRIORITIES[kind]
+    priority = KINDS_OF_JOBS[kind].priority
     if kind == "index" and any(i.build == target and i.is_rebuilt for i in descriptor.indexes):
         priority = REBUILT_PRIORITY
     # The chain is part of the name: after a rollback and another migration, the same revision may

@@ -31,7 +31,8 @@ from zapdb.jobs.quarantine import (
 )
 from zapdb.jobs.throttle import Stopped, Throttle, wait
 from zapdb.jobs.validation import ValidateWork
-from zapdb.jobs.work import HeldBack, Work
+from zapdb.jobs.verifying import VerifyWork
+from zapdb.jobs.work import HeldBack, ReadingWork, Work
 from zapdb.jobs.work import Superseded as Superseded
 from zapdb.limits import (
     BATCH,
@@ -66,6 +67,7 @@ WORK: dict[str, Callable[[Storage, TenantCatalog, TableDescriptor, Job], Work]] 
     "roll_back": RollbackWork,
     "validate": ValidateWork,
 }
+"""By kind, the work on an active table."""
 
 
 def load_work(storage: Storage, job_id: str) -> Work:
@@ -83,10 +85,16 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
     descriptor = next((s for s in catalog.tables.values() if s.schema.number == job.table), None)
     if job.state in ("paused", "cancelled"):
         raise HeldBack
-    if descriptor is None or job.state != "planned":
+    if job.state != "planned":
         raise Superseded
+    work: Work
+    if job.kind == "verify":
+        work = VerifyWork(storage, catalog, job)
+    elif descriptor is None:
+        raise Superseded
+    else:
+        work = WORK[job.kind](storage, catalog, descriptor, job)
     chain = digest_chain(catalog.chain, job.position)
-    work = WORK[job.kind](storage, catalog, descriptor, job)
     if chain != job.chain:
         raise ExecutorMismatch(
             "this process has another chain than the job was planned with",
@@ -95,7 +103,8 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
             planned=job.chain,
             hint="run the job again, which plans it again",
         )
-    _check_datasets(descriptor, job)
+    if descriptor is not None:
+        _check_datasets(descriptor, job)
     return work
 
 
@@ -190,12 +199,15 @@ class _RangeRun:
     def _run_pass(self, resume_after: bytes | None, *, skips: bool) -> bytes | None:
         """Batches from `resume_after` to the end of the range."""
         while True:
-            run_batch = partial(self._run_batch, resume_after, skips)
+            if isinstance(self.work, ReadingWork):
+                run_batch = partial(self._examine_batch, resume_after)
+            else:
+                run_batch = partial(self._run_batch, resume_after, skips)
             began = time.monotonic()
             try:
                 rows = retry(BATCH, run_batch, before_again=self._shrink)
             except UNREADABLE:
-                run_batch = partial(run_batch, is_tried=True)
+                run_batch = partial(self._run_batch, resume_after, skips, is_tried=True)
                 rows = retry(BATCH, run_batch, before_again=self._shrink)
             if not rows:
                 return resume_after
@@ -268,15 +280,40 @@ class _RangeRun:
             seconds = time.perf_counter() - started
         if work.goes_back:
             self.quarantined |= reasons.keys()
+        self._note_batch(len(rows), written, seconds)
+        return rows
+
+    def _examine_batch(self, resume_after: bytes | None) -> list[tuple[bytes, bytes]]:
+        """The same for work that only reads: what is found in a snapshot is noted afterwards."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            work = self._current_work(connection)
+            assert isinstance(work, ReadingWork)
+            self.limit = min(self.limit, self.limit_max)
+            started = time.perf_counter()
+            rows = work.fetch(
+                connection, resume_after, self.claimed.upper, self.limit, skip_locked=False
+            )
+            if not rows:
+                return rows
+            found = work.examine(connection, rows)
+            seconds = time.perf_counter() - started
+        with self.storage.transaction(TransactionMode.JOB) as connection:
+            self._current_work(connection)
+            work.note(connection, found, self.claimed.number)
+            counted = BatchCounts(len(rows), 0, self.conflicts - self.conflicts_noted)
+            record_progress(connection, self.claimed, rows[-1][0], counted)
+        self._note_batch(len(rows), 0, seconds)
+        return rows
+
+    def _note_batch(self, read: int, written: int, seconds: float) -> None:
         self._adapt(seconds)
-        kind = work.job.kind
-        JOB_RECORDS_READ.add(kind, amount=len(rows))
+        kind = self.work.job.kind
+        JOB_RECORDS_READ.add(kind, amount=read)
         JOB_RECORDS_WRITTEN.add(kind, amount=written)
         JOB_SECONDS.add(kind, amount=seconds)
-        self.read += len(rows)
+        self.read += read
         self.written += written
         self.conflicts_noted = self.conflicts
-        return rows
 
     def _find_unreadable(
         self, connection: Connection, work: Work, rows: list[tuple[bytes, bytes]]

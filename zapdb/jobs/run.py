@@ -39,6 +39,7 @@ from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, read_keys
 from zapdb.jobs.range_work import load_work, run_range
 from zapdb.jobs.throttle import Stopped, wait
 from zapdb.jobs.validation import ValidateWork, publish_validated
+from zapdb.jobs.verifying import VerifyWork, conclude_verification
 from zapdb.jobs.waiting import Hold, find_hold
 from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
@@ -178,6 +179,8 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
         return None
     if isinstance(work, IndexWork) and not missing:
         _publish(storage, work)
+    if isinstance(work, VerifyWork):
+        findings = conclude_verification(storage, work)
     if isinstance(work, ValidateWork):
         findings = publish_validated(storage, work)
         missing = quarantined

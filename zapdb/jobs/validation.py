@@ -30,7 +30,7 @@ class ValidateWork(Work):
     def __init__(
         self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
     ) -> None:
-        super().__init__(storage, catalog, descriptor, job)
+        super().__init__(storage, catalog, job)
         if descriptor.revision != job.target or not descriptor.unvalidated:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)

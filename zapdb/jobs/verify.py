@@ -1,4 +1,5 @@
-"""Verification: every record decodes, and every index holds exactly the entries of its records.
+"""Verification of a tenant: every record decodes, and every index holds exactly the entries of its
+records.
 
 Every stored migration can be activated and rolled back.
 
@@ -7,34 +8,48 @@ Every record satisfies the validated checks and references.
 Every entry of the schema history has the fingerprint of its table schema, and the table schema that
 the migrations lead to; entries of dropped tables, too.
 
-Every blob that a record refers to exists and has the size that the record says, and its chunks are
-the bytes that were written. Blobs that no record owns are no problem: the sweep deletes them.
+Every blob that a record or an archived value refers to exists and has the size that is said there,
+and its chunks are the bytes that were written. Blobs that no record owns are no problem: the sweep
+deletes them.
+
+With a runner, that is the work of jobs (`verifying`); without, one snapshot shows it all, and
+nothing is written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.record_layouts import load_layouts
+from zapdb.catalog.kinds import Job
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.catalog.schema_history_faults import find_faults
-from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
+from zapdb.errors import CorruptionError, JobError
 from zapdb.indexes import BoundTable
+from zapdb.jobs.record_checks import (
+    Problem,
+    check_history,
+    count_entries,
+    list_archived_tables,
+    open_checks,
+)
+from zapdb.jobs.run import Runner, run_job
 from zapdb.jobs.sweep import count_blobs
-from zapdb.jobs.validation import find_violations
+from zapdb.jobs.verifying import plan_verification
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
-from zapdb.records import OwnedBlobs, Record, decode_prefix
-from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
+from zapdb.records import decode_prefix
+from zapdb.schema import TableSchema
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
+from zapdb.storage.data_tables import list_record_tables
 
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
     """The problems of one table; `problems` has the first ones, `problem_count` the number of all.
 
-    There is one report for each active table, and one for each dropped table whose history has
-    problems.
+    There is one report for each active table, and one for each dropped table whose archived records
+    or whose history have problems.
     """
 
     table: str
@@ -42,7 +57,6 @@ class TableReport:
     revisions: dict[int, int]
     entries: dict[str, int]
     building: tuple[str, ...]
-    blobs: int
     problem_count: int
     problems: tuple[str, ...]
 
@@ -55,151 +69,150 @@ class BlobsReport:
     unowned: int
 
 
-class _Problems:
+class _Found:
+    """Counts problems, and keeps the first ones."""
+
     def __init__(self) -> None:
         self.count = 0
         self.shown: list[str] = []
 
-    def add(self, text: str) -> None:
-        self.count += 1
-        if len(self.shown) < VIOLATIONS_SHOWN_MAX:
-            self.shown.append(text)
+    def add(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            self.count += 1
+            if len(self.shown) < VIOLATIONS_SHOWN_MAX:
+                self.shown.append(problem.text)
 
 
 def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
-        for migration in catalog.chain.migrations:
-            migration.check()
-        logs: dict[int, list[RevisionEntry]] = {}
-        for entry in read_entries(connection, tenant):
-            logs.setdefault(entry.table_number, []).append(entry)
-        reports = []
-        for descriptor in catalog.tables.values():
-            problems = _Problems()
-            _verify_log(logs.pop(descriptor.schema.number), catalog, problems)
-            reports.append(
-                _verify_table(connection, BoundTable(storage, catalog, descriptor), problems)
+        check_migrations(catalog)
+        found = {
+            table.number: _verify_table(connection, catalog, table)
+            for table in _list_tables(connection, catalog)
+        }
+        return _report(connection, catalog, found)
+
+
+def check_migrations(catalog: TenantCatalog) -> None:
+    """Raise unless every stored migration can be activated and rolled back."""
+    for migration in catalog.chain.migrations:
+        migration.check()
+
+
+def _list_tables(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
+    present = set(list_record_tables(connection))
+    tables = [descriptor.schema for descriptor in catalog.tables.values()]
+    return tables + [one for one in list_archived_tables(catalog) if one.number in present]
+
+
+def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> _Found:
+    checks, found = open_checks(connection.storage, catalog, table.number), _Found()
+    assert checks is not None, "the table is one of the catalog's"
+    after = b""
+    while page := connection.fetch_all(checks.records.page_sql, (after, PAGE_RECORDS_MAX)):
+        records = [(as_bytes(key), as_bytes(value)) for key, value in page]
+        found.add(checks.check_page(connection, records))
+        after = records[-1][0]
+    found.add(checks.check_table(connection))
+    return found
+
+
+def verify_by_jobs(storage: Storage, tenant: int, runner: Runner) -> list[TableReport]:
+    """The same by jobs; raises `JobError` if an operator holds one of them back."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        check_migrations(load_tenant_catalog(connection, tenant))
+    ended = []
+    for job in plan_verification(storage, tenant):
+        report = run_job(storage, job, runner)
+        if report is None:
+            continue  # the table was dropped
+        if report.hold is not None:
+            raise JobError(
+                "the verification is held back",
+                table=job.table_name,
+                reason=str(report.hold),
+                hint=f"`zapdb jobs show {job.id}` tells more; verify again when it may go on",
             )
-        for number, log in logs.items():  # of tables that were dropped
-            problems = _Problems()
-            _verify_log(log, catalog, problems)
-            if problems.count:
-                reports.append(_report_log(number, log, problems))
-        return reports
+        ended.append(report.job)
+    return report_jobs(storage, tenant, ended)
 
 
-def _verify_log(log: list[RevisionEntry], catalog: TenantCatalog, problems: _Problems) -> None:
-    for entry, fault in find_faults(log, catalog.chain):
-        problems.add(f"revision {entry.revision} of the schema history: {fault}")
+def report_jobs(storage: Storage, tenant: int, jobs: Sequence[Job]) -> list[TableReport]:
+    """What jobs of a verification have found, with the counts of now."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+        found = {job.table: _Found() for job in jobs}
+        for job in jobs:
+            for finding in job.findings:
+                found[job.table].count += finding.count
+                found[job.table].shown += finding.examples
+        return _report(connection, catalog, found)
 
 
-def _report_log(number: int, log: list[RevisionEntry], problems: _Problems) -> TableReport:
+def _report(
+    connection: Connection, catalog: TenantCatalog, found: dict[int, _Found]
+) -> list[TableReport]:
+    """A report for each active table, and for each dropped one with a problem."""
+    reports = []
+    for descriptor in catalog.tables.values():
+        bound = BoundTable(connection.storage, catalog, descriptor)
+        reports.append(_report_active(connection, bound, found.get(bound.schema.number, _Found())))
+    active = {descriptor.schema.number for descriptor in catalog.tables.values()}
+    logs: dict[int, list[RevisionEntry]] = {}
+    for entry in read_entries(connection, catalog.tenant):
+        logs.setdefault(entry.table_number, []).append(entry)
+    for number, log in logs.items():
+        if number in active:
+            continue
+        problems = found.get(number)
+        if problems is None:  # its records are not archived
+            problems = _Found()
+            problems.add(check_history(log, catalog))
+        if problems.count:
+            reports.append(_report_dropped(connection, catalog, log, problems))
+    return reports
+
+
+def _report_active(connection: Connection, bound: BoundTable, found: _Found) -> TableReport:
+    revisions = _count_by_revision(connection, bound.records)
+    return TableReport(
+        bound.schema.name,
+        sum(revisions.values()),
+        revisions,
+        {
+            index.name: count_entries(connection, index)
+            for index in bound.indexes
+            if index.is_readable
+        },
+        tuple(index.name for index in bound.indexes if not index.is_readable),
+        found.count,
+        tuple(found.shown[:VIOLATIONS_SHOWN_MAX]),
+    )
+
+
+def _report_dropped(
+    connection: Connection, catalog: TenantCatalog, log: list[RevisionEntry], found: _Found
+) -> TableReport:
+    number, revisions = log[-1].table_number, dict[int, int]()
     try:
         name = log[-1].schema.name
     except CorruptionError:
         name = f"(table {number})"
-    return TableReport(name, 0, {}, {}, (), 0, problems.count, tuple(problems.shown))
+    if any(table.number == number for table in _list_tables(connection, catalog)):
+        records = RecordStatements(connection.storage, number, catalog.tenant)
+        revisions = _count_by_revision(connection, records)
+    shown = tuple(found.shown[:VIOLATIONS_SHOWN_MAX])
+    return TableReport(name, sum(revisions.values()), revisions, {}, (), found.count, shown)
+
+
+def _count_by_revision(connection: Connection, records: RecordStatements) -> dict[int, int]:
+    found = records.count_by_prefix(connection)
+    return {decode_prefix(prefix, 0)[0]: count for prefix, count in found}
 
 
 def verify_blobs(storage: Storage) -> BlobsReport:
     """Count the blobs of all tenants; raises `CorruptRecord` where a record can't be read."""
     with storage.transaction(TransactionMode.READ) as connection:
         return BlobsReport(*count_blobs(connection))
-
-
-class _Blobs:
-    """Checks whether the blobs that a table's records refer to exist."""
-
-    def __init__(self, connection: Connection, bound: BoundTable) -> None:
-        self.count = 0
-        self._connection = connection
-        self._table = BlobStatements(connection.storage)
-        self._owned = OwnedBlobs(
-            load_layouts(connection, bound.catalog.tenant, bound.schema.number)
-        )
-
-    def check(self, key: bytes, value: bytes, problems: _Problems) -> bool:
-        """Whether all are what was written."""
-        before = problems.count
-        for made, size in self._owned.find(value):
-            self.count += 1
-            found, is_whole = self._table.measure(self._connection, made)
-            if (found, is_whole) != (size, True):
-                problems.add(f"record {key.hex()[:32]}: {found} of the {size} bytes of a blob")
-                continue
-            try:
-                self._table.check(self._connection, made, size)
-            except CorruptBlob as error:
-                problems.add(f"record {key.hex()[:32]}: {error.context['what']}")
-        return problems.count == before
-
-
-def _read_whole(
-    bound: BoundTable, key: bytes, value: bytes, blobs: _Blobs, problems: _Problems
-) -> Record | None:
-    """A record that can be read, with all of its large values; else None, and the problem is
-    noted."""
-    try:
-        has_blobs = blobs.check(key, value, problems)
-        record = bound.reader.read(key, value)
-    except (BlobMissing, CorruptBlob):  # a conversion needs one, and it is noted already
-        return None
-    except CorruptRecord as error:
-        problems.add(f"record {key.hex()[:32]}: {error.context['what']}")
-        return None
-    except UnknownZone as error:
-        zone, data = error.context["zone"], error.context["data"]
-        problems.add(f"record {key.hex()[:32]}: time zone {zone} is not in {data}")
-        return None
-    return record if has_blobs else None  # keys of entries and checks may need them
-
-
-def _verify_table(connection: Connection, bound: BoundTable, problems: _Problems) -> TableReport:
-    blobs = _Blobs(connection, bound)
-    revisions: dict[int, int] = {}
-    readable = [index for index in bound.indexes if index.is_readable]
-    demands = bool(bound.checks or bound.references)
-    records, after = 0, b""
-    while True:
-        page = connection.fetch_all(bound.records.page_sql, (after, PAGE_RECORDS_MAX))
-        if not page:
-            break
-        whole: list[tuple[bytes, Record]] = []
-        for raw_key, raw_value in page:
-            key, value = as_bytes(raw_key), as_bytes(raw_value)
-            record = _read_whole(bound, key, value, blobs, problems)
-            if record is None:
-                continue
-            whole.append((key, record))
-        for index in readable:
-            rows = [(index.entry_key(record, key), key) for key, record in whole]
-            there = index.entries.find_entries(connection, rows)
-            for _, key in (row for row in rows if row not in there):
-                problems.add(f"record {key.hex()[:32]}: no entry in {index.name!r}")
-        if demands:
-            for what, text in find_violations(connection, bound, whole, validated=True):
-                problems.add(f"{what}: {text}")
-        records += len(page)
-        after = as_bytes(page[-1][0])
-    for prefix, count in bound.records.count_by_prefix(connection):
-        revisions[decode_prefix(prefix, 0)[0]] = count
-    entries = {}
-    for index in readable:
-        # Each record has its entry; as many entries as records means that there is no other.
-        (entries[index.name],) = connection.fetch_one(index.entries.count_sql)
-        if entries[index.name] != records:
-            problems.add(
-                f"index {index.name!r}: {entries[index.name]} entries for {records} records"
-            )
-    return TableReport(
-        bound.schema.name,
-        records,
-        revisions,
-        entries,
-        tuple(index.name for index in bound.indexes if not index.is_readable),
-        blobs.count,
-        problems.count,
-        tuple(problems.shown),
-    )

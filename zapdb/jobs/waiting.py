@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
+from zapdb.jobs.kinds import CONVERT, kind_of
 from zapdb.jobs.latency import list_probes
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.throttle import read_throttle
@@ -61,10 +62,8 @@ def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Ite
     quarantined = count_quarantined(connection, job.id)
     if quarantined:
         are = "1 record is" if quarantined == 1 else f"{quarantined:,} records are"
-        yield (
-            f"{are} in quarantine, until restored or deleted, and tried again by `zapdb convert "
-            "run --retry-quarantined`"
-        )
+        again = kind_of(job).retry_command
+        yield f"{are} in quarantine, until restored or deleted, and tried again by `{again}`"
     if job.state == "blocked" and job.findings:
         yield "records are in its way, until they are changed or deleted"
     hold = find_hold(connection, job)
@@ -98,7 +97,9 @@ def _list_waits_of_ranges(connection: Connection, job: Job) -> Iterator[str]:
         if urgent:
             yield f"{urgent[0].id} comes first"
         else:
-            yield "no process works on it: run `zapdb convert run`, or `zapdb convert watch`"
+            command = kind_of(job).command
+            watch = ", or `zapdb convert watch`" if command == CONVERT else ""
+            yield f"no process works on it: run `{command}`{watch}"
     elif all(one.lease_left_us <= 0 for one in left if one.is_held):
         yield "its workers ended without giving their ranges back: the next run takes these over"
 

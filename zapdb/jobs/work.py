@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
+from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
 from zapdb.storage.cells import as_bytes
+
+Found = TypeVar("Found")
 
 
 class Superseded(Exception):
@@ -25,13 +27,10 @@ class Work(ABC):
     skips_locked: bool
     """Whether rows that a writer holds may be left for another pass."""
 
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
+    def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         self.storage = storage
         self.catalog = catalog
         self.job = job
-        self.descriptor = descriptor
         self.records = RecordStatements(storage, job.table, job.tenant)
         self.archives = ArchiveStatements(self.records, catalog.chain.archived_fields(job.table))
 
@@ -87,3 +86,42 @@ class Work(ABC):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         """Work on the (place, value) rows that `fetch` gave, of range `number`; returns how many
         were written."""
+
+
+class ReadingWork(Work, Generic[Found]):
+    """Work that only reads: a batch is examined in a snapshot of its own, which holds up nobody,
+    and what was found is noted with the progress."""
+
+    skips_locked = False
+
+    @abstractmethod
+    def examine(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> Found:
+        """Look at a batch, in a READ transaction."""
+
+    @abstractmethod
+    def note(self, connection: Connection, found: Found, number: int) -> None:
+        """Note what was found in a batch of range `number`, in the transaction of its progress."""
+
+    def fetch(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        *,
+        skip_locked: bool,
+    ) -> list[tuple[bytes, bytes]]:
+        condition, parameters = self.range_condition(lower, upper)
+        rows = connection.fetch_all(
+            f"SELECT key, value FROM {self.records.name} WHERE {condition}"
+            f" ORDER BY key LIMIT {int(limit)}",
+            parameters,
+        )
+        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
+
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        """What can't be read is found, and raises nothing."""
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        self.note(connection, self.examine(connection, batch), number)
+        return 0

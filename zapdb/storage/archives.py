@@ -156,6 +156,21 @@ def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
     return {as_number(field): as_number(count) for field, count in rows}
 
 
+def count_unowned(
+    connection: Connection, records: RecordStatements, fields: Collection[int]
+) -> int:
+    """Return the number of a table's archived values whose records do not exist."""
+    if not fields:
+        return 0
+    numbers = ", ".join(map(str, map(int, fields)))
+    (count,) = connection.fetch_one(
+        f"SELECT count(*) FROM zapdb_archives AS a WHERE tenant = {records.tenant}"
+        f" AND field IN ({numbers}) AND NOT EXISTS (SELECT 1 FROM {records.name} AS r"
+        f" WHERE r.tenant = {records.tenant} AND r.key = a.key)"
+    )
+    return as_number(count)
+
+
 def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
     """Return (tenant, field number) of every archived field."""
     rows = connection.fetch_all(

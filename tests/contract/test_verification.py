@@ -1,0 +1,137 @@
+"""Verification by jobs: it finds what one snapshot shows, range by range, and goes on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.contract.test_archives import COUNT, DROP, DROP_TABLE, INDEX
+from tests.contract.test_archives import base as base
+from tests.support import Workspace, finish, wait_until
+from zapdb.database import Database
+from zapdb.errors import JobError
+from zapdb.jobs import Job, plan_verification, run_locally
+from zapdb.limits import VIOLATIONS_SHOWN_MAX
+
+TITLE = 2
+"""The number of the field that is archived."""
+
+
+@pytest.fixture(autouse=True)
+def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 50)
+
+
+@pytest.fixture
+def db(workspace: Workspace, base: list[dict[str, Any]]) -> Database:
+    """All titles are archived, some of them as large values; sizes have an index."""
+    workspace.write(2, DROP)
+    workspace.write(3, INDEX)
+    opened = workspace.open()
+    opened.admin.run_jobs()
+    return opened
+
+
+def keys_of(place: Workspace) -> list[bytes]:
+    return [bytes(key) for (key,) in place.execute("SELECT key FROM zapdb_records_1 ORDER BY key")]
+
+
+def break_everything(place: Workspace) -> None:
+    """One thing of each kind."""
+    keys = keys_of(place)
+    archived = "UPDATE zapdb_archives SET value = ? WHERE key = ?"
+    place.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (b"\x83\x00\x01", keys[7]))
+    place.execute("DELETE FROM zapdb_entries_1 WHERE record = ?", (keys[120],))
+    place.execute(archived, (b"\x84abc", keys[130]))
+    place.execute(archived, (b"\x81a\x00", keys[131]))
+    place.execute("DELETE FROM zapdb_records_1 WHERE key = ?", (keys[200],))
+    made = place.execute("SELECT id FROM zapdb_blobs ORDER BY id")[0][0]
+    place.execute("DELETE FROM zapdb_blobs WHERE id = ?", (made,))
+    place.execute(
+        "UPDATE zapdb_schema_history SET fingerprint = ? WHERE revision = 1", (b"\x00" * 8,)
+    )
+
+
+def verify_jobs(db: Database) -> list[Job]:
+    return [job for job in db.admin.jobs() if job.kind == "verify"]
+
+
+def test_jobs_find_what_a_snapshot_shows(workspace: Workspace, db: Database) -> None:
+    assert db.admin.verify(run_locally) == db.admin.verify()
+    (job,) = verify_jobs(db)
+    status = db.admin.job_status(job.id)
+    assert (job.state, status.progress.ranges_done, status.progress.read) == ("done", 7, COUNT)
+
+    break_everything(workspace)
+    (seen,), (found,) = db.admin.verify(), db.admin.verify(run_locally)
+    assert sorted(found.problems) == sorted(seen.problems)
+    assert found.problem_count == seen.problem_count == 7
+    text = "\n".join(found.problems)
+    assert "its fingerprint is" in text
+    assert "no entry in 'by_size'" in text
+    assert f"archived value of field {TITLE}: " in text
+    assert "1 archived values of records that do not exist" in text
+    assert "0 of the 9001 bytes of a blob" in text
+
+    (job,) = verify_jobs(db)  # the first one is gone
+    assert job.state == "blocked"
+    (record,) = db.admin.job_status(job.id).quarantine
+    assert record.key == keys_of(workspace)[7]
+    assert db.admin.run_jobs() == []
+    assert verify_jobs(db) == [job], "no job that the schema needs takes its place"
+
+
+def test_archived_tables_are_verified_too(workspace: Workspace, base: list[dict[str, Any]]) -> None:
+    workspace.write(2, DROP_TABLE)
+    with workspace.open() as db:
+        assert db.admin.verify(run_locally) == db.admin.verify() == []
+        key = keys_of(workspace)[70]
+        workspace.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (b"\x81\xff", key))
+        (report,) = db.admin.verify(run_locally)
+        assert (report.table, report.records, report.problem_count) == ("items", COUNT, 1)
+        assert db.admin.verify() == [report]
+
+
+def test_rule_17_a_verification_is_paused_and_goes_on_where_it_stopped(
+    workspace: Workspace, db: Database
+) -> None:
+    """Findings of ranges that are done stay; a new verification ends the one before."""
+    break_everything(workspace)
+    (job,) = plan_verification(db._storage, 1)
+    db.admin.throttle_job(job.id, records_per_second=100)
+    errors = list[JobError]()
+
+    def run() -> None:
+        try:
+            db.admin.verify(run_locally)
+        except JobError as error:
+            errors.append(error)
+
+    for verb in ("pause", "resume"):
+        thread = threading.Thread(target=run)
+        before = db.admin.job_status(job.id).progress.read
+        thread.start()
+        wait_until(lambda b=before: db.admin.job_status(job.id).progress.read > b, "it has begun")
+        if verb == "pause":
+            db.admin.pause_job(job.id)
+            finish(thread)
+            assert "paused by" in errors.pop().context["reason"]
+            assert 0 < db.admin.job_status(job.id).progress.read < COUNT
+            db.admin.resume_job(job.id)
+        else:
+            db.admin.throttle_job(job.id)
+            finish(thread)
+    assert errors == []
+    assert db.admin.job_status(job.id).progress.read == COUNT - 1
+    (ended,) = verify_jobs(db)
+    assert (ended.id, ended.state) == (job.id, "blocked")
+    (seen,) = db.admin.verify()
+    assert sum(one.count for one in ended.findings) == seen.problem_count < VIOLATIONS_SHOWN_MAX
+
+    (first,) = plan_verification(db._storage, 1)
+    (again,) = plan_verification(db._storage, 1, anew=True)
+    assert [(one.id, one.state) for one in verify_jobs(db)] == sorted(
+        [(first.id, "superseded"), (again.id, "planned")]
+    )

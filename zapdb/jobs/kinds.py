@@ -1,0 +1,39 @@
+"""The kinds of jobs: how urgent each is, which command goes on with it, and who needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from zapdb.catalog.kinds import Job, JobKind
+
+
+@dataclass(frozen=True, slots=True)
+class KindOfJob:
+    """`command` runs such jobs. If they are `needed` by the active schema, they are planned for it,
+    and superseded when it does not need them any more; otherwise, whoever asks for one needs it."""
+
+    priority: int
+    command: str
+    needed: bool = True
+
+    @property
+    def retry_command(self) -> str:
+        """The command that tries records in quarantine again."""
+        return f"{self.command} --retry-quarantined" if self.command == CONVERT else self.command
+
+
+CONVERT: Final = "zapdb convert run"
+
+KINDS_OF_JOBS: Final[dict[JobKind, KindOfJob]] = {
+    # Writes wait for a rollback, queries wait for an index, stale records only cost time.
+    "roll_back": KindOfJob(900, "zapdb migrate rollback"),
+    "index": KindOfJob(600, CONVERT),
+    "validate": KindOfJob(400, CONVERT),
+    "convert": KindOfJob(200, CONVERT),
+    "verify": KindOfJob(100, "zapdb verify", needed=False),
+}
+
+
+def kind_of(job: Job) -> KindOfJob:
+    return KINDS_OF_JOBS[job.kind]
