@@ -64,9 +64,10 @@ class Engine:
         For what should not be begun if the engine can't finish it.
         """
         if self.name == "spark":
-            from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
+            from zapdb.spark import check_session, start_session
 
-            check_session(start_session(self.master or LOCAL_MASTER), storage)
+            session = start_session() if self.master is None else start_session(self.master)
+            check_session(session, storage)
 
     def require_valid(self) -> None:
         """Raise `UsageError` for options that do not go together, or `MissingExtra`."""

@@ -91,27 +91,19 @@ def verify_command(
                 if not yes and not confirm("a repair", "repair these indexes?", as_json=as_json):
                     output.write("nothing was changed")
                     return EXIT_ERROR
-                repairs = jobs.repair_indexes(storage, catalog.tenant)
-                _write_refused(repairs, output)
-                output.write(("repaired index entries", "green"), f" of {_count_repaired(repairs)}")
+                repairs = _repair(storage, catalog.tenant, output)
                 reports = verification.run(anew=True)
         blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)
     if blobs is not None and blobs.blobs:
         output.write(f"{format_count(blobs.blobs, 'blob')}, {blobs.unowned:,} without an owner")
-    stored = format_count(len(catalog.stored), "migration")
-    match = "matches its digest" if len(catalog.stored) == 1 else "match their digests"
-    files = match + (" and the files" if directory is not None else "")
     if problems:
         output.write((format_count(problems, "problem"), "bold red"))
     elif verification.held:
         output.write(("not finished", "yellow"), ": no problem so far")
     else:
-        output.write(
-            ("ok", "green"),
-            f": {stored} {files}; history, records, indexes, constraints and blobs are intact",
-        )
+        _write_intact(len(catalog.stored), output, compared=directory is not None)
     output.document(
         {
             "ok": not problems and not verification.held,
@@ -173,6 +165,15 @@ class Verification:
         return report.job
 
 
+def _write_intact(migrations: int, output: Output, *, compared: bool) -> None:
+    match = "matches its digest" if migrations == 1 else "match their digests"
+    output.write(
+        ("ok", "green"),
+        f": {format_count(migrations, 'migration')} {match}{' and the files' * compared}; "
+        "history, records, indexes, constraints and blobs are intact",
+    )
+
+
 def _count_blobs(storage: Storage) -> BlobsReport | None:
     try:
         return jobs.verify_blobs(storage)
@@ -185,6 +186,13 @@ def _write_repairs(repairs: list[IndexRepair], output: Output) -> None:
     columns = ("table", "index", "entries to add", "entries to remove")
     output.table(columns, rows, right=columns[2:], empty="no index entry needs repair")
     output.write()
+
+
+def _repair(storage: Storage, tenant: int, output: Output) -> list[IndexRepair]:
+    repairs = jobs.repair_indexes(storage, tenant)
+    _write_refused(repairs, output)
+    output.write(("repaired index entries", "green"), f" of {_count_repaired(repairs)}")
+    return repairs
 
 
 def _write_refused(repairs: list[IndexRepair], output: Output) -> None:
