@@ -34,13 +34,13 @@ def db(workspace: Workspace, base: list[dict[str, Any]]) -> Database:
     return opened
 
 
-def keys_of(place: Workspace) -> list[bytes]:
+def stored_keys(place: Workspace) -> list[bytes]:
     return [bytes(key) for (key,) in place.execute("SELECT key FROM zapdb_records_1 ORDER BY key")]
 
 
 def break_everything(place: Workspace) -> None:
     """One thing of each kind."""
-    keys = keys_of(place)
+    keys = stored_keys(place)
     archived = "UPDATE zapdb_archives SET value = ? WHERE key = ?"
     place.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (b"\x83\x00\x01", keys[7]))
     place.execute("DELETE FROM zapdb_entries_1 WHERE record = ?", (keys[120],))
@@ -78,7 +78,7 @@ def test_jobs_find_what_a_snapshot_shows(workspace: Workspace, db: Database) -> 
     (job,) = verify_jobs(db)  # the first one is gone
     assert job.state == "blocked"
     (record,) = db.admin.job_status(job.id).quarantine
-    assert record.key == keys_of(workspace)[7]
+    assert record.key == stored_keys(workspace)[7]
     assert db.admin.run_jobs() == []
     assert verify_jobs(db) == [job], "no job that the schema needs takes its place"
 
@@ -87,7 +87,7 @@ def test_archived_tables_are_verified_too(workspace: Workspace, base: list[dict[
     workspace.write(2, DROP_TABLE)
     with workspace.open() as db:
         assert db.admin.verify(run_locally) == db.admin.verify() == []
-        key = keys_of(workspace)[70]
+        key = stored_keys(workspace)[70]
         workspace.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (b"\x81\xff", key))
         (report,) = db.admin.verify(run_locally)
         assert (report.table, report.records, report.problem_count) == ("items", COUNT, 1)
