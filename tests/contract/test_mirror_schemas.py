@@ -158,7 +158,7 @@ def test_values_that_others_changed_are_found_and_repaired(
         db.table("items").update(3, title="by zapdb")
         db.table("items").delete(6)
         if place.kind == "postgresql":
-            running.target._is_touched = True  # type: ignore[attr-defined]
+            running.target._is_touched = True
         run_mirror(running, once=True)
         assert running.report.made == []
         assert running.report.repaired == 4  # the row of the change is written by that

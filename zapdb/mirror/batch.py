@@ -117,7 +117,7 @@ def rows_of(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[
     return _taken(records, plain.columns, number)
 
 
-def keys_of(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[tuple[Any, ...]]:
+def take_keys(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[tuple[Any, ...]]:
     """The columns of the keys of records' rows; raises `LongField`."""
     return _taken(records, [plain.columns[at] for at in plain.key], number)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from zapdb.database import Database, RecordChange
 from zapdb.export.plain_tables import PlainTable
-from zapdb.mirror.batch import BATCH_CHANGES_MAX, keys_of, name_key, rows_of
+from zapdb.mirror.batch import BATCH_CHANGES_MAX, take_keys, name_key, rows_of
 from zapdb.mirror.filling import plan_of, reading_table
 from zapdb.mirror.source_rows import read_page
 from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorState
@@ -128,6 +128,6 @@ def _all_keys(
 ) -> Iterator[tuple[Any, ...]]:
     """The keys of all records, and then of those that were changed after the bookmark."""
     with reading_table(db, mirrored) as source:
-        yield from keys_of(source.table.scan(), plain, mirrored.number)
+        yield from take_keys(source.table.scan(), plain, mirrored.number)
     pending = read_pending(db, state, mirrored.number).values()
-    yield from keys_of((name_key(schema, key) for key in pending), plain, mirrored.number)
+    yield from take_keys((name_key(schema, key) for key in pending), plain, mirrored.number)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from zapdb.database import Database, Snapshot, Table
 from zapdb.export.plain_tables import PlainTable, plan_plain_table
 from zapdb.export.snapshots import read_catalog
-from zapdb.mirror.batch import TableChanges, keys_of, name_key, rows_of
+from zapdb.mirror.batch import TableChanges, take_keys, name_key, rows_of
 from zapdb.mirror.source_rows import KeyedRecord, list_mirrored, read_keyed, read_page
 from zapdb.mirror.state import MirroredTable, MirrorState
 from zapdb.mirror.stored_state import save_table
@@ -98,7 +98,7 @@ def take_changes(
     plain = plan_of(schema, session, mirrored)
     changed = [name_key(schema, key) for key in changes.older.values()]
     changed += [change.record for change in changes.rows.values()]
-    keys = list(keys_of(changed, plain, mirrored.number))
+    keys = list(take_keys(changed, plain, mirrored.number))
     records = [record for _, record in found]
     records += [change.record for change in changes.rows.values() if change.is_there]
     return NewRows(plain, keys, records, sum(c.was_there for c in changes.rows.values()))
