@@ -14,7 +14,7 @@ from typing import Any
 
 from zapdb.database import Database, RecordChange
 from zapdb.export.plain_tables import PlainTable
-from zapdb.mirror.batch import BATCH_CHANGES_MAX, take_keys, name_key, rows_of
+from zapdb.mirror.batch import BATCH_CHANGES_MAX, name_key, rows_of, take_keys
 from zapdb.mirror.filling import plan_of, reading_table
 from zapdb.mirror.source_rows import read_page
 from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorState

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from zapdb.database import Database, Snapshot, Table
 from zapdb.export.plain_tables import PlainTable, plan_plain_table
 from zapdb.export.snapshots import read_catalog
-from zapdb.mirror.batch import TableChanges, take_keys, name_key, rows_of
+from zapdb.mirror.batch import TableChanges, name_key, rows_of, take_keys
 from zapdb.mirror.source_rows import KeyedRecord, list_mirrored, read_keyed, read_page
 from zapdb.mirror.state import MirroredTable, MirrorState
 from zapdb.mirror.stored_state import save_table
