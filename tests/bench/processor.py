@@ -34,7 +34,7 @@ def spend_turns(rounds: int, server: Path | None, *actions: Callable[[], object]
     for number in range(rounds + 1):
         for at in range(len(actions)):
             turn = (at + number) % len(actions)
-            spent = _spend(server, actions[turn])
+            spent = spend(server, actions[turn])
             if number:
                 measured[turn].append(spent)
     return [
@@ -47,7 +47,8 @@ def _parts(spent: Spent) -> tuple[float, float, float]:
     return spent.client, spent.server, spent.wall
 
 
-def _spend(server: Path | None, action: Callable[[], object]) -> Spent:
+def spend(server: Path | None, action: Callable[[], object]) -> Spent:
+    """What one action takes."""
     gc.collect()
     begin = time.process_time(), _server_seconds(server), time.perf_counter()
     action()

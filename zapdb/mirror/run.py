@@ -13,7 +13,8 @@ from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed
 from zapdb.storage.change_log import Bookmark
 
 POLL_SECONDS: Final = 0.2
-"""How often a mirror asks for changes."""
+"""How often a mirror asks for changes, which takes about a millisecond. A server that tells it
+(NOTIFY) would have the COMMITs of all writers wait for each other."""
 BUSY_POLL_SECONDS: Final = 1.0
 """How often it tries to reach a target that is not there, or is read by others."""
 LOOK_SECONDS: Final = 1.0
