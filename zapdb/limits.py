@@ -210,6 +210,10 @@ LEASE: Final = RetryPolicy("lease", seconds=60.0, pause_seconds=0.02, pause_seco
 """Taking a lease that another process holds."""
 GATE: Final = RetryPolicy("gate", seconds=10.0, pause_seconds=0.5, pause_seconds_max=0.5)
 """Taking the gate exclusively while writers hold it; they go on in the pauses."""
+SOURCE_LOCK: Final = RetryPolicy("source lock", seconds=30.0, pause_seconds_max=0.5)
+"""Locking the tables of a source that is followed, for the last pass."""
+SOURCE_LOCK_TIMEOUT_MS: Final = 700
+"""How long one try waits for the first of them; new writers wait behind it."""
 SEQUENCE_TAKEN: Final = RetryPolicy("sequence", seconds=30.0, tries=5, pause_seconds=0.0)
 """Inserting again with other numbers of a sequence, where those were used explicitly."""
 COMMIT_OUTCOME: Final = RetryPolicy("commit outcome", seconds=10.0, pause_seconds=0.1)

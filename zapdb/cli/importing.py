@@ -83,6 +83,22 @@ TimeZoneOption = Annotated[
     str | None,
     typer.Option("--time-zone", metavar="ZONE", help="The zone of times that have none."),
 ]
+FollowOption = Annotated[
+    bool,
+    typer.Option("--follow", help="Keep copying what changes in a PostgreSQL database."),
+]
+SwitchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--switch",
+        metavar="COMMAND",
+        help="End following: lock the source, copy the rest, compare everything, and run COMMAND, "
+        "which switches the application over, before the lock ends.",
+    ),
+]
+EveryOption = Annotated[
+    float, typer.Option("--every", min=0.05, help="Seconds between two passes of --follow.")
+]
 
 
 def import_command(
@@ -101,6 +117,9 @@ def import_command(
     delimiter: DelimiterOption = ",",
     null: NullOption = None,
     time_zone: TimeZoneOption = None,
+    follow: FollowOption = False,
+    switch: SwitchOption = None,
+    every: EveryOption = 1.0,
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
@@ -120,12 +139,18 @@ def import_command(
     writes a migration for its tables, or for a CSV, Parquet or Arrow file. When that is applied,
     the rows are copied, referenced tables first, and counts are compared.
 
+    `--follow` copies a PostgreSQL database, and then what changes in it, until interrupted; run the
+    same command again, and it goes on. Records that the source does not have are deleted. `--switch
+    COMMAND` ends it: nobody can write to the source's tables while the rest is copied, everything
+    is compared, and the command is run.
+
     The exit status is 3 if rows were skipped, or tables of a database were left out.
 
     With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a database
     `{source, tables: [{source, table, rows, records, skipped}], left_out, is_complete}`; for a
     directory `{source, position, inserted, tables: {NAME: RECORDS}}`; with `--infer`
-    `{path, source, tables, left_out, notes: [{subject, text}]}`.
+    `{path, source, tables, left_out, notes: [{subject, text}]}`; with `--switch` `{source, tables:
+    [{table, rows, digest}], repaired}`.
     """
     if (on_error == "skip") != (skipped is not None):
         raise UsageError(
@@ -137,6 +162,10 @@ def import_command(
             "--atomic imports all rows in one transaction",
             hint="leave out --batch and --from-start",
         )
+    if follow and switch is not None:
+        raise UsageError("--switch ends what --follow began", hint="leave out --follow")
+    if as_json and follow:
+        raise UsageError("--json reports at the end, and following has none", hint="leave it out")
     request = ImportRequest(
         source,
         form,
@@ -153,6 +182,9 @@ def import_command(
         delimiter=delimiter,
         null=null,
         time_zone=None if time_zone is None else zone(time_zone),
+        follow=follow,
+        switch=switch,
+        every=every,
         database=database,
         migrations=migrations,
         tenant=tenant,

@@ -8,6 +8,7 @@ What has no equivalent is a note: a comment in the migration and a line of the r
 """
 
 from zapdb.inference.copying import CopyOptions, TableCopy, copy_tables
+from zapdb.inference.following import Follower
 from zapdb.inference.inferred import Inference, InferredTable, Note
 from zapdb.inference.rendering import render_changes
 from zapdb.inference.source import SourceDatabase
@@ -15,6 +16,7 @@ from zapdb.inference.tables import infer_tables
 
 __all__ = [
     "CopyOptions",
+    "Follower",
     "Inference",
     "InferredTable",
     "Note",

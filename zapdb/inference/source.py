@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,8 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from zapdb.errors import StorageError, UsageError
+from zapdb.limits import SOURCE_LOCK, SOURCE_LOCK_TIMEOUT_MS
 from zapdb.storage.addresses import show_address
+from zapdb.storage.retries import retry
 
+LOCK_NOT_AVAILABLE: Final = "55P03"
 SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _DRIVERS: Final = {
     "postgres": "postgresql+psycopg",
@@ -30,6 +34,10 @@ def is_sqlite_file(path: str) -> bool:
             return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     except OSError:
         return False
+
+
+class SourceBusy(StorageError):
+    """Writers of the source hold its tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +92,50 @@ class SourceDatabase:
         return self.engine.dialect.name
 
     @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that sees the source as of one moment, where the engine can."""
+    def reading(self, locked: Sequence[sa.Table] = ()) -> Iterator[sa.Connection]:
+        """A transaction that sees the source as of one moment, where the engine can; `locked`
+        tables of PostgreSQL are not written by others meanwhile, and the moment is after the
+        lock."""
         with self.engine.connect() as connection:
             if self.dialect == "postgresql":
                 connection = connection.execution_options(
                     isolation_level="REPEATABLE READ", postgresql_readonly=True
                 )
+            if locked:
+                waiting = list(locked)
+                retry(SOURCE_LOCK, partial(self._lock, connection, waiting), on=SourceBusy)
+                with connection.get_transaction() or connection.begin():
+                    yield connection
+                return
             with connection.begin():
                 yield connection
+
+    def _lock(self, connection: sa.Connection, tables: list[sa.Table]) -> None:
+        """Try once; the transaction stays open. Raises `SourceBusy`, `StorageError`.
+
+        Only the first table is waited for, while none is locked: so no transaction of the source's
+        application is ended for a deadlock. A table that is busy is the first one of the next try.
+        """
+        quote = self.engine.dialect.identifier_preparer.format_table
+        begun = connection.begin()
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {SOURCE_LOCK_TIMEOUT_MS}")
+        for at, table in enumerate(tables):
+            nowait = " NOWAIT" if at else ""
+            try:
+                connection.exec_driver_sql(f"LOCK TABLE {quote(table)} IN SHARE MODE{nowait}")
+            except exc.DBAPIError as error:
+                begun.rollback()
+                tables.insert(0, tables.pop(at))
+                is_busy = getattr(error.orig, "sqlstate", "") == LOCK_NOT_AVAILABLE
+                raise (SourceBusy if is_busy else StorageError)(
+                    "a table of the source could not be locked",
+                    source=self.shown,
+                    table=table.name,
+                    problem=str(error.orig).strip().splitlines()[0],
+                    hint="others write to it: end long transactions, and try again"
+                    if is_busy
+                    else "the role must be allowed to: GRANT UPDATE ON the tables lets it",
+                ) from None
 
 
 def _read_url(address: str) -> sa.URL:

@@ -6,7 +6,7 @@ import datetime
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,9 @@ class ImportRequest:
     delimiter: str = ","
     null: str | None = None
     time_zone: datetime.tzinfo | None = None
+    follow: bool = False
+    switch: str | None = None
+    every: float = 1.0
     database: str | None = None
     migrations: str | None = None
     tenant: str | None = None
@@ -109,6 +112,18 @@ def opened_target(request: ImportRequest) -> Iterator[Database]:
     address, tenant = find_database(request.database), find_tenant_name(request.tenant)
     with zapdb.open(address, tenant=tenant) as db:
         yield db
+
+
+def counting(counter: ProgressCounter) -> Callable[[int], None]:
+    """Counts the rows of one table after the other: it is called with those of a table so far."""
+    before = 0
+
+    def count(read: int) -> None:
+        nonlocal before
+        counter.add(read - before if read >= before else read)
+        before = read
+
+    return count
 
 
 def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:

@@ -7,9 +7,14 @@ import datetime
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
-from zapdb.cli.sources.base import ImportRequest, SourceKind, opened_target
+from zapdb.cli.sources.base import ImportRequest, SourceKind, counting, opened_target
+from zapdb.cli.sources.following import (
+    follow_source,
+    nothing_to_import,
+    require_tables,
+    tables_of,
+)
 from zapdb.cli.sources.inferring import write_migration
-from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.inference import (
     CopyOptions,
@@ -20,7 +25,6 @@ from zapdb.inference import (
     infer_tables,
 )
 from zapdb.inference.source import is_sqlite_file
-from zapdb.limits import INSERT_BATCH_RECORDS
 
 
 class DatabaseKind(SourceKind):
@@ -31,42 +35,34 @@ class DatabaseKind(SourceKind):
 
     def infer(self, request: ImportRequest, output: Output) -> int:
         with SourceDatabase.opened(request.source) as source:
-            found = infer_tables(source, _only(request))
+            found = infer_tables(source, tables_of(request))
             if not found.tables:
-                raise _nothing_to_import(found)
+                raise nothing_to_import(found)
         write_migration(found, request.migrations, output)
         return EXIT_PENDING if found.left_out else 0
 
     def run(self, request: ImportRequest, output: Output) -> int:
         _refuse_file_options(request)
+        if request.follow or request.switch is not None:
+            return follow_source(request, output)
         with (
             SourceDatabase.opened(request.source) as source,
             opened_target(request) as db,
             SkippedFile.opened(request.skipped) as skipped,
         ):
-            found = infer_tables(source, _only(request))
-            _require_tables(found, db)
+            found = infer_tables(source, tables_of(request))
+            require_tables(found, db)
             with ProgressCounter("row") as counter:
-                before = [0]
-
-                def show(read: int) -> None:
-                    counter.add(read - before[0] if read >= before[0] else read)
-                    before[0] = read
-
                 options = CopyOptions(
                     request.time_zone or datetime.UTC,
                     request.mode,
-                    request.batch or INSERT_BATCH_RECORDS,
+                    request.batch,
                     skipped,
                     request.from_start,
-                    show,
+                    counting(counter),
                 )
                 copies = copy_tables(source, found, db, options)
         return write_copies(found, copies, request, output)
-
-
-def _only(request: ImportRequest) -> tuple[str, ...]:
-    return () if request.table is None else (request.table,)
 
 
 def _refuse_file_options(request: ImportRequest) -> None:
@@ -79,27 +75,6 @@ def _refuse_file_options(request: ImportRequest) -> None:
     for option, is_given in given.items():
         if is_given:
             raise UsageError(f"{option} is for files", hint="leave it out for a database")
-
-
-def _nothing_to_import(found: Inference) -> UsageError:
-    return UsageError(
-        "no table of the source can be imported",
-        source=found.source,
-        problem="; ".join(map(str, found.notes)),
-    )
-
-
-def _require_tables(found: Inference, db: Database) -> None:
-    if not found.tables:
-        raise _nothing_to_import(found)
-    missing = [table.name for table in found.tables if table.name not in db.tables]
-    if missing:
-        raise UsageError(
-            "tables of the source do not exist here",
-            tables=", ".join(missing),
-            hint="write a migration with `zapdb import SOURCE --infer`, look at it, and run "
-            "`zapdb migrate up`",
-        )
 
 
 def write_copies(

@@ -207,7 +207,7 @@ def _plan_updates(
     keyed: Mapping[bytes, Any],
     numbers: OperationNumbers,
 ) -> tuple[list[Write], list[Any]]:
-    """The updates of the records that exist, and the values of the others."""
+    """The updates of the records that exist and are others, and the values of the rest."""
     _, found = fetch_many(connection, bound, list(keyed)) if keyed else (None, {})
     plans = []
     for key, raw in found.items():
@@ -216,7 +216,9 @@ def _plan_updates(
         numbers.note_given(connection, bound, changes)
         attachments = bound.make_attachments(key, stored)
         changed = bound.adapter.change(key, stored, changes, attachments)
-        plans.append(plan_update(bound, key, stored, changed, attachments))
+        plan = plan_update(bound, key, stored, changed, attachments)
+        if plan.after != stored or plan.archived:
+            plans.append(plan)
     return plans, [values for key, values in keyed.items() if key not in found]
 
 

@@ -1,0 +1,250 @@
+"""`zapdb import --follow`: what changes in a source comes here, however late it is committed, and
+nothing is lost at the switch."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from tests.forms import cases
+from tests.support import PostgresServer, Workspace, wait_until
+from zapdb import asdict
+from zapdb.cli.program import run_program
+from zapdb.database import Database
+from zapdb.errors import LeaseHeld, StorageError, UsageError
+from zapdb.inference import CopyOptions, Follower, SourceDatabase, infer_tables, source_changes
+from zapdb.inference import source as sources
+from zapdb.limits import SOURCE_LOCK
+
+TABLES = (
+    "CREATE TABLE authors (id integer PRIMARY KEY, name text NOT NULL UNIQUE,"
+    " rival integer REFERENCES authors (id))",
+    "CREATE TABLE books (shelf text, number integer, title text,"
+    " author integer REFERENCES authors (id) ON DELETE CASCADE,"
+    " updated_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (shelf, number))",
+    "CREATE INDEX books_updated ON books (updated_at)",
+    "CREATE INDEX books_author ON books (author)",
+    "INSERT INTO authors SELECT n, 'author ' || n FROM generate_series(1, 40) n",
+    "INSERT INTO books SELECT 's' || n % 3, n, 'title ' || n, n % 40 + 1"
+    " FROM generate_series(1, 120) n",
+)
+
+
+class Place(NamedTuple):
+    source: str
+    workspace: Workspace
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.source.replace("+psycopg", ""))
+
+    @contextlib.contextmanager
+    def follower(self, db: Database) -> Iterator[Follower]:
+        with SourceDatabase.opened(self.source) as source:
+            found = infer_tables(source)
+            with Follower.opened(source, found, db, CopyOptions()) as follower:
+                yield follower
+
+    def require_equal(self, db: Database) -> None:
+        """The source's tables, by a connection of their own, and the records here."""
+        with self.connect() as connection:
+            authors = connection.execute("SELECT id, name, rival FROM authors").fetchall()
+            books = connection.execute(
+                "SELECT shelf, number, title, author, updated_at FROM books"
+            ).fetchall()
+        for name, rows in (("authors", authors), ("books", books)):
+            found = [tuple(asdict(record).values()) for record in db.table(name)]
+            assert sorted(found, key=repr) == sorted(rows, key=repr)
+
+
+@pytest.fixture
+def place(workspace: Workspace, postgres: PostgresServer) -> Iterator[Place]:
+    with postgres.fresh_database() as address:
+        made = Place(address, workspace)
+        with made.connect() as connection:
+            for statement in TABLES:
+                connection.execute(statement)
+        directory = str(workspace.directory)
+        assert run_program(("import", address, "--infer", "-m", directory)) == 0
+        assert run_program(("migrate", "up", "-m", directory, "-d", workspace.address)) == 0
+        yield made
+
+
+def test_what_is_committed_late_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_changes, "OVERLAP_SECONDS", 0.0)
+    with place.workspace.follow() as db, place.follower(db) as follower:
+        with place.connect() as late, place.connect() as quick:
+            late.execute("INSERT INTO authors VALUES (100, 'late')")  # in a copy's snapshot
+            assert follower.copy() == 160
+            late.commit()
+            late.execute("INSERT INTO authors VALUES (101, 'later')")
+            late.execute("UPDATE books SET title = 'late', updated_at = now() WHERE number = 7")
+            time.sleep(0.01)
+            quick.execute("INSERT INTO authors VALUES (102, 'quick')")
+            quick.execute("UPDATE books SET title = 'quick', updated_at = now() WHERE number = 8")
+            quick.commit()
+            follower.step()
+            assert db.table("authors").get(100).name == "late"
+            assert not db.table("authors").exists(101)
+            assert db.table("books").get("s2", 8).title == "quick"
+            late.commit()
+            follower.step()
+            assert db.table("authors").get(101).name == "later"
+            assert db.table("books").get("s1", 7).title == "late"
+            # Nothing is written again that is the same, and what is gone goes.
+            quick.execute("DELETE FROM authors WHERE id IN (1, 101)")
+            quick.execute("INSERT INTO authors VALUES (1000, 'author 1')")  # a name that was taken
+            quick.execute("UPDATE authors SET rival = 1000 WHERE id = 2")
+            quick.execute("UPDATE authors SET name = name || '!' WHERE id = 3")
+            quick.commit()
+            follower.step()
+        place.require_equal(db)
+
+
+def write(place: Place, seed: int, stop: threading.Event, failed: list[BaseException]) -> None:
+    """Transactions that take their time before they commit."""
+    chance = random.Random(seed)
+    try:
+        with place.connect() as connection:
+            while not stop.is_set():
+                for _ in range(chance.randint(1, 4)):
+                    change(connection, chance, seed)
+                time.sleep(chance.choice([0, 0, 0.05, 0.3]))
+                connection.commit()
+    except BaseException as error:
+        failed.append(error)
+
+
+def change(connection: psycopg.Connection[Any], chance: random.Random, seed: int) -> None:
+    number = chance.randrange(seed * 1000, seed * 1000 + 60)  # of its own: no deadlocks
+    name = f"{seed}/{chance.random()}"
+    match chance.randrange(6):
+        case 0 | 1:
+            connection.execute(
+                "INSERT INTO authors VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET name = %s",
+                (number, name, name),
+            )
+        case 2 | 3:
+            connection.execute(
+                "INSERT INTO books VALUES ('x', %s, %s) ON CONFLICT (shelf, number)"
+                " DO UPDATE SET title = excluded.title, updated_at = now()",
+                (number, name),
+            )
+        case 4:
+            connection.execute("DELETE FROM authors WHERE id = %s", (number,))
+        case _:
+            connection.execute("DELETE FROM books WHERE shelf = 'x' AND number = %s", (number,))
+
+
+@contextlib.contextmanager
+def writers(place: Place, count: int) -> Iterator[threading.Event]:
+    stop, failed = threading.Event(), list[BaseException]()
+    threads = [
+        threading.Thread(target=write, args=(place, seed, stop, failed))
+        for seed in range(1, count + 1)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failed
+
+
+def test_the_switch_loses_nothing_beside_slow_writers(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_changes, "OVERLAP_SECONDS", 0.0)
+    with place.workspace.follow() as db:
+        with writers(place, 3) as stop:
+            for _ in range(cases(2)):  # followers that end and go on
+                with place.follower(db) as follower:
+                    follower.copy()
+                    for _ in range(4):
+                        follower.step()
+                        time.sleep(0.1)
+            compared = list[bool]()
+
+            def switch() -> None:
+                stop.set()
+                place.require_equal(db)
+                compared.append(True)
+
+            with place.follower(db) as follower:
+                report = follower.switch(switch)
+        assert compared == [True]
+        assert report.repaired == 0
+        assert [one.table for one in report.tables] == ["authors", "books"]
+        assert [one.problem_count for one in db.admin.verify()] == [0, 0]
+        with pytest.raises(UsageError, match="have records already"), place.follower(db):
+            pass
+
+
+def has_records(db: Database, enough: int) -> bool:
+    return db.table("authors").count() + db.table("books").count() >= enough
+
+
+@pytest.mark.long_on("postgresql")
+def test_a_killed_follower_goes_on_and_the_command_switches_over(place: Place) -> None:
+    command = [sys.executable, "-m", "zapdb", "import", place.source, "-d", place.workspace.address]
+    with place.workspace.follow() as db:
+        with writers(place, 2):
+            for enough in (40, 200):  # in the copy, and behind it
+                quick = ["--follow", "--every", "0.05", "--batch", "5"]
+                with subprocess.Popen([*command, *quick], stdout=subprocess.DEVNULL) as process:
+                    wait_until(partial(has_records, db, enough), "it goes on")
+                    process.kill()
+        with place.connect() as connection:  # no updated_at: only comparing finds it
+            connection.execute("UPDATE books SET title = 'hidden' WHERE number = 9")
+            connection.execute("UPDATE books SET updated_at = '2001-01-01' WHERE number = 9")
+        failing = subprocess.run(
+            [*command, "--switch", "false"], capture_output=True, text=True, check=False
+        )
+        assert failing.returncode == 1
+        assert "the source is still followed" in failing.stderr
+        done = subprocess.run(
+            [*command, "--switch", "echo switched"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "switched" in done.stdout
+        assert "equal by key and digest" in done.stdout
+        place.require_equal(db)
+
+
+def test_what_can_not_be_followed(place: Place, postgres: PostgresServer) -> None:
+    with (
+        place.workspace.follow() as db,
+        place.connect() as holder,
+        place.follower(db) as follower,
+    ):
+        follower.copy()
+        with pytest.raises(LeaseHeld), place.follower(db):
+            pass
+        holder.execute("UPDATE authors SET rival = 2 WHERE id = 1")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sources, "SOURCE_LOCK", SOURCE_LOCK.within(0.1))
+            with pytest.raises(StorageError, match="could not be locked"):
+                follower.switch()
+    for options, text in (
+        (("--follow", "--mode", "upsert"), "does not go with --follow"),
+        (("--follow", "--switch", "x"), "ends what --follow began"),
+        (("--follow", "--json"), "leave it out"),
+    ):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            status = run_program(("import", place.source, "-d", place.workspace.address, *options))
+        assert status in (1, 2)
+        assert text in said.getvalue()

@@ -1,0 +1,128 @@
+"""`zapdb import --follow`: a PostgreSQL database is followed until the application leaves it."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import time
+
+from zapdb.cli.output import Output, format_count, print_note
+from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.cli.sources.base import ImportRequest, counting, opened_target
+from zapdb.database import Database
+from zapdb.errors import StorageError, UsageError
+from zapdb.inference import CopyOptions, Follower, Inference, SourceDatabase, infer_tables
+
+
+def follow_source(request: ImportRequest, output: Output) -> int:
+    """Follow until interrupted, or switch over; returns the exit status."""
+    _refuse_options(request)
+    with SourceDatabase.opened(request.source) as source, opened_target(request) as db:
+        found = infer_tables(source, tables_of(request))
+        require_tables(found, db)
+        if found.left_out:
+            raise UsageError(
+                "tables without a key can't be followed",
+                tables=", ".join(found.left_out),
+                hint="give them a primary key, or name one table with --table",
+            )
+        with ProgressCounter("row") as counter:
+            options = CopyOptions(
+                request.time_zone or datetime.UTC,
+                batch_records=request.batch,
+                progress=counting(counter),
+            )
+            with Follower.opened(source, found, db, options) as follower:
+                copied = follower.copy()
+                if copied:
+                    output.write(f"copied {format_count(copied, 'row')}")
+                if request.switch is not None:
+                    return _switch(follower, found, request, output)
+                _follow(follower, request, output)
+    return 0
+
+
+def _follow(follower: Follower, request: ImportRequest, output: Output) -> None:
+    print_note("following; interrupt it at any time, and end it with --switch")
+    while True:
+        done = follower.step()
+        if done.read or done.deleted:
+            deleted = f", {format_count(done.deleted, 'record')} deleted" if done.deleted else ""
+            output.write(
+                f"{datetime.datetime.now():%H:%M:%S}  {format_count(done.read, 'row')} brought"
+                f"{deleted} in {done.seconds:.1f} s"
+            )
+        time.sleep(max(request.every, done.seconds))
+
+
+def _switch(follower: Follower, found: Inference, request: ImportRequest, output: Output) -> int:
+    def run() -> None:
+        done = subprocess.run(request.switch or "", shell=True, check=False)  # noqa: S602 - the operator's own command
+        if done.returncode:
+            raise StorageError(
+                "the command that switches over has failed; the source is still followed",
+                command=request.switch,
+                status=done.returncode,
+                hint="correct it, and run the same again",
+            )
+
+    report = follower.switch(run)
+    output.document(
+        {
+            "source": found.source,
+            "tables": [
+                {"table": one.table, "rows": one.rows, "digest": one.digest}
+                for one in report.tables
+            ],
+            "repaired": report.repaired,
+        }
+    )
+    output.table(
+        ["table", "rows", "digest"],
+        [[one.table, f"{one.rows:,}", one.digest[:16]] for one in report.tables],
+        right=("rows",),
+    )
+    if report.repaired:
+        rows = format_count(report.repaired, "row")
+        print_note(f"{rows} had been changed without their updated_at; they are right now")
+    output.write(("equal by key and digest", "green"), "; the source is followed no more")
+    return 0
+
+
+def _refuse_options(request: ImportRequest) -> None:
+    given = {
+        "--mode": request.mode != "append",
+        "--on-error skip": request.skipped is not None,
+        "--from-start": request.from_start,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{option} does not go with --follow",
+                hint="a row that is wrong ends it: correct the row in the source, and go on",
+            )
+
+
+def tables_of(request: ImportRequest) -> tuple[str, ...]:
+    return () if request.table is None else (request.table,)
+
+
+def nothing_to_import(found: Inference) -> UsageError:
+    return UsageError(
+        "no table of the source can be imported",
+        source=found.source,
+        problem="; ".join(map(str, found.notes)),
+    )
+
+
+def require_tables(found: Inference, db: Database) -> None:
+    if not found.tables:
+        raise nothing_to_import(found)
+    missing = [table.name for table in found.tables if table.name not in db.tables]
+    if missing:
+        raise UsageError(
+            "tables of the source do not exist here",
+            tables=", ".join(missing),
+            hint="write a migration with `zapdb import SOURCE --infer`, look at it, and run "
+            "`zapdb migrate up`",
+        )

@@ -1,0 +1,320 @@
+"""Follows a PostgreSQL source, pass by pass, until the application switches over.
+
+    copy    all rows, as of one moment, resumable
+    pass    rows that changed since the pass before, referenced tables first; then records whose
+            rows are gone, referring tables first
+    switch  a last pass under a lock that keeps writers out, and everything compared
+
+How far it has come is kept in the row of a checkpoint: what was changed since the moment there is
+not copied yet. It is written when a pass has ended, so a pass that was killed is done again, which
+changes nothing (rows that are equal are not written). One process at a time follows a source.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from zapdb.database import Database, Table
+from zapdb.database.imports import Checkpoint, Importer
+from zapdb.database.imports.batches import write_batch
+from zapdb.database.imports.checkpoint import checkpoint_id
+from zapdb.errors import ConstraintViolation, StorageError, UsageError
+from zapdb.inference.comparing import TableComparison, compare_table
+from zapdb.inference.copy_plans import CopyPlan, plan_tables
+from zapdb.inference.copying import Copier, CopyOptions
+from zapdb.inference.inferred import Inference
+from zapdb.inference.source import SourceDatabase
+from zapdb.inference.source_changes import Moment, changed_since, read_moment
+from zapdb.inference.table_rows import TableRows
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.storage import Connection, TransactionMode
+
+DELETES_SHARE: Final = 0.1
+"""The share of its time that a follower looks for rows that are gone, which it does by comparing
+all keys of a table."""
+RENEW_SECONDS: Final = 2.0
+"""How often the lease is renewed during a pass."""
+COMPARED_TWICE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass has done."""
+
+    read: int
+    deleted: int
+    seconds: float
+    compared_keys: bool
+    """Whether it looked for rows that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchReport:
+    """The last pass, and the tables as they were compared; `repaired` counts the rows that no pass
+    had brought, because they were changed without their `updated_at`."""
+
+    last: PassReport
+    tables: list[TableComparison]
+    repaired: int
+
+
+class Follower:
+    """Keeps the tables of a source here; made by `Follower.opened`."""
+
+    def __init__(
+        self,
+        source: SourceDatabase,
+        plans: list[CopyPlan],
+        db: Database,
+        options: CopyOptions,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self._source = source
+        self._plans = plans
+        self._db = db
+        self._options = options
+        self._checkpoint = checkpoint
+        self._renewed = time.monotonic()
+        self._look_at = 0.0
+        """When rows that are gone are looked for next, by the monotonic clock."""
+
+    @classmethod
+    @contextmanager
+    def opened(
+        cls, source: SourceDatabase, found: Inference, db: Database, options: CopyOptions
+    ) -> Iterator[Follower]:
+        """Raises `UsageError` for a source that is not PostgreSQL, and for tables that have records
+        which are not of it; `LeaseHeld` while another process follows it."""
+        if source.dialect != "postgresql":
+            raise UsageError(
+                "only a PostgreSQL database can be followed",
+                source=source.shown,
+                hint="stop its writers and import it without --follow",
+            )
+        plans = plan_tables(found, db)
+        tenant = db._session.catalog.tenant
+        names = ",".join(plan.name for plan in plans)
+        name = checkpoint_id(tenant, 0, f"follow {source.shown} {names}")
+        checkpoint = Checkpoint.claim(db._storage, name, source.shown, anew=False)
+        made = cls(source, plans, db, options, checkpoint)
+        try:
+            if not checkpoint.state:
+                made._require_empty()
+            yield made
+        finally:
+            if checkpoint.state is not _ENDED:
+                checkpoint.release()
+
+    def _require_empty(self) -> None:
+        filled = [plan.name for plan in self._plans if self._table(plan).first() is not None]
+        if filled:
+            self._checkpoint.forget()
+            self._checkpoint.state = _ENDED
+            raise UsageError(
+                "tables that are to follow a source have records already",
+                tables=", ".join(filled),
+                hint="following deletes records that the source does not have: begin with empty "
+                "tables, in another database or another tenant",
+            )
+
+    def _table(self, plan: CopyPlan) -> Table:
+        return self._db.table(plan.name)
+
+    # The copy
+
+    def copy(self) -> int:
+        """Copy all rows, if that is not done; goes on after an interruption. Returns how many were
+        written."""
+        state = self._checkpoint.state
+        if state.get("is_copied"):
+            return 0
+        is_first = not state
+        if is_first:
+            moment = read_moment(self._source.engine)
+            self._save({"moment": moment.to_plain(), "is_copied": False})
+        since = self._since()
+        with self._source.reading() as connection:
+            copier = Copier(connection, self._source, self._db, self._options)
+            reports = []
+            for plan in self._plans:
+                reports.append(copier.copy(plan))
+                if not is_first:  # of what an earlier run has copied, this one sees newer rows
+                    self._bring(connection, plan, plan.fields, since)
+                self._renew()
+            for plan, report in zip(self._plans, reports, strict=True):
+                if plan.later:
+                    copier.set_references(plan, report)
+        self._save({**self._checkpoint.state, "is_copied": True})
+        for checkpoint in copier.checkpoints:
+            checkpoint.forget()
+        return sum(report.written for report in reports)
+
+    # Passes
+
+    def step(self) -> PassReport:
+        """One pass; raises the error of a row that can't be written."""
+        moment = read_moment(self._source.engine, self._since())
+        with self._source.reading() as connection:
+            report = self._bring_all(connection, is_last=False)
+        self._save({"moment": moment.to_plain(), "is_copied": True})
+        return report
+
+    def _bring_all(self, connection: sa.Connection, *, is_last: bool) -> PassReport:
+        began = time.monotonic()
+        looks, deleted = is_last or began >= self._look_at, 0
+        try:
+            read = self._bring_changes(connection)
+        except ConstraintViolation:
+            # A row may have the values of one that is gone.
+            deleted, looks = self._delete_gone(connection), True
+            read = self._bring_changes(connection)
+        if looks:
+            look_began = time.monotonic()
+            deleted += self._delete_gone(connection)
+            ended = time.monotonic()
+            self._look_at = ended + (ended - look_began) * (1 / DELETES_SHARE - 1)
+        return PassReport(read, deleted, time.monotonic() - began, looks)
+
+    def _bring_changes(self, connection: sa.Connection) -> int:
+        since = self._since()
+        read = sum(self._bring(connection, plan, plan.fields, since) for plan in self._plans)
+        for plan in self._plans:
+            if plan.later:
+                key = tuple(f for f in plan.inferred.fields if f.name in plan.key)
+                self._bring(connection, plan, (*key, *plan.later), since)
+        return read
+
+    def _bring(
+        self, connection: sa.Connection, plan: CopyPlan, fields: tuple[Any, ...], since: Moment
+    ) -> int:
+        """Write the rows that were changed since a moment; returns how many were read."""
+        rows = self._rows(connection, plan, fields)
+        rows.condition = changed_since(plan.inferred.source, since)
+        importer = Importer(
+            self._db._session,
+            self._table(plan),
+            "upsert",
+            self._options.batch_records,
+            progress=lambda _: self._renew(),
+        )
+        return importer.run(rows).read
+
+    def _rows(
+        self, connection: sa.Connection, plan: CopyPlan, fields: tuple[Any, ...]
+    ) -> TableRows:
+        return TableRows(connection, self._source, plan, fields, self._options.time_zone)
+
+    def _delete_gone(self, connection: sa.Connection) -> int:
+        """Delete the records whose rows the source does not have, those that refer to others
+        first."""
+        return sum(self._delete_from(connection, plan) for plan in reversed(self._plans))
+
+    def _delete_from(self, connection: sa.Connection, plan: CopyPlan) -> int:
+        table, deleted = self._table(plan), 0
+        if table.count() == _count_rows(connection, plan):
+            return 0  # all rows are here, so as many records are the same
+        key = tuple(f for f in plan.inferred.fields if f.name in plan.key)
+        rows = self._rows(connection, plan, key)
+        for page in _key_pages(table):
+            shape = table._current().adapter
+            codec, values = shape.codec, {one: shape.codec.decode_key(one) for one in page}
+            named = [dict(zip(shape.key_names, one, strict=True)) for one in values.values()]
+            found = rows.find([tuple(one[name] for name in plan.key) for one in named])
+            there = {codec.encode_key(row.values) for row in found}
+            gone = [value for one, value in values.items() if one not in there]
+            deleted += table.delete_many([value if len(value) > 1 else value[0] for value in gone])
+            self._renew()
+        return deleted
+
+    # The switch
+
+    def switch(self, meanwhile: Callable[[], object] = lambda: None) -> SwitchReport:
+        """A last pass while no one can write to the source's tables, then all rows and records are
+        compared. `meanwhile` is called when they are equal, and before writers may go on: there the
+        application is switched over.
+
+        Raises `StorageError` if the lock can't be had, or if the tables are not equal in the end.
+        """
+        locked = [plan.inferred.source for plan in self._plans]
+        with self._source.reading(locked) as connection:
+            last = self._bring_all(connection, is_last=True)
+            repaired, compared = 0, list[TableComparison]()
+            for _ in range(COMPARED_TWICE):
+                compared = [self._compare(connection, plan) for plan in self._plans]
+                differing = sum(len(one.differing) for one in compared)
+                if not differing:
+                    break
+                repaired += differing
+                for plan, one in zip(self._plans, compared, strict=True):
+                    self._repair(plan, one)
+            _require_equal(compared)
+            meanwhile()
+        self._checkpoint.forget()
+        self._checkpoint.state = _ENDED
+        return SwitchReport(last, compared, repaired)
+
+    def _compare(self, connection: sa.Connection, plan: CopyPlan) -> TableComparison:
+        rows = self._rows(connection, plan, (*plan.fields, *plan.later))
+        return compare_table(rows, self._table(plan), lambda _: self._renew())
+
+    def _repair(self, plan: CopyPlan, found: TableComparison) -> None:
+        def require(_: Connection, refused: Any) -> None:
+            for one in refused:
+                raise one.error
+
+        for start in range(0, len(found.differing), PAGE_RECORDS_MAX):
+            some = found.differing[start : start + PAGE_RECORDS_MAX]
+            write_batch(self._db._session, self._table(plan), some, "upsert", require)
+
+    # How far it has come
+
+    def _since(self) -> Moment:
+        return Moment.from_plain(self._checkpoint.state["moment"])
+
+    def _save(self, state: dict[str, Any]) -> None:
+        with self._db._storage.transaction(TransactionMode.CATALOG) as connection:
+            self._checkpoint.save(connection, state, 0, 0)
+        self._checkpoint.state = state
+        self._renewed = time.monotonic()
+
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            self._save(self._checkpoint.state)
+
+
+_ENDED: Final[dict[str, Any]] = {}
+"""The state of a checkpoint that was forgotten."""
+
+
+def _count_rows(connection: sa.Connection, plan: CopyPlan) -> int:
+    counted = sa.select(sa.func.count()).select_from(plan.inferred.source)
+    return int(connection.execute(counted).scalar_one())
+
+
+def _key_pages(table: Table) -> Iterator[list[bytes]]:
+    after = b""
+    while page := _read_keys(table, after):
+        yield page
+        after = page[-1]
+
+
+def _read_keys(table: Table, after: bytes) -> list[bytes]:
+    _, page = table._read_active(lambda c, bound: bound.records.scan_page(c, after))
+    return [key for key, _ in page]
+
+
+def _require_equal(compared: list[TableComparison]) -> None:
+    for one in compared:
+        if one.digest != one.digest_here:
+            raise StorageError(
+                "a table is not equal to that of the source",
+                table=one.table,
+                differing=len(one.differing),
+                hint="somebody else writes to it here: stop that, and switch again",
+            )

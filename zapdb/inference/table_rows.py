@@ -1,0 +1,169 @@
+"""Rows of a source's table as a source of records."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from zapdb.database.imports import Coerce, Coercion, RowSource, SourceRow, make_coercer
+from zapdb.errors import ZapdbError
+from zapdb.inference.copy_plans import CopyPlan
+from zapdb.inference.inferred import InferredField
+from zapdb.inference.source import SourceDatabase
+
+SOURCE_PAGE_ROWS: Final = 5_000
+
+
+class TableRows(RowSource):
+    """The rows of a source's table, page by page behind the last key.
+
+    They are as the driver has them: SQLite's values need not have the type of their column.
+    """
+
+    seeks = True
+
+    def __init__(
+        self,
+        connection: sa.Connection,
+        source: SourceDatabase,
+        plan: CopyPlan,
+        fields: tuple[InferredField, ...],
+        time_zone: datetime.tzinfo,
+    ) -> None:
+        self.name = plan.inferred.source.name
+        part = "" if fields == plan.fields else "#references"
+        self.identity = f"{source.shown}#{self.name}{part}"
+        self.condition: sa.ColumnElement[bool] | None = None
+        """Which rows are wanted; None: all."""
+        self.keep: Callable[[dict[str, Any]], bool] | None = None
+        """Whether a row with these values is wanted."""
+        self._connection = connection
+        self._plan = plan
+        table = plan.inferred.source
+        self._key = [
+            column
+            for name in plan.inferred.key
+            for column in next(f for f in plan.inferred.fields if f.name == name).columns
+        ]
+        self._time_zone = time_zone
+        self.field_names = tuple(f.name for f in fields)
+        wanted = dict.fromkeys([*self._key, *(c for f in fields for c in f.columns)])
+        self._columns = list(wanted)
+        raw = sa.types.NullType()
+        self._selected = [sa.type_coerce(table.c[name], raw).label(name) for name in wanted]
+        how = Coercion(time_zone, is_text=source.dialect == "sqlite")
+        by_name = {f.name: f for f in plan.schema.fields}
+        self._readers: list[tuple[str, tuple[str, ...], Coerce]] = [
+            (f.name, f.columns, make_coercer(by_name[f.name], f"{plan.schema.name}.{f.name}", how))
+            for f in fields
+        ]
+
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
+        table, number = self._plan.inferred.source, 0
+        order = [table.c[name] for name in self._key]
+        raw = [sa.type_coerce(column, sa.types.NullType()) for column in order]
+        is_sqlite = self._connection.dialect.name == "sqlite"
+        kinds = [sa.types.NullType() if is_sqlite else column.type for column in order]
+        query = sa.select(*self._selected).order_by(*order).limit(SOURCE_PAGE_ROWS)
+        if self.condition is not None:
+            query = query.where(self.condition)
+        last = _read_position(after) if after else None
+        while True:
+            page = query
+            if last is not None:
+                bound = [sa.literal(v, kind) for v, kind in zip(last, kinds, strict=True)]
+                page = query.where(sa.tuple_(*raw) > sa.tuple_(*bound))
+            found = self._connection.execute(page).mappings().all()
+            for row in found:
+                number += 1
+                read = self._read(number, dict(row))
+                if self.keep is None or (read.error is None and self.keep(dict(read.values))):
+                    yield read
+            if len(found) < SOURCE_PAGE_ROWS:
+                return
+            last = [found[-1][name] for name in self._key]
+
+    def find(self, keys: Sequence[tuple[Any, ...]]) -> Iterator[SourceRow]:
+        """The rows with these keys, which are values of the key's fields; those that are not there
+        are left out."""
+        columns = [self._plan.inferred.source.c[name] for name in self._key]
+        wanted = [
+            tuple(map(self._to_source, columns, _flatten(self._plan.inferred.key, key)))
+            for key in keys
+        ]
+        query = sa.select(*self._selected).where(sa.tuple_(*columns).in_(wanted))
+        for row in self._connection.execute(query).mappings():
+            yield self._read(0, dict(row))
+
+    def _to_source(self, column: sa.Column[Any], value: Any) -> Any:
+        if isinstance(value, datetime.datetime) and not getattr(column.type, "timezone", False):
+            return value.astimezone(self._time_zone).replace(tzinfo=None)
+        return value
+
+    def _read(self, number: int, given: dict[str, Any]) -> SourceRow:
+        values = {}
+        try:
+            for name, columns, coerce in self._readers:
+                parts = [given[column] for column in columns]
+                whole: Any = parts[0] if len(parts) == 1 else parts
+                if len(parts) > 1 and None in parts:
+                    whole = None  # SQL follows no reference of which a part is null
+                values[name] = coerce(whole)
+        except ZapdbError as error:
+            return SourceRow(number, {}, given, error)
+        return SourceRow(number, values, given)
+
+    def position_of(self, row: SourceRow) -> str:
+        return json.dumps([_write_part(row.given[name]) for name in self._key])
+
+    def place(self, error: ZapdbError, number: int) -> ZapdbError:
+        error.context.setdefault("source", self.name)
+        return super().place(error, number)
+
+
+def _flatten(names: Sequence[str], key: tuple[Any, ...]) -> Iterator[Any]:
+    """The values of a key's columns: a reference to a key of several fields has several."""
+    for _, value in zip(names, key, strict=True):
+        yield from value if isinstance(value, tuple) else (value,)
+
+
+_WRITE: Final[Mapping[type, tuple[str, Callable[[Any], Any]]]] = {
+    decimal.Decimal: ("decimal", str),
+    uuid.UUID: ("uuid", str),
+    datetime.datetime: ("datetime", datetime.datetime.isoformat),
+    datetime.date: ("date", datetime.date.isoformat),
+    bytes: ("bytes", lambda value: base64.b64encode(value).decode()),
+}
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "decimal": decimal.Decimal,
+    "uuid": uuid.UUID,
+    "datetime": datetime.datetime.fromisoformat,
+    "date": datetime.date.fromisoformat,
+    "bytes": base64.b64decode,
+}
+
+
+def _write_part(value: Any) -> Any:
+    """A part of a key as JSON; a type that is not in the list is its text."""
+    if isinstance(value, str | int | float):
+        return value
+    name, write = _WRITE.get(type(value), ("text", str))
+    return {name: write(value)}
+
+
+def _read_position(text: str) -> list[Any]:
+    return [_read_part(part) for part in json.loads(text)]
+
+
+def _read_part(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    ((name, value),) = part.items()
+    return _READ.get(name, str)(value)
