@@ -84,6 +84,37 @@ def test_a_bar_is_shown_while_a_job_runs(project: Project) -> None:
     assert project.run("convert", "status").status == 0
 
 
+def test_the_bar_says_how_fast_a_job_is_and_why_it_waits(project: Project) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.fill(1_500)
+    project.write("0002_add_age")
+    project.run("migrate", "up", "--no-build")
+    project.run("convert", "run", "--plan-only")
+    project.run("jobs", "throttle", "convert", "--records-per-second", "600")
+    shown = strip_ansi(project.run_on_terminal("convert", "run", columns=120).out)
+    assert re.search(
+        r"converting people to revision 2 [━╸╺]+ +\d+% +\d+/1500 \d+/s ETA \d+ s", shown
+    )
+    assert re.search(r"\nrevision 1: [\d,]+, revision 2: [\d,]+", shown)
+    assert "\nwaits: throttled to 600 records per second" in shown
+    assert shown.rstrip().splitlines()[-1].startswith("converted people to revision 2: 1,500 rec")
+
+
+def test_why_a_job_waits_is_told_without_a_terminal(project: Project) -> None:
+    project.write("0001_people")
+    project.run("migrate", "up")
+    project.fill(1_000)
+    project.write("0002_add_age")
+    project.run("migrate", "up", "--no-build")
+    project.run("convert", "run", "--plan-only")
+    project.run("jobs", "throttle", "convert", "--records-per-second", "500")
+    result = project.run("convert", "run", "--json")
+    told = "throttled to 500 records per second"
+    assert result.err == f"waiting: converting people to revision 2: {told}\n"
+    assert result.json["jobs"][0]["waits"] == [told]
+
+
 def test_an_error_on_a_terminal_is_wrapped_but_its_excerpt_is_not(project: Project) -> None:
     project.write()
     kex = f"      kex: {'[a, b, c, d]':40}# a long line"

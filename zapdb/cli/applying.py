@@ -36,7 +36,8 @@ from zapdb.cli.configuration import (
     find_migrations,
     find_tenant_name,
 )
-from zapdb.cli.job_progress import JobRun, progress_bar, run_jobs_here
+from zapdb.cli.job_bar import progress_bar
+from zapdb.cli.job_progress import JobRun, run_jobs_here
 from zapdb.cli.opening import connected, read_tenant_catalog, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, format_count, print_note, report_error
 from zapdb.cluster import ensure_rows

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
-from zapdb.activation import TenantCatalog
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
@@ -32,7 +32,7 @@ from zapdb.jobs.job_status import (
 )
 from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.quarantine import count_quarantined
-from zapdb.jobs.waiting import find_hold
+from zapdb.jobs.waiting import find_hold, find_lagging
 from zapdb.storage import Storage, TransactionMode
 
 
@@ -68,9 +68,11 @@ def convert_run_command(
     `zapdb jobs show` lists them: restore or delete them, and run the command with
     --retry-quarantined.
 
-    With `--json`: `{jobs: [{id, kind, table, target, superseded, held, findings: [{what, count,
-    examples}], read, written, conflicts, quarantined, seconds, records_per_second}], seq}`; `kind`
-    is `index`, `convert` or `validate`, and `held` says why a job was left.
+    With `--json`: `{jobs: [{id, kind, table, target, superseded, held, waits, findings: [{what,
+    count, examples}], read, written, conflicts, quarantined, seconds, records_per_second}],
+    lagging, seq}`; `kind` is `index`, `convert` or `validate`, `held` says why a job was left,
+    `waits` what it waited for while it ran, and `lagging` which migration is not active because
+    processes lack its file, or null.
     """
     output = Output(as_json)
     runs: list[JobRun] = []
@@ -91,7 +93,7 @@ def convert_run_command(
         for run in _list_left(storage, catalog.tenant, {run.job.id for run in runs}):
             write_job_run(run, catalog, output)
             runs.append(run)
-        seq = read_seq(storage.connection())
+        seq, lagging = _find_lagging(storage, catalog.tenant)
     if not runs:
         output.write("nothing to do: every index is built, and every record is current")
     is_blocked = any(one.job.state == "blocked" for one in runs)
@@ -101,10 +103,19 @@ def convert_run_command(
         )
     elif is_blocked:
         output.write("change or delete these records, and run `zapdb convert run` again")
-    output.document({"jobs": [one.to_json() for one in runs], "seq": seq})
+    if lagging is not None:
+        output.write(("waiting ", "yellow"), lagging)
+    output.document({"jobs": [one.to_json() for one in runs], "lagging": lagging, "seq": seq})
     if is_blocked:
         return EXIT_ERROR
     return EXIT_PENDING if (plan_only and runs) or any(one.hold for one in runs) else 0
+
+
+def _find_lagging(storage: Storage, tenant: int) -> tuple[int, str | None]:
+    """The newest seq, and which migration waits for processes with older files."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        lagging = find_lagging(connection, load_tenant_catalog(connection, tenant))
+        return read_seq(connection), lagging
 
 
 def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:

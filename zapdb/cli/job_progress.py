@@ -6,28 +6,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from msgspec import to_builtins
 
-from zapdb.activation import IndexDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation import IndexDescriptor, TenantCatalog
+from zapdb.cli.job_bar import Waits, showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
-from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job, run_locally
 from zapdb.jobs.job import read_job
-from zapdb.jobs.job_status import count_reads
 from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.planning import sort_by_priority
-from zapdb.jobs.waiting import Hold
+from zapdb.jobs.waiting import Hold, SeenBy
 from zapdb.storage import Storage, TransactionMode
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
-POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +57,15 @@ def _find_index(catalog: TenantCatalog, build: int) -> IndexDescriptor | None:
 @dataclass(frozen=True, slots=True)
 class JobRun:
     """A job that this command ran, as it ended; `progress` counts this run only. A superseded run
-    did nothing, and what holds a job back ended the run before the job's end."""
+    did nothing, and what holds a job back ended the run before the job's end. `waits` has what it
+    waited for meanwhile, in words."""
 
     job: Job
     superseded: bool
     progress: Progress
     seconds: float
     hold: Hold | None = None
+    waits: tuple[str, ...] = ()
 
     @property
     def rate(self) -> float:
@@ -85,6 +80,7 @@ class JobRun:
             "target": self.job.target,
             "superseded": self.superseded,
             "held": None if self.hold is None else str(self.hold),
+            "waits": list(self.waits),
             "findings": [to_builtins(finding) for finding in self.job.findings],
             "read": self.progress.read,
             "written": self.progress.written,
@@ -137,9 +133,11 @@ def run_one(
     storage: Storage, catalog: TenantCatalog, job: Job, runner: Runner, output: Output
 ) -> JobRun:
     """Run a planned job, with a bar on a terminal."""
-    watched = with_bar(runner, catalog, output)
+    waits = Waits()
+    watched = with_bar(runner, catalog, output, waits)
     before = read_progress(storage.connection(), job.id)
-    return _count_run(job, before, run_job(storage, job, watched))
+    run = _count_run(job, before, run_job(storage, job, watched))
+    return replace(run, waits=tuple(waits.values()))
 
 
 def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
@@ -212,78 +210,24 @@ def write_quarantined(job: Job, progress: Progress, output: Output) -> None:
         output.write(f"  {records} of {job.table_name} can't be read: `zapdb jobs show {job.id}`")
 
 
-def with_bar(runner: Runner, catalog: TenantCatalog, output: Output) -> Runner:
-    """Return the runner with a progress bar if standard output is a terminal."""
-    if not output.is_terminal or output.console.is_dumb_terminal:
-        return runner
+def with_bar(
+    runner: Runner, catalog: TenantCatalog, output: Output, waits: Waits | None = None
+) -> Runner:
+    """Return the runner with a bar if standard output is a terminal; otherwise, what a job waits
+    for is told. `waits` collects that."""
+    module = getattr(runner, "func", runner).__module__
+    seen_by: SeenBy = "driver" if module.startswith("zapdb.spark") else "worker"
 
     def run(storage: Storage, job: Job) -> None:
-        with _bar(storage, job, name_job(catalog, job).doing, output):
-            runner(storage, job)
+        title = name_job(catalog, job).doing
+        with showing_progress(storage, job, title, output, seen_by) as found:
+            try:
+                runner(storage, job)
+            finally:
+                if waits is not None:
+                    waits.update(found)
 
     return run
-
-
-@contextmanager
-def progress_bar(output: Output, title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar that advances with each call of the yielded function; nothing without a
-    terminal."""
-    if not output.is_terminal or output.console.is_dumb_terminal:
-        yield lambda: None
-        return
-    with _make_bar(output) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda: bar.advance(task)
-
-
-def _make_bar(output: Output) -> Bar:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    return Bar(*columns, console=output.console, transient=True, expand=True)
-
-
-@contextmanager
-def _bar(storage: Storage, job: Job, title: str, output: Output) -> Iterator[None]:
-    stop = threading.Event()
-    with _make_bar(output) as bar:
-        task = bar.add_task(title, total=None)
-        follower = threading.Thread(
-            target=_follow, args=(storage, job, bar, task, stop), name="zapdb-bar", daemon=True
-        )
-        follower.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            follower.join()
-
-
-def _follow(storage: Storage, job: Job, bar: Bar, task: TaskID, stop: threading.Event) -> None:
-    try:
-        with storage.transaction(TransactionMode.READ) as connection:
-            catalog = load_tenant_catalog(connection, job.tenant)
-            total = count_reads(connection, catalog, job, read_progress(connection, job.id))
-        while not stop.wait(POLL_SECONDS):
-            read = read_progress(storage.connection(), job.id).read
-            bar.update(task, completed=read, total=max(total, read))
-    except ZapdbError:
-        return  # what is wrong shows itself in the job
-    finally:
-        storage.release_connection()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Runner, plan_jobs, run_locally
 from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
-from zapdb.jobs.waiting import Hold, find_next_opening
+from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
 from zapdb.limits import BACKGROUND_RETRY_SECONDS, CATALOG_WAIT_SECONDS
 from zapdb.migrations import Chain
 from zapdb.storage import Storage, TransactionMode, ensure_storage
@@ -144,6 +144,7 @@ class _Watch:
         self._planned = PlannedJobs()
         self._known: TenantCatalog | None = None
         self._problems = dict[int, str]()
+        self._told = set[str]()
 
     def run(self, workers: int | None, seconds: float | None) -> None:
         """Run jobs until it should stop, or until none came up for so long."""
@@ -209,9 +210,18 @@ class _Watch:
             if catalog.rolling_back is None:
                 catalog = apply_dataset_policies(self._storage, catalog, self._node)
             self._known = catalog
+            self._tell_lagging(catalog)
             self._planned.replace(tenant, plan_jobs(self._storage, tenant, known=catalog))
         except UnknownName:  # the tenant was removed
             self._planned.replace(tenant, [])
+
+    def _tell_lagging(self, catalog: TenantCatalog) -> None:
+        """Say once which migration of a tenant waits for which processes."""
+        with self._storage.transaction(TransactionMode.READ) as connection:
+            lagging = find_lagging(connection, catalog)
+        if lagging is not None and lagging not in self._told:
+            self._told.add(lagging)
+            print_note(f"waiting: {lagging}")
 
     def _run(self, job: Job, runner: Runner) -> None:
         with self._storage.transaction(TransactionMode.READ) as connection:

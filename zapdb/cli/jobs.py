@@ -31,7 +31,7 @@ from zapdb.jobs.job_status import JobStatus, read_job_status
 from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.throttle import wait
-from zapdb.jobs.waiting import find_waits, is_worked_on
+from zapdb.jobs.waiting import find_lagging, find_waits, is_worked_on
 from zapdb.jobs.window import parse_window
 from zapdb.printing import show_moment
 from zapdb.storage import Storage, TransactionMode
@@ -54,9 +54,10 @@ def jobs_list_command(
     """List the jobs that are not at their end, the most urgent first, and what they wait for.
 
     With `--json`: `{jobs: [{id, kind, table, target, state, priority, throttle, records, ranges,
-    ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits, findings}]}`;
-    `kind` is `index`, `convert`, `validate`, `roll_back` or `verify`, `waits` says in words what a
-    job waits for, and `changed_at` is in microseconds since 1970 UTC.
+    ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits, findings}],
+    lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back` or `verify`; `waits` says in
+    words what a job waits for, and `lagging` which migration is not active because processes lack
+    its file, or null; `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -68,6 +69,7 @@ def jobs_list_command(
             for job in sort_by_priority(list_jobs(connection, catalog.tenant))
             if every or job.state in OPEN_STATES
         ]
+        lagging = find_lagging(connection, catalog)
     output.table(
         ("job", "work", "state", "priority", "ranges done", "waits"),
         [
@@ -84,7 +86,9 @@ def jobs_list_command(
         right=("priority", "ranges done"),
         empty="no jobs",
     )
-    output.document({"jobs": [_to_json(*found) for found in jobs]})
+    if lagging is not None:
+        output.write(("waiting ", "yellow"), lagging)
+    output.document({"jobs": [_to_json(*found) for found in jobs], "lagging": lagging})
 
 
 def jobs_show_command(

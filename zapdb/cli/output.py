@@ -280,5 +280,17 @@ def format_bytes(size: int) -> str:
     return f"{amount:,.1f} {units[0]}"
 
 
+def format_duration(seconds: float) -> str:
+    """`12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    left, parts = round(seconds), []
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        amount, left = divmod(left, size)
+        if amount:
+            parts.append(f"{amount:,} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"
+
+
 def format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

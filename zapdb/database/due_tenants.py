@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import Job
 from zapdb.database.catalog_watch import ChangedRows
@@ -39,6 +40,8 @@ class DueTenants:
         """Find the tenants that changed rows concern; the first cache has changed nothing."""
         found = {int(key.partition("/")[0]) for kind, key in changed if kind in DEFINING}
         found.update(self._find_changed_jobs(cache, changed))
+        if any(kind == "chain" for kind, _ in changed):  # it may wait for processes: that is told
+            found.add(self._only or DEFAULT_TENANT)
         if self._is_loaded:
             self.add(found)
         self._is_loaded = True

@@ -59,7 +59,7 @@ def read_table_statuses(connection: Connection, catalog: TenantCatalog) -> list[
 def _read_table_status(
     connection: Connection, catalog: TenantCatalog, descriptor: TableDescriptor
 ) -> TableStatus:
-    by_revision = _count_by_revision(connection, catalog, descriptor)
+    by_revision = count_by_revision(connection, catalog, descriptor.schema.number)
     return TableStatus(
         descriptor.schema.name,
         descriptor.revision,
@@ -72,10 +72,9 @@ def _read_table_status(
     )
 
 
-def _count_by_revision(
-    connection: Connection, catalog: TenantCatalog, descriptor: TableDescriptor
-) -> dict[int, int]:
-    records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
+def count_by_revision(connection: Connection, catalog: TenantCatalog, table: int) -> dict[int, int]:
+    """Return how many records of a table have each revision."""
+    records = RecordStatements(connection.storage, table, catalog.tenant)
     return {
         decode_prefix(prefix, 0)[0]: count for prefix, count in records.count_by_prefix(connection)
     }
@@ -226,7 +225,8 @@ def _count_by_origin(
 ) -> dict[int, int]:
     """How many records have the layout of each position on the chain."""
     found: dict[int, int] = {}
-    for revision, count in _count_by_revision(connection, catalog, descriptor).items():
+    counts = count_by_revision(connection, catalog, descriptor.schema.number)
+    for revision, count in counts.items():
         origin = descriptor.origins.get(revision, 0)
         found[origin] = found.get(origin, 0) + count
     return found

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.kinds import Job
+from zapdb.cluster.blocked_activation import find_reachable_position
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
 from zapdb.jobs.kinds import CONVERT, kind_of
 from zapdb.jobs.latency import list_probes
@@ -15,6 +19,10 @@ from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.window import find_closing, find_opening
 from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection, Storage, TransactionMode
+
+SeenBy = Literal["others", "worker", "driver"]
+"""Who asks what a job waits for: another process, the one that works on it, or one whose executors
+do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +60,31 @@ def find_next_opening(storage: Storage, holds: Iterable[Hold]) -> float | None:
         return max(0.0, (min(until) - storage.now_us(connection)) / 1e6)
 
 
-def find_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> tuple[str, ...]:
+def find_waits(
+    connection: Connection, catalog: TenantCatalog, job: Job, seen_by: SeenBy = "others"
+) -> tuple[str, ...]:
     """Return in words what a job waits for; nothing for one that is at its end, or runs at full
-    speed."""
-    return tuple(_list_waits(connection, catalog, job))
+    speed. What comes before a colon says what kind of reason it is."""
+    return tuple(_list_waits(connection, catalog, job, seen_by))
 
 
-def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Iterator[str]:
+def find_lagging(connection: Connection, catalog: TenantCatalog) -> str | None:
+    """Return in words which migration is not active yet because processes lack its file, and which
+    these are; what it needs can't be planned before. None if no such process is in the way."""
+    if catalog.rolling_back is not None or catalog.position >= catalog.chain.end:
+        return None
+    _, blocked = find_reachable_position(
+        connection, catalog.chain, catalog.position, catalog.chain.end
+    )
+    if blocked is None:
+        return None
+    nodes = "; ".join(blocked.nodes)
+    return f"{blocked.migration.label} is not active until these have its file: {nodes}"
+
+
+def _list_waits(
+    connection: Connection, catalog: TenantCatalog, job: Job, seen_by: SeenBy
+) -> Iterator[str]:
     quarantined = count_quarantined(connection, job.id)
     if quarantined:
         are = "1 record is" if quarantined == 1 else f"{quarantined:,} records are"
@@ -74,7 +100,10 @@ def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Ite
     if catalog.rolling_back is not None and job.kind != "roll_back":
         yield "a migration is being rolled back"
     if hold is None:
-        yield from _list_waits_of_ranges(connection, job)
+        yield from _list_waits_of_ranges(connection, job, seen_by)
+    lagging = find_lagging(connection, catalog)
+    if lagging is not None:
+        yield lagging
     throttle = read_throttle(connection, job)
     slowed = [probe for probe in list_probes(connection, job.id) if probe.share_percent < 100]
     if throttle.max_latency_ms is not None and slowed:
@@ -85,14 +114,18 @@ def _list_waits(connection: Connection, catalog: TenantCatalog, job: Job) -> Ite
         yield f"throttled to {throttle.bytes_per_second:,} bytes per second"
 
 
-def _list_waits_of_ranges(connection: Connection, job: Job) -> Iterator[str]:
+def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> Iterator[str]:
     left = list_open_ranges(connection, job.id)
-    if not left:
+    if seen_by == "worker":
+        yield from _list_waits_for_others(left)
+    elif not left:
         yield (
             "all its ranges are done; it is counted and published by its next run, which takes "
             "the gate and waits for running transactions"
         )
     elif not any(one.is_held for one in left):
+        if seen_by == "driver":
+            return
         urgent = [one for one in _list_before(connection, job) if _has_worker(connection, one)]
         if urgent:
             yield f"{urgent[0].id} comes first"
@@ -102,6 +135,13 @@ def _list_waits_of_ranges(connection: Connection, job: Job) -> Iterator[str]:
             yield f"no process works on it: run `{command}`{watch}"
     elif all(one.lease_left_us <= 0 for one in left if one.is_held):
         yield "its workers ended without giving their ranges back: the next run takes these over"
+
+
+def _list_waits_for_others(left: list[OpenRange]) -> Iterator[str]:
+    """What the workers of this process wait for, if all ranges that are left are others'."""
+    here = f"(host {socket.gethostname()}, process {os.getpid()})"
+    if left and all(one.is_held and not one.owner.endswith(here) for one in left):
+        yield f"another process holds the lease of what is left: range {left[0]}"
 
 
 def _list_before(connection: Connection, job: Job) -> list[Job]:
