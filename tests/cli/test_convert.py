@@ -79,7 +79,7 @@ def test_run_builds_and_converts_everything(people: Project) -> None:
     )
     as_json = people.run("convert", "run", "--json").json
     assert as_json.pop("seq") > 0
-    assert as_json == {"jobs": []}
+    assert as_json == {"jobs": [], "lagging": None}
     assert people.run("verify").status == 0
 
 
@@ -92,6 +92,7 @@ def test_run_as_json(people: Project) -> None:
     counted = {
         "superseded": False,
         "held": None,
+        "waits": [],
         "read": 20,
         "written": 20,
         "conflicts": 0,

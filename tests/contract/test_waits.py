@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.contract.test_conversion import db as db
 from tests.contract.test_conversion import only_job
@@ -52,7 +54,7 @@ def lagging(storage: Storage) -> str | None:
 
 
 def test_rule_12_a_process_with_older_files_is_named_with_its_host_and_number(
-    workspace: Workspace, capfd: object
+    workspace: Workspace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     workspace.write(1, ITEMS)
     old = workspace.open()
@@ -72,7 +74,7 @@ def test_rule_12_a_process_with_older_files_is_named_with_its_host_and_number(
         assert process.stderr.readline() == f"waiting: {said}\n"
     for command in (["convert", "run"], ["jobs", "list"]):
         run_program([*command, "-d", workspace.address])
-    out, _ = capfd.readouterr()  # type: ignore[attr-defined]
+    out, _ = capfd.readouterr()
     assert out.count(f"waiting {said}\n") == 2
     old.close()
     workspace.write(3, ADD_WEIGHT)

@@ -21,9 +21,10 @@ from zapdb.cli.job_progress import (
     write_quarantined,
 )
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING
+from zapdb.cli.output import Output, format_count, format_duration
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.jobs import Job, Progress, list_jobs, plan_jobs, read_progress
+from zapdb.jobs.estimate import estimate_jobs
 from zapdb.jobs.job_status import (
     TableStatus,
     list_blocked_jobs,
@@ -49,6 +50,12 @@ def convert_run_command(
             help="Only plan the jobs, so that they can be paused or throttled before they run.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Only show what there is to do, and how long it will take; see below."
+        ),
+    ] = False,
     retry_quarantined: Annotated[
         bool,
         typer.Option(
@@ -68,6 +75,11 @@ def convert_run_command(
     `zapdb jobs show` lists them: restore or delete them, and run the command with
     --retry-quarantined.
 
+    With --dry-run, no job is planned. The time is that of one worker, measured on a sample of the
+    records: the job's work is done on them and rolled back. Exit status 3 if there is work. With
+    `--json`: `{jobs: [{id, kind, table, target, state, records, seconds}]}`, where `seconds` is
+    null if it can't be measured.
+
     With `--json`: `{jobs: [{id, kind, table, target, superseded, held, waits, findings: [{what,
     count, examples}], read, written, conflicts, quarantined, seconds, records_per_second}],
     lagging, seq}`; `kind` is `index`, `convert` or `validate`, `held` says why a job was left,
@@ -75,6 +87,8 @@ def convert_run_command(
     processes lack its file, or null.
     """
     output = Output(as_json)
+    if dry_run:
+        return _show_needed(output, database, tenant, is_planned=plan_only)
     runs: list[JobRun] = []
     with (
         Engine(engine, workers, master).runner() as runner,
@@ -109,6 +123,44 @@ def convert_run_command(
     if is_blocked:
         return EXIT_ERROR
     return EXIT_PENDING if (plan_only and runs) or any(one.hold for one in runs) else 0
+
+
+def _show_needed(
+    output: Output, database: str | None, tenant: str | None, *, is_planned: bool
+) -> int:
+    """The jobs that would be run, with the time that each will take."""
+    if is_planned:
+        raise UsageError(
+            "--dry-run changes nothing, and --plan-only stores jobs", hint="give one of them"
+        )
+    with opened(database, tenant) as (storage, catalog):
+        estimates = estimate_jobs(storage, catalog.tenant)
+        for one in estimates:
+            seconds = one.seconds
+            took = "" if seconds is None else f", about {format_duration(max(1.0, seconds))}"
+            state = "" if one.job.state == "planned" else f" ({one.job.state})"
+            doing = name_job(catalog, one.job).doing
+            records = format_count(one.records, "record")
+            output.write(("needed ", "yellow"), f"{doing}: {records}{took}{state}")
+    if not estimates:
+        output.write("nothing to do: every index is built, and every record is current")
+    output.document(
+        {
+            "jobs": [
+                {
+                    "id": one.job.id,
+                    "kind": one.job.kind,
+                    "table": one.job.table_name,
+                    "target": one.job.target,
+                    "state": one.job.state,
+                    "records": one.records,
+                    "seconds": None if one.seconds is None else round(one.seconds, 3),
+                }
+                for one in estimates
+            ]
+        }
+    )
+    return EXIT_PENDING if estimates else 0
 
 
 def _find_lagging(storage: Storage, tenant: int) -> tuple[int, str | None]:

@@ -41,19 +41,21 @@ def migrate_plan_command(
     """Show what applying the pending migrations will do, without changing anything.
 
     Shows the changes and resolved rollbacks, the records that will be converted, and the indexes
-    that will be built. The time to convert is measured on a sample of the records, in one thread
-    and without writing. It then lists what processes with older code lose: fields they read as the
-    rollback's value, and fields whose writes are dropped. Last, it lists the live processes with
-    older code, with the migration that waits for them. Exit status 3 if a migration is pending.
+    that will be built. The time to convert is measured on a sample of the records, in one thread:
+    they are converted and written in short transactions, which are rolled back. It then lists what
+    processes with older code lose: fields they read as the rollback's value, and fields whose
+    writes are dropped. Last, it lists the live processes with older code, with the migration that
+    waits for them. Exit status 3 if a migration is pending.
 
     With `--json`: `{position, migrations: [{number, label, summary, waits_for_nodes, changes,
-    rollback}], tables: [{table, action, records, converted, indexes, seconds, declared,
-    dropped_writes}], processes: [{process, release, files_end, served_position, blocks}]}`.
-    `action` is `created`, `changed`, `restored`, `archived` or `discarded`; `waits_for_nodes` is
-    true if the migration is activated only when all live processes have its file; `changes` and
-    `rollback` are YAML; `declared` and `dropped_writes` use the present names of fields;
-    `served_position` is the position whose schema a process uses, and `blocks` the label of a
-    migration that waits for it, or null.
+    rollback}], tables: [{table, action, records, converted, indexes, seconds, includes_writing,
+    declared, dropped_writes}], processes: [{process, release, files_end, served_position,
+    blocks}]}`. `action` is `created`, `changed`, `restored`, `archived` or `discarded`;
+    `waits_for_nodes` is true if the migration is activated only when all live processes have its
+    file; `changes` and `rollback` are YAML; `includes_writing` is false if this user may not write;
+    `declared` and `dropped_writes` use the present names of fields; `served_position` is the
+    position whose schema a process uses, and `blocks` the label of a migration that waits for it,
+    or null.
     """
     output = Output(as_json)
     files = list_files(find_migrations(migrations))
@@ -81,6 +83,7 @@ def migrate_plan_command(
                     "converted": table.converted,
                     "indexes": list(table.indexes),
                     "seconds": None if table.seconds is None else round(table.seconds, 3),
+                    "includes_writing": table.includes_writing,
                     "declared": list(table.loss.declared),
                     "dropped_writes": list(table.loss.dropped_writes),
                 }
@@ -130,7 +133,7 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
             table.action,
             f"{table.records:,}",
             f"{table.converted:,}",
-            "" if table.seconds is None else format_seconds(table.seconds),
+            _show_seconds(table),
             ", ".join(table.indexes),
         )
         for table in plan.tables
@@ -152,6 +155,13 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
         output.write(f"  {process.process}: {shape}, release {process.release}")
         if process.blocks is not None:
             output.write((f"    {process.blocks} waits until it has the file", "yellow"))
+
+
+def _show_seconds(table: TablePlan) -> str:
+    if table.seconds is None:
+        return ""
+    shown = format_seconds(table.seconds)
+    return shown if table.includes_writing or not table.converted else f"{shown}, without writing"
 
 
 def _write_losses(plan: MigrationPlan, output: Output) -> None:

@@ -2,7 +2,7 @@
 
 Applying takes milliseconds, however many records a table has. The long work comes after it: records
 are converted and indexes are built in the background. Its duration is estimated from existing
-records, by converting a sample of them here; the time to write them back comes on top.
+records: a sample of them is converted here and written, in transactions that are rolled back.
 
 Processes whose files do not contain the migrations keep their served schema (rule 11), except that
 a migration may wait for them (rule 12). The conversion plans in both directions show what that
@@ -13,19 +13,27 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.activate import is_same_layout, is_unchanged, keeps_entries
 from zapdb.cluster import nodes
 from zapdb.cluster.nodes import Node
 from zapdb.indexes import BoundTable
+from zapdb.jobs.estimate import try_out
 from zapdb.jobs.sampling import sample_records
 from zapdb.migrations import Chain, Migration
-from zapdb.records import decode_prefix, encode_prefix
+from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage.cells import as_bytes
+from zapdb.writes import BatchConversion, convert_records
+
+PLAN_BATCH_RECORDS: Final = 100
+"""Records of a sample that are written in one transaction: it holds its locks as a job does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +53,9 @@ class TablePlan:
     """What one table is in for, all pending migrations together.
 
     `table` is its name afterwards. `records` is what it holds now and `converted` how many of them
-    will be stale; `seconds` is what reading and converting those takes in one thread of this
-    machine, None where none is converted.
+    will be stale; `seconds` is what converting those takes in one thread of this machine, None
+    where none is converted. It includes writing them if `includes_writing` is true: it is false if
+    this process may not write.
     """
 
     table: str
@@ -56,6 +65,7 @@ class TablePlan:
     indexes: tuple[str, ...]
     seconds: float | None
     loss: ServedSchemaLoss = ServedSchemaLoss()
+    includes_writing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +99,11 @@ def make_migration_plan(
 ) -> MigrationPlan:
     """Return the plan to migrate a tenant from the tenant catalog's position to the end of the
     chain."""
-    pending = chain.after(catalog.position)
+    pending, samples = chain.after(catalog.position), dict[str, _Sample]()
     with storage.transaction(TransactionMode.READ) as connection:
         before, after = chain.schema_at(catalog.position), chain.schema_at(chain.end)
         tables = [
-            _plan_table(connection, storage, catalog, chain, table, sample)
+            _plan_table(connection, catalog, chain, table, sample, samples)
             for table in after
             if (old := before.table_numbered(table.number)) is None
             or not is_unchanged(chain, old, table, catalog.position, chain.end)
@@ -109,6 +119,10 @@ def make_migration_plan(
             # A process without files works with the active schema, whatever it is.
             if is_alive and node.row.files_end and node.row.served_position < chain.end
         ]
+    tables = [
+        table if table.table not in samples else _add_writing(samples[table.table], table)
+        for table in tables
+    ]
     return MigrationPlan(pending, tuple(tables), tuple(older))
 
 
@@ -126,11 +140,11 @@ def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
 
 def _plan_table(
     connection: Connection,
-    storage: Storage,
     catalog: TenantCatalog,
     chain: Chain,
     table: TableSchema,
     sample: int,
+    samples: dict[str, _Sample],
 ) -> TablePlan:
     before = chain.schema_at(catalog.position)
     old, kept = before.table_numbered(table.number), before.table_active_or_archived(table.number)
@@ -148,9 +162,11 @@ def _plan_table(
         return TablePlan(table.name, action, records, 0, built, None, loss)
     seconds = None
     if old is not None and records:
-        descriptor = catalog.tables[old.name]
-        bound = BoundTable(storage, catalog, descriptor)
-        seconds = _measure(connection, bound, chain, table.number, records, sample)
+        # The fields that the migrations archive are archived while the sample is written.
+        known = replace(catalog, chain=chain)
+        bound = BoundTable(connection.storage, known, catalog.tables[old.name])
+        taken = samples[table.name] = _Sample(bound, chain)
+        seconds = taken.convert(connection, records, sample)
     return TablePlan(table.name, action, records, records, built, seconds, loss)
 
 
@@ -191,20 +207,59 @@ def _count(connection: Connection, catalog: TenantCatalog, table: TableSchema) -
     return int(count)
 
 
-def _measure(
-    connection: Connection, bound: BoundTable, chain: Chain, number: int, records: int, sample: int
-) -> float:
-    """What it takes to convert all records, from what it takes for some of them."""
-    program = chain.program(number, bound.catalog.position, chain.end, bound.catalog.zones)
-    prefix, converted = encode_prefix(bound.descriptor.revision + 1), 0
-    spent = 0.0
-    draw = random.Random(0).random  # noqa: S311 - no secret; a plan is the same when made again
-    for key, stored in sample_records(connection, bound, records, sample, draw):
-        attachments = bound.make_attachments(key, stored)
-        started = time.perf_counter()
-        current = bound.reader.convert(key, stored, attachments)
+class _Sample:
+    """Some records of a table, converted as the pending migrations will."""
+
+    def __init__(self, bound: BoundTable, chain: Chain) -> None:
+        self._bound = bound
+        self._program = chain.program(
+            bound.schema.number, bound.catalog.position, chain.end, bound.catalog.zones
+        )
+        self._prefix = encode_prefix(bound.descriptor.revision + 1)
+        self._keys = list[bytes]()
+
+    def _convert(self, key: bytes, stored: bytes, attachments: Attachments) -> bytes:
+        current = self._bound.reader.convert(key, stored, attachments)
         _, start = decode_prefix(current, 0)
-        program.convert(key, current, start, prefix, attachments)
-        spent += time.perf_counter() - started
-        converted += 1
-    return records * spent / converted if converted else 0.0
+        return self._program.convert(key, current, start, self._prefix, attachments)
+
+    def convert(self, connection: Connection, records: int, sample: int) -> float:
+        """What it takes to convert all records, from what it takes for some of them."""
+        spent = 0.0
+        draw = random.Random(0).random  # noqa: S311 - no secret; a plan is the same when made again
+        for key, stored in sample_records(connection, self._bound, records, sample, draw):
+            attachments = self._bound.make_attachments(key, stored)
+            started = time.perf_counter()
+            self._convert(key, stored, attachments)
+            spent += time.perf_counter() - started
+            self._keys.append(key)
+        return records * spent / len(self._keys) if self._keys else 0.0
+
+    def write(self, records: int) -> float | None:
+        """The same with reading and writing them, which is rolled back; None if none could be."""
+        done, spent = 0, 0.0
+        for start in range(0, len(self._keys), PLAN_BATCH_RECORDS):
+            keys = self._keys[start : start + PLAN_BATCH_RECORDS]
+            count, seconds = try_out(self._bound.storage, partial(self._write_batch, keys))
+            done, spent = done + count, spent + seconds
+        return records * spent / done if done else None
+
+    def _write_batch(self, keys: list[bytes], connection: Connection) -> int:
+        """Records that a writer has at this moment are left out."""
+        bound, marks = self._bound, ", ".join([connection.storage.placeholder] * len(keys))
+        rows = connection.storage.lock_records(
+            connection,
+            bound.records.name,
+            f"tenant = {bound.catalog.tenant} AND key IN ({marks})",
+            keys,
+            len(keys),
+            skip_locked=True,
+        )
+        batch = [(as_bytes(key), as_bytes(value)) for key, value in rows]
+        return convert_records(connection, bound, batch, BatchConversion(self._convert))
+
+
+def _add_writing(sample: _Sample, table: TablePlan) -> TablePlan:
+    """With the time that writing takes, if it can be measured."""
+    seconds = sample.write(table.converted)
+    return table if seconds is None else replace(table, seconds=seconds, includes_writing=True)

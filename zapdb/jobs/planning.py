@@ -68,7 +68,7 @@ def _plan_jobs(
         catalog = load_tenant_catalog(connection, tenant, known)
     if catalog.rolling_back is not None:
         return []
-    needed = _needed_jobs(catalog)
+    needed = list_needed_jobs(catalog)
     superseded = _supersede_all_but(storage, catalog, {job.id for job in needed})
     planned = [
         plan_one(_take_over(job, superseded), _entries_of(storage, catalog, job))
@@ -108,7 +108,8 @@ def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStat
     return None
 
 
-def _needed_jobs(catalog: TenantCatalog) -> list[Job]:
+def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
+    """Return the jobs that the active schema needs, done or not, as they are planned."""
     to_build = [
         (descriptor, index)
         for descriptor in catalog.tables.values()
