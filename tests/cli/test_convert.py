@@ -195,3 +195,22 @@ def test_the_spark_engine_is_given_the_job_and_the_master(people: Project) -> No
     assert err == "local[2] index\nlocal[2] convert\n"
     assert out.startswith("built index by_age of people: 20 records")
     assert people.run("convert", "status").status == 0
+
+
+def test_a_dry_run_says_what_there_is_to_do_and_how_long_it_takes(people: Project) -> None:
+    before = people.dump()
+    result = people.run("convert", "run", "--dry-run")
+    assert result.status == 3
+    assert result.out == (
+        "needed building index by_age of people: 20 records, about 1 s\n"
+        "needed converting people to revision 4: 20 records, about 1 s\n"
+    )
+    jobs = people.run("convert", "run", "--dry-run", "--json").json["jobs"]
+    assert [(job["kind"], job["records"]) for job in jobs] == [("index", 20), ("convert", 20)]
+    assert all(0 <= job["seconds"] < 60 for job in jobs)
+    refused = people.run("convert", "run", "--dry-run", "--plan-only")
+    assert (refused.status, refused.out) == (2, "")
+    assert people.dump() == before
+    people.run("convert", "run")
+    result = people.run("convert", "run", "--dry-run")
+    assert (result.status, result.out[:14]) == (0, "nothing to do:")
