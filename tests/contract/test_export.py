@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import zapdb
 from tests.contract.every_type import make_shop
-from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS
 from tests.support import PostgresServer, Workspace, error_of
-from zapdb.database import Database
+from zapdb.database import Database, RecordChange
 from zapdb.errors import CorruptExport, IncompatibleVersion, RecordExists, UsageError
 from zapdb.export import loading
 from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.manifest import Form, read_manifest
+from zapdb.jobs import roll_back_newest
 from zapdb.records import asdict
+from zapdb.storage import connect
 
 
 def records_of(db: Database) -> dict[str, list[dict[str, Any]]]:
@@ -168,6 +172,49 @@ def test_an_export_is_as_of_one_moment(workspace: Workspace, tmp_path: Path) -> 
     assert json.loads((tmp_path / "out/manifest.json").read_text())["form"] == "parquet"
     with pytest.raises(RecordExists):
         writer.table("items").insert(id=1, title="")
+
+
+def test_archives_settings_and_sequences_are_exported(
+    workspace: Workspace, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """A rollback in the copy brings the archived values back."""
+    key = "{name: id, type: integer, generated: sequence}"
+    workspace.write(1, ITEMS.replace("{name: id, type: integer}", key), INDEX_TITLE)
+    db = workspace.open()
+    notes = ["converted", "x" * 10_000, None, "stale"]
+    for number, note in enumerate(notes, 1):
+        db.table("items").insert(id=number, title="a", note=note)
+    last = max(db.table("items").insert(title="b").id for _ in range(3))
+    for number in range(len(notes) + 1, last + 1):
+        db.table("items").delete(number)
+    workspace.write(
+        2, DROP_NOTE.replace("{value: dropped}", "{archive: true, otherwise: {value: x}}")
+    )
+    db.close()
+    db = workspace.open()
+    db.table("items").update(1, title="written by the newer schema")
+    db.admin.set_setting("on_dataset_change", "scan", table="items", index="by_title")
+    db.admin.set_setting("change_log", "on", table="items", tenant="default")
+    db.admin.set_setting("profile", "production")
+    made = export_directory(db, tmp_path / "out")
+    assert made.tables[0].archive is not None
+    assert made.tables[0].archive.values == len(notes)
+    with postgres.fresh_database() as address:
+        other = address if workspace.engine == "sqlite" else f"sqlite:///{tmp_path}/other.db"
+        load_export(tmp_path / "out", other)
+        with zapdb.open(other) as copy:
+            again = export_directory(copy, tmp_path / "again")
+            assert structs.replace(again, made_at="") == structs.replace(made, made_at="")
+            assert (
+                copy.admin.setting("on_dataset_change", table="items", index="by_title") == "scan"
+            )
+            assert list(copy.change_log.read()) != []
+            assert all(not isinstance(c, RecordChange) for c in copy.change_log.read())
+            assert copy.table("items").insert(title="c").id > last
+        with closing(connect(other)) as storage:
+            roll_back_newest(storage)
+        with zapdb.open(other) as copy:
+            assert [copy.table("items").get(n).note for n in range(1, 5)] == notes
 
 
 def test_sequences_go_on_behind_what_was_loaded(workspace: Workspace, tmp_path: Path) -> None:

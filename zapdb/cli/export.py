@@ -44,9 +44,10 @@ def export_command(
     """Write all tables of a tenant, as of one moment, into a new directory, or as a SQL script.
 
     The directory has a file for each table, the migrations, and a manifest with the count and the
-    digest of each table's records. Large values are in the files; archived values of dropped
-    fields, the change log and settings are not. `zapdb import DIRECTORY` loads it into an empty
-    database, on either engine, and compares counts and digests. Needs the extra `sql`.
+    digest of each table's records. Large values, archived values of dropped fields, settings and
+    the last numbers of sequences are in it; the change log and records of dropped tables are not.
+    `zapdb import DIRECTORY` loads it into an empty database, on either engine, and compares counts
+    and digests. Needs the extra `sql`.
 
     With `--sql`, a file is written, and replaced: plain tables with types, keys, references and
     indexes, and their rows, for `psql` or `sqlite3`. Nothing of zapdb is left in it. Checks are

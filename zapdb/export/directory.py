@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from msgspec import structs
+
 from zapdb.database import Database, Table
 from zapdb.errors import InvalidValue, UsageError
+from zapdb.export.archived_values import ArchiveDigest, list_archived_values
 from zapdb.export.content_digest import TableDigest, digest_batches
+from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import (
+    ARCHIVES,
     MIGRATIONS,
     TABLES,
+    ExportedArchive,
     ExportedTable,
     Form,
     Manifest,
@@ -25,6 +31,7 @@ from zapdb.export.record_files import csv_writer, json_writer, write_batches
 from zapdb.export.snapshots import read_catalog, written_whole
 from zapdb.migrations.chain import Chain, digest_chain
 from zapdb.schema import TableSchema
+from zapdb.storage.sequences import read_last_numbers
 
 Progress = Callable[[int], object]
 """Called with how many more records are done."""
@@ -45,9 +52,10 @@ def export_directory(
 
     The directory has a file for each table, the active migrations, and a manifest with the count
     and the digest of each table's records; `zapdb import` makes the same tenant of it elsewhere.
-    Large values are in the files. Values of dropped fields that are archived are not, nor the
-    change log and the settings. `migrations` is the directory of the authors' files, which have
-    comments and examples; without it, files are made of what the database stores.
+    Large values, archived values of dropped fields, the settings and where sequences are belong to
+    it; the change log and records of dropped tables do not. `migrations` is the directory of the
+    authors' files, which have comments and examples; without it, files are made of what the
+    database stores.
 
     Raises `UsageError` for a directory that is not empty, and `RollbackInProgress`.
     """
@@ -67,12 +75,17 @@ def export_directory(
         )
         (target / TABLES).mkdir()
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        with snap._session.connected() as connection:
+            last = read_last_numbers(connection, catalog.tenant)
+            settings = tuple(list_exported_settings(connection, catalog))
         tables = tuple(
-            _TableExport(snap.table(name), catalog.table(name).schema, form).write(target, progress)
+            _TableExport(snap.table(name), catalog.table(name).schema, form, last).write(
+                target, progress
+            )
             for name in catalog.tables
         )
     digest = digest_chain(chain, catalog.position)
-    manifest = make_manifest(made_at, form, catalog.position, digest, tables)
+    manifest = make_manifest(made_at, form, catalog.position, digest, tables, settings)
     manifest.write(target)
     return manifest
 
@@ -98,8 +111,27 @@ class _TableExport:
     table: Table
     schema: TableSchema
     form: Form
+    last: Mapping[int, int]
+    """The last numbers of sequences, by the number of the field."""
 
     def write(self, directory: Path, progress: Progress) -> ExportedTable:
+        """Write the table's files."""
+        numbers = {f.name: self.last[f.number] for f in self.schema.fields if f.number in self.last}
+        records = self._write_records(directory, progress)
+        return structs.replace(records, sequences=numbers, archive=self._write_archive(directory))
+
+    def _write_archive(self, directory: Path) -> ExportedArchive | None:
+        if not self.schema.archived:
+            return None
+        file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", ArchiveDigest()
+        (directory / ARCHIVES).mkdir(exist_ok=True)
+        with written_whole(directory / file) as stream:
+            for line in list_archived_values(self.table):
+                stream.write(f"{line}\n".encode())
+                digest.add(line)
+        return ExportedArchive(file, digest.values, str(digest))
+
+    def _write_records(self, directory: Path, progress: Progress) -> ExportedTable:
         file = f"{TABLES}/{self.schema.name}.{self.form}"
         path = directory / file
         if self.form == "parquet":

@@ -29,8 +29,20 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
+from zapdb.export.archived_values import (
+    ArchiveDigest,
+    list_archived_values,
+    load_archived_values,
+)
 from zapdb.export.content_digest import TableDigest, digest_batches
-from zapdb.export.manifest import MIGRATIONS, ExportedTable, Manifest, read_manifest
+from zapdb.export.exported_settings import load_settings
+from zapdb.export.manifest import (
+    MIGRATIONS,
+    ExportedArchive,
+    ExportedTable,
+    Manifest,
+    read_manifest,
+)
 from zapdb.indexes import BoundTable
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations.chain import digest_chain
@@ -39,6 +51,7 @@ from zapdb.records.record_lines import read_lines
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
+from zapdb.storage.sequences import move_on
 from zapdb.values import Reference
 from zapdb.writes import execute, plan_inserts
 
@@ -72,11 +85,11 @@ def load_export(
     """
     source = Path(directory)
     manifest = read_manifest(source)
-    for table in manifest.tables:
-        if not (source / table.file).is_file():
+    for file in manifest.list_files():
+        if not (source / file).is_file():
             raise CorruptExport(
                 "a file of the export is missing",
-                file=source / table.file,
+                file=source / file,
                 hint="copy the whole directory again, or export again",
             )
     with _opened(source, url, tenant) as db:
@@ -85,8 +98,10 @@ def load_export(
         inserted = 0
         for found in _in_order(db, manifest):
             inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(progress)
+            _load_beside(db, db.table(found.name), source, found)
         _compare(db, manifest, source)
         _verify(db)
+        load_settings(db, manifest.settings)
         return Loaded({t.name: t.records for t in manifest.tables}, inserted, db.position)
 
 
@@ -232,6 +247,23 @@ class _TableLoad:
             ) from None
 
 
+def _load_beside(db: Database, table: Table, source: Path, exported: ExportedTable) -> None:
+    """What a table has beside its records: archived values, and the last numbers of sequences."""
+    if exported.archive is not None:
+        with (source / exported.archive.file).open(encoding="utf-8") as stream:
+            load_archived_values(db, table, stream)
+
+    def have_numbers() -> None:
+        with db._session.writing() as connection:
+            bound = table._current()
+            numbers = {field.name: field.number for field in bound.schema.fields}
+            for name, last in exported.sequences.items():
+                move_on(connection, bound.catalog.tenant, numbers[name], last)
+
+    if exported.sequences:
+        db._session.run(have_numbers)
+
+
 def _is_same(field: Field, stored: Any, given: Any) -> bool:
     if stored is None or given is None:
         return stored is given
@@ -246,6 +278,24 @@ def _compare(db: Database, manifest: Manifest, source: Path) -> None:
             batches = snap.table(exported.name).to_arrow(as_text=list(exported.as_text))
             found = digest_batches(table, batches)
             _require_same(found, exported, source)
+            if exported.archive is not None:
+                _require_same_archive(snap.table(exported.name), exported.archive, source)
+
+
+def _require_same_archive(table: Table, exported: ExportedArchive, source: Path) -> None:
+    found = ArchiveDigest()
+    for line in list_archived_values(table):
+        found.add(line)
+    if (found.values, str(found)) != (exported.values, exported.digest):
+        raise CorruptExport(
+            "a table does not have the archived values that were exported",
+            table=table.name,
+            exported=f"{exported.values:,} values, {exported.digest}",
+            found=f"{found.values:,} values, {found}",
+            file=source / exported.file,
+            hint="the file was changed, or the table had other values: copy the directory again, "
+            "and load it into a new database",
+        )
 
 
 def _require_same(found: TableDigest, exported: ExportedTable, source: Path) -> None:

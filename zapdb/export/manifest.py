@@ -3,6 +3,7 @@
 DIRECTORY/manifest.json         written last: a directory without it is no whole export
 DIRECTORY/migrations/           one file for each migration, with zapdb.lock
 DIRECTORY/tables/NAME.parquet   the records of a table in the order of their keys
+DIRECTORY/archives/NAME.ndjson  archived values of its dropped fields, if there are any
 """
 
 from __future__ import annotations
@@ -20,8 +21,17 @@ FORMAT: Final = 1
 FILE: Final = "manifest.json"
 MIGRATIONS: Final = "migrations"
 TABLES: Final = "tables"
+ARCHIVES: Final = "archives"
 
 Form = Literal["parquet", "csv", "ndjson"]
+
+
+class ExportedArchive(Struct, frozen=True, forbid_unknown_fields=True):
+    """The archived values of a table's dropped fields: their file, how many, and their digest."""
+
+    file: str
+    values: Annotated[int, Meta(ge=0)]
+    digest: str
 
 
 class ExportedTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +45,21 @@ class ExportedTable(Struct, frozen=True, forbid_unknown_fields=True):
     records: Annotated[int, Meta(ge=0)]
     digest: str
     as_text: tuple[str, ...] = ()
+    sequences: dict[str, int] = {}
+    """The last number that was drawn, by the field."""
+    archive: ExportedArchive | None = None
+    """Archived values of dropped fields, if there are any."""
+
+
+class ExportedSetting(Struct, frozen=True, forbid_unknown_fields=True):
+    """A setting of the tenant, or of the whole database, by the names of what it is for."""
+
+    name: str
+    value: str
+    scope: Literal["database", "tenant"]
+    table: str | None = None
+    field: str | None = None
+    index: str | None = None
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +72,12 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     position: int
     chain: str
     tables: tuple[ExportedTable, ...]
+    settings: tuple[ExportedSetting, ...] = ()
+
+    def list_files(self) -> list[str]:
+        """The files of the tables, relative to the directory."""
+        archives = [table.archive.file for table in self.tables if table.archive is not None]
+        return [*(table.file for table in self.tables), *archives]
 
     def write(self, directory: Path) -> None:
         """Write it; the file gets its name when it is whole."""
@@ -57,10 +88,15 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make_manifest(
-    made_at: str, form: Form, position: int, chain: str, tables: tuple[ExportedTable, ...]
+    made_at: str,
+    form: Form,
+    position: int,
+    chain: str,
+    tables: tuple[ExportedTable, ...],
+    settings: tuple[ExportedSetting, ...],
 ) -> Manifest:
     """The manifest of an export by this release."""
-    return Manifest(FORMAT, __version__, made_at, form, position, chain, tables)
+    return Manifest(FORMAT, __version__, made_at, form, position, chain, tables, settings)
 
 
 def read_manifest(directory: Path) -> Manifest:

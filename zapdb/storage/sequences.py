@@ -65,6 +65,19 @@ def is_drawn_from(connection: Connection, tenant: int, field: int) -> bool:
     return connection.fetch_one(sql) is not None
 
 
+def move_on(connection: Connection, tenant: int, field: int, last: int) -> None:
+    """Have a sequence go on behind a number, unless it is behind it already."""
+    mark = connection.storage.placeholder
+    sql = _draw_sql(tenant, field, "true", f"CAST({mark} AS bigint)")
+    connection.fetch_all(sql, (last, last, 0, 0))
+
+
+def read_last_numbers(connection: Connection, tenant: int) -> dict[int, int]:
+    """The last number that was drawn of each sequence of a tenant, by the number of its field."""
+    sql = f"SELECT field, last FROM zapdb_sequences WHERE tenant = {int(tenant)} ORDER BY field"
+    return {as_number(field): as_number(last) for field, last in connection.fetch_all(sql)}
+
+
 class DrawnInside:
     """The blocks that a transaction of SQLite drew itself, until it has ended."""
 

@@ -1,0 +1,154 @@
+"""Archived values of dropped fields in an export: a line of JSON for each, in order of the keys.
+
+    {"key": [7], "field": "note", "archived_by": 3, "value": "an old note"}
+
+A record that is not converted yet has no row in the archive: its value is what the conversion would
+archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import IO, Any, Final, cast
+
+from zapdb.database import Database, Table
+from zapdb.errors import CorruptExport, InvalidValue
+from zapdb.indexes import BoundTable
+from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
+from zapdb.records import Attachments
+from zapdb.schema import ArchivedField
+from zapdb.storage import Connection
+from zapdb.storage.archives import ArchiveRow
+from zapdb.storage.identifiers import make_uuid7
+from zapdb.values import ValueType
+from zapdb.values.blob import (
+    Blob,
+    LargeValueType,
+    decode_inline_or_blob,
+    encode_inline_or_blob,
+)
+
+_HINT: Final = "copy the file again, or export again"
+
+
+@dataclass
+class ArchiveDigest:
+    """Takes lines; the same values give the same digest."""
+
+    values: int = 0
+    _hash: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, line: str) -> None:
+        self.values += 1
+        self._hash.update(f"{line}\n".encode())
+
+    def __str__(self) -> str:
+        return f"a1:{self._hash.hexdigest()}"
+
+
+def list_archived_values(table: Table) -> Iterator[str]:
+    """The lines of a table, as a snapshot shows it."""
+    after = b""
+    while page := _read_page(table, after):
+        for key, lines in page:
+            yield from lines
+            after = key
+
+
+def _read_page(table: Table, after: bytes) -> list[tuple[bytes, list[str]]]:
+    def read(
+        connection: Connection, bound: BoundTable
+    ) -> tuple[int, list[tuple[bytes, list[str]]]]:
+        place = (after, after) if after else None
+        version, rows = bound.records.page(
+            connection, None, None, place, PAGE_RECORDS_MAX, descending=False
+        )
+        stored = bound.archives.load_many(connection, [key for key, _, _ in rows])
+        return version, [
+            (key, list(_lines_of(bound, key, value, stored.get(key, {})))) for key, _, value in rows
+        ]
+
+    _, found = table._read_active(read)
+    return found
+
+
+def _lines_of(
+    bound: BoundTable, key: bytes, value: bytes, stored: dict[int, bytes]
+) -> Iterator[str]:
+    attachments = bound.make_attachments(key, value)
+    bound.reader.convert(key, value, attachments)
+    encoded = stored | attachments.archived
+    parts = zip(bound.schema.key_fields, bound.codec.decode_key(key), strict=True)
+    shown = [part.type.to_document(value) for part, value in parts]
+    for archived in bound.schema.archived:
+        if archived.field.number in encoded:
+            kind = archived.field.type.bind(bound.catalog.zones)
+            found = _decode(kind, encoded[archived.field.number], attachments)
+            line = {
+                "key": shown,
+                "field": archived.field.name,
+                "archived_by": archived.archived_by,
+                "value": None if found is None else [kind.to_document(found)],
+            }
+            yield json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def _decode(kind: ValueType, encoded: bytes, attachments: Attachments) -> Any:
+    if not encoded:
+        return None
+    if not kind.may_be_blob:
+        return kind.decode(encoded, 0)[0]
+    value, _ = decode_inline_or_blob(cast("LargeValueType", kind), encoded, 0)
+    return attachments.load_value(value) if isinstance(value, Blob) else value
+
+
+def load_archived_values(db: Database, table: Table, stream: IO[str]) -> None:
+    """Archive the values of a file; the records are there. Raises `CorruptExport`."""
+    lines = iter(stream)
+    while batch := list(islice(lines, INSERT_BATCH_RECORDS)):
+        db._session.run(partial(_insert, db, table, batch))
+
+
+def _insert(db: Database, table: Table, lines: list[str]) -> None:
+    with db._session.writing() as connection:
+        bound = table._current()
+        attachments = Attachments(bound.blobs.load, make_uuid7)
+        fields = {(a.field.name, a.archived_by): a for a in bound.schema.archived}
+        try:
+            rows = [_read_line(bound, fields, line, attachments) for line in lines]
+        except (KeyError, TypeError, ValueError, InvalidValue) as error:
+            raise CorruptExport(
+                "a line of archived values can't be read",
+                table=bound.schema.name,
+                problem=str(error).splitlines()[0],
+                hint=_HINT,
+            ) from error
+        bound.blobs.insert(connection, attachments.take_blobs())
+        bound.archives.insert(connection, rows)
+
+
+def _read_line(
+    bound: BoundTable,
+    fields: dict[tuple[str, int], ArchivedField],
+    line: str,
+    attachments: Attachments,
+) -> ArchiveRow:
+    found = json.loads(line)
+    archived = fields[found["field"], found["archived_by"]]
+    parts = zip(bound.schema.key_fields, found["key"], strict=True)
+    key = {part.name: part.type.from_document(plain, part.name) for part, plain in parts}
+    kind, name = archived.field.type.bind(bound.catalog.zones), archived.field.name
+    encoded = b""
+    if found["value"] is not None:
+        value = kind.from_document(found["value"][0], name)
+        encoded = (
+            encode_inline_or_blob(cast("LargeValueType", kind), value, name, attachments)
+            if kind.may_be_blob
+            else kind.encode(value)
+        )
+    return archived.field.number, bound.codec.encode_key(key), encoded

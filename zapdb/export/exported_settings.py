@@ -1,0 +1,61 @@
+"""Settings in an export, by the names of what they are for: numbers differ between databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from zapdb.activation import TenantCatalog
+from zapdb.catalog import rows
+from zapdb.catalog.kinds import SettingRow
+from zapdb.catalog.settings import ANY, INDEX_PREFIX, Scope
+from zapdb.database import Database
+from zapdb.export.manifest import ExportedSetting
+from zapdb.storage import Connection
+
+
+def list_exported_settings(
+    connection: Connection, catalog: TenantCatalog
+) -> Iterator[ExportedSetting]:
+    """The settings of a tenant and of the whole database; those of dropped parts are left out."""
+    for tenant in (ANY, catalog.tenant):
+        for row in rows.list_rows(connection, SettingRow, tenant):
+            found = _name(row, catalog)
+            if found is not None:
+                yield found
+
+
+def _name(row: SettingRow, catalog: TenantCatalog) -> ExportedSetting | None:
+    tenant, number, part = row.scope.split("/")
+    made = ExportedSetting(row.name, row.value, "database" if tenant == ANY else "tenant")
+    if number == ANY:
+        return made
+    schema = catalog.chain.schema_at(catalog.position).table_numbered(int(number))
+    if schema is None:
+        return None
+    if part == ANY:
+        return _with(made, schema.name)
+    if part.startswith(INDEX_PREFIX):
+        at = int(part.removeprefix(INDEX_PREFIX))
+        index = next((index.name for index in schema.indexes if index.number == at), None)
+        return None if index is None else _with(made, schema.name, index=index)
+    field = next((field.name for field in schema.fields if field.number == int(part)), None)
+    return None if field is None else _with(made, schema.name, field=field)
+
+
+def _with(
+    made: ExportedSetting, table: str, field: str | None = None, index: str | None = None
+) -> ExportedSetting:
+    return ExportedSetting(made.name, made.value, made.scope, table, field, index)
+
+
+def load_settings(db: Database, settings: Iterable[ExportedSetting]) -> None:
+    """Set what was exported; a setting of the whole database only where it is not set yet."""
+    with db._session.reading() as connection:
+        stored = {row.key for row in rows.list_rows(connection, SettingRow, ANY)}
+    for one in settings:
+        tenant = db._tenant if one.scope == "tenant" else None
+        parts = {"table": one.table, "field": one.field, "index": one.index}
+        scope: Scope = db.admin._scope(None, one.table, one.field, one.index)
+        if tenant is None and scope.key(one.name) in stored:
+            continue
+        db.admin.set_setting(one.name, one.value, tenant=tenant, **parts)
