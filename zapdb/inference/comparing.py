@@ -19,7 +19,7 @@ COMPARED_ROWS: Final = 500
 
 
 @dataclass(slots=True)
-class TableComparison:
+class ComparedTable:
     """The rows of a source's table, in the order of their keys, and the digests of their values and
     of those of the records with the same keys. `differing` rows have another record here, or
     none."""
@@ -33,12 +33,12 @@ class TableComparison:
 
 def compare_table(
     rows: TableRows, table: Table, progress: Callable[[int], object]
-) -> TableComparison:
+) -> ComparedTable:
     """Raises the error of a row that can't be read."""
     bound = table._current()
     fields = [bound.adapter.schema.field_named(name) for name in rows.field_names]
     encode = _Encoder([f for f in fields if f is not None])
-    found = TableComparison(bound.schema.name)
+    found = ComparedTable(bound.schema.name)
     source, here = hashlib.sha256(), hashlib.sha256()
     stream = rows.rows()
     while page := list(islice(stream, COMPARED_ROWS)):

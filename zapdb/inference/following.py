@@ -25,7 +25,7 @@ from zapdb.database.imports import Checkpoint, Importer
 from zapdb.database.imports.batches import write_batch
 from zapdb.database.imports.checkpoint import checkpoint_id
 from zapdb.errors import ConstraintViolation, StorageError, UsageError
-from zapdb.inference.comparing import TableComparison, compare_table
+from zapdb.inference.comparing import ComparedTable, compare_table
 from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.copying import Copier, CopyOptions
 from zapdb.inference.inferred import Inference
@@ -60,7 +60,7 @@ class SwitchReport:
     had brought, because they were changed without their `updated_at`."""
 
     last: PassReport
-    tables: list[TableComparison]
+    tables: list[ComparedTable]
     repaired: int
 
 
@@ -244,7 +244,7 @@ class Follower:
         locked = [plan.inferred.source for plan in self._plans]
         with self._source.reading(locked) as connection:
             last = self._bring_all(connection, is_last=True)
-            repaired, compared = 0, list[TableComparison]()
+            repaired, compared = 0, list[ComparedTable]()
             for _ in range(COMPARED_TWICE):
                 compared = [self._compare(connection, plan) for plan in self._plans]
                 differing = sum(len(one.differing) for one in compared)
@@ -259,11 +259,11 @@ class Follower:
         self._checkpoint.state = _ENDED
         return SwitchReport(last, compared, repaired)
 
-    def _compare(self, connection: sa.Connection, plan: CopyPlan) -> TableComparison:
+    def _compare(self, connection: sa.Connection, plan: CopyPlan) -> ComparedTable:
         rows = self._rows(connection, plan, (*plan.fields, *plan.later))
         return compare_table(rows, self._table(plan), lambda _: self._renew())
 
-    def _repair(self, plan: CopyPlan, found: TableComparison) -> None:
+    def _repair(self, plan: CopyPlan, found: ComparedTable) -> None:
         def require(_: Connection, refused: Any) -> None:
             for one in refused:
                 raise one.error
@@ -309,7 +309,7 @@ def _read_keys(table: Table, after: bytes) -> list[bytes]:
     return [key for key, _ in page]
 
 
-def _require_equal(compared: list[TableComparison]) -> None:
+def _require_equal(compared: list[ComparedTable]) -> None:
     for one in compared:
         if one.digest != one.digest_here:
             raise StorageError(
