@@ -21,6 +21,8 @@ from tests.unit.test_imports import PACKAGE, ROOT, is_type_checking
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 70
 PARAMETERS_MAX = 6
+BRANCHES_MAX = 20
+"""As `count_branches` counts; ruff's C901, which counts fewer things, allows 10."""
 
 GENERATED = {"zapdb/aio/faces.py"}
 
@@ -37,6 +39,11 @@ MANY_PARAMETERS: dict[str, str] = {
 IGNORE = re.compile(r"#\s*(?:type:\s*ignore|noqa)\b(?:\[[^]]*\]|:\s*[A-Z0-9, ]+)?(?P<reason>.*)")
 SPEAKING = re.compile(r"\s*(?:#|-)\s+\S|\s*#\s*noqa")
 """What follows what is ignored: a reason, or another one with it."""
+
+MANY_BRANCHES: dict[str, str] = {
+    "zapdb/values/cbor.py:pack": "a case for each type, and the common ones again in its loop",
+    "zapdb/values/cbor.py:unpack": "a case for each type, and the common ones again in its loop",
+}
 
 HEAVY = {
     "alembic": "needed when tables are made or looked at, and slow to import",
@@ -130,6 +137,31 @@ def measure_lines(function: Function) -> int:
     return lines
 
 
+def count_branches(function: Function) -> int:
+    """Ways through a function: one, and one more for each condition, loop, case, handler of errors,
+    operand of `and` and `or` after the first, and `for` and `if` of a comprehension. Functions
+    inside it are counted by themselves."""
+    ways, parts = 1, list(ast.iter_child_nodes(function))
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Function | ast.ClassDef):
+            continue
+        parts += ast.iter_child_nodes(part)
+        if isinstance(part, BRANCHING):
+            ways += 1
+        elif isinstance(part, ast.BoolOp):
+            ways += len(part.values) - 1
+        elif isinstance(part, ast.comprehension):
+            ways += 1 + len(part.ifs)
+    return ways
+
+
+BRANCHING = (
+    *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While),
+    *(ast.ExceptHandler, ast.match_case),
+)
+
+
 def count_parameters(function: Function) -> int:
     """All but `self` and `cls`; the fields of a dataclass are what it is, and don't count."""
     given = function.args
@@ -151,6 +183,14 @@ def long_functions(found: Module) -> list[str]:
         f"{found.path}:{name}"
         for name, function in functions_in(found.tree)
         if measure_lines(function) > FUNCTION_LINES_MAX
+    ]
+
+
+def many_branches(found: Module) -> list[str]:
+    return [
+        f"{found.path}:{name}"
+        for name, function in functions_in(found.tree)
+        if count_branches(function) > BRANCHES_MAX
     ]
 
 
@@ -212,6 +252,7 @@ def differences(found: list[str], allowed: Mapping[str, str]) -> tuple[list[str]
         (large_modules, LARGE_MODULES),
         (long_functions, LONG_FUNCTIONS),
         (many_parameters, MANY_PARAMETERS),
+        (many_branches, MANY_BRANCHES),
         (local_imports, OTHER_LOCAL_IMPORTS),
     ],
 )
@@ -342,6 +383,9 @@ def test_a_public_name_stands_in_one_module() -> None:
             "class A:\n async def f(self):\n" + "  a = 1\n" * 70,
             ["zapdb/example.py:A.f"],
         ),
+        (many_branches, "def f(a):\n" + " if a or a: ...\n" * 10, ["zapdb/example.py:f"]),
+        (many_branches, "def f(a):\n" + " [b for b in a if b]\n" * 9 + " a if a else a", []),
+        (many_branches, "def f(a):\n def g():\n" + "  if a: ...\n" * 19 + " if a: ...", []),
         (many_parameters, "def f(a, b, c, /, d, *, e, f, g): ...", ["zapdb/example.py:f"]),
         (many_parameters, "def f(self, a, b, c, *d, e, f, g, **h): ...", []),
         (local_imports, "import zapdb.schema\ndef f():\n from pyarrow import parquet", []),

@@ -154,6 +154,21 @@ class Runtime:
             raise await self._call_alone("read", lambda: self.storage.late_for_turn(mode))
         return turn
 
+    async def _await_place(self, *, is_writing: bool) -> FairSemaphore | None:
+        """Wait for the turn to write, if the task writes, and for a connection's place; return the
+        turn."""
+        storage = self.storage
+        if is_writing:
+            storage.require_writable()
+        turn = await self._await_turn() if is_writing else None
+        try:
+            if not await self._acquire(storage.places, CONNECTION_WAIT_SECONDS):
+                raise storage.connections_busy()
+        except BaseException:
+            _release(turn)
+            raise
+        return turn
+
     # Open transactions
 
     async def within(
@@ -190,16 +205,7 @@ class Runtime:
 
     async def _begin(self, block: Block[H]) -> OpenTransaction:
         storage, caller = self.storage, find_caller()
-        is_writing = not block.mode.only_reads
-        if is_writing:
-            storage.require_writable()
-        turn = await self._await_turn() if is_writing else None
-        try:
-            if not await self._acquire(storage.places, CONNECTION_WAIT_SECONDS):
-                raise storage.connections_busy()
-        except BaseException:
-            _release(turn)
-            raise
+        turn = await self._await_place(is_writing=not block.mode.only_reads)
         worker, call, made = self._own.take(), InterruptibleCall(), list[OpenTransaction]()
         held = [_releasing(turn), storage.places.release]
         """What is held by the task; the connection has it from when there is one."""

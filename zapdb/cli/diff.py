@@ -48,20 +48,16 @@ def migrate_diff_command(
     without_file = sum(state.phase == "stored-only" for state in states)
     for one in differences:
         output.write((label(one["number"], one["name"]), "bold"))
-        for line in one["lines"]:
+        for line in (*one["lines"], *(one["error"] or "").splitlines()):
             output.write(f"  {line}")
-        if one["error"] is not None:
-            for line in one["error"].splitlines():
-                output.write(f"  {line}")
     same = len(states) - not_stored - without_file - len(differences)
-    parts = [f"{format_count(same, 'migration')} the same"]
-    if differences:
-        parts.append(f"{len(differences)} different")
-    if not_stored:
-        parts.append(f"{not_stored} not stored")
-    if without_file:
-        parts.append(f"{without_file} without a file")
-    output.write(", ".join(parts))
+    others = {
+        "different": len(differences),
+        "not stored": not_stored,
+        "without a file": without_file,
+    }
+    parts = [f"{count} {what}" for what, count in others.items() if count]
+    output.write(", ".join((f"{format_count(same, 'migration')} the same", *parts)))
     output.document(
         {"differences": differences, "not_stored": not_stored, "without_file": without_file}
     )

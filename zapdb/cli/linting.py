@@ -46,12 +46,10 @@ def migrate_lint_command(
     output = Output(as_json or form == "json")
     directory = find_migrations(migrations)
     files = list_files(directory)
-    wanted = {file.number for file in files}
-    if base is not None:
-        changed = find_changed(directory, base)
-        wanted = {file.number for file in files if file.path.name in changed}
-    sources = {file.number: file.read() for file in files if file.number in wanted}
-    findings = lint(resolve_files(files), sources, wanted.__contains__)
+    changed = None if base is None else find_changed(directory, base)
+    chosen = [file for file in files if changed is None or file.path.name in changed]
+    sources = {file.number: file.read() for file in chosen}
+    findings = lint(resolve_files(files), sources, sources.__contains__)
     shown = [finding for finding in findings if not finding.allowed]
     for finding in shown:
         _write(finding, output)
@@ -59,8 +57,8 @@ def migrate_lint_command(
     parts = [format_count(counts[level], level) for level in _STYLES if counts[level]]
     if len(findings) > len(shown):
         parts.append(f"{len(findings) - len(shown)} suppressed")
-    output.write(f"{format_count(len(wanted), 'file')}: {', '.join(parts) or 'no findings'}")
-    output.document({"files": len(wanted), "findings": [_to_json(f) for f in findings]})
+    output.write(f"{format_count(len(sources), 'file')}: {', '.join(parts) or 'no findings'}")
+    output.document({"files": len(sources), "findings": [_to_json(f) for f in findings]})
     return EXIT_ERROR if counts["error"] else 0
 
 

@@ -96,31 +96,31 @@ def verify_command(
         blobs = _count_blobs(storage)
     problems = sum(report.problem_count for report in reports)
     _write_reports(reports, output)
-    if blobs is not None and blobs.blobs:
-        output.write(f"{format_count(blobs.blobs, 'blob')}, {blobs.unowned:,} without an owner")
-    if problems:
-        output.write((format_count(problems, "problem"), "bold red"))
-    elif verification.held:
-        output.write(("not finished", "yellow"), ": no problem so far")
-    else:
+    _write_blobs(blobs, output)
+    status = EXIT_ERROR if problems else EXIT_PENDING if verification.held else 0
+    if status == 0:
         _write_intact(len(catalog.stored), output, compared=directory is not None)
+    elif problems:
+        output.write((format_count(problems, "problem"), "bold red"))
+    else:
+        output.write(("not finished", "yellow"), ": no problem so far")
     output.document(
         {
-            "ok": not problems and not verification.held,
+            "ok": status == 0,
             "migrations": len(catalog.stored),
             "files_compared": directory is not None,
             "blobs": None if blobs is None else asdict(blobs),
             "tables": [asdict(report) for report in reports],
-            "held": [
-                {"id": job.id, "table": job.table_name, "reason": str(hold)}
-                for job, hold in verification.held
-            ],
+            "held": verification.held_to_json(),
             "repairs": None if repairs is None else [asdict(one) for one in repairs],
         }
     )
-    if problems:
-        return EXIT_ERROR
-    return EXIT_PENDING if verification.held else 0
+    return status
+
+
+def _write_blobs(blobs: BlobsReport | None, output: Output) -> None:
+    if blobs is not None and blobs.blobs:
+        output.write(f"{format_count(blobs.blobs, 'blob')}, {blobs.unowned:,} without an owner")
 
 
 class Verification:
@@ -134,6 +134,11 @@ class Verification:
         self._catalog = catalog
         self._runner = with_bar(runner, catalog, output)
         self._output = output
+
+    def held_to_json(self) -> list[dict[str, str]]:
+        return [
+            {"id": job.id, "table": job.table_name, "reason": str(hold)} for job, hold in self.held
+        ]
 
     def run(self, *, anew: bool) -> list[TableReport]:
         """Raises `KeyboardInterrupt` after a note how to go on."""

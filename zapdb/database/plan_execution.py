@@ -88,28 +88,28 @@ class PlanExecution:
         return found
 
     def _read(self, limit: int | None, behind: QueryPlace | None) -> Iterator[Found]:
-        plan = self.plan
-        if plan.sorting == "all" and limit is not None:
+        if self.plan.sorting != "all":
+            found = self._read_in_order(limit, behind)
+            return found if limit is None else islice(found, limit)
+        if limit is not None:
             alternative = self._planning.plan_in_order(self.bound)
             if alternative is not None:
                 return self._race(self._bind(alternative), limit, behind)
-        expected = limit if plan.sorting != "all" else None
+        streams = [self._read_branch(one, None, behind) for one in self._bound_plans]
+        return _sort(chain.from_iterable(streams), limit)
+
+    def _read_in_order(self, expected: int | None, behind: QueryPlace | None) -> Iterator[Found]:
+        """Return the records in the order of the plan's paths. It is planned for `expected` ones;
+        more may follow."""
+        if behind is None and not self._is_merged:
+            parts = [_list_found(self._session, one, expected) for one in self._bound_plans]
+            return parts[0] if len(parts) == 1 else chain.from_iterable(parts)
         if expected is not None and behind is not None:
             expected += 1  # the record at the place is read again
-        if behind is None and plan.sorting != "all" and not self._is_merged:
-            parts = [_list_found(self._session, one, expected) for one in self._bound_plans]
-            in_order = parts[0] if len(parts) == 1 else chain.from_iterable(parts)
-            return in_order if limit is None else islice(in_order, limit)
-        streams = [
-            self._read_branch(bound_plan, expected, behind) for bound_plan in self._bound_plans
-        ]
-        if plan.sorting == "all":
-            return _sort(chain.from_iterable(streams), limit)
+        streams = [self._read_branch(one, expected, behind) for one in self._bound_plans]
         if self._is_merged:
-            found = (one for _, one in heapq.merge(*streams, key=itemgetter(0)))
-        else:
-            found = (one for stream in streams for _, one in stream)
-        return found if limit is None else islice(found, limit)
+            return (one for _, one in heapq.merge(*streams, key=itemgetter(0)))
+        return (one for stream in streams for _, one in stream)
 
     def _race(
         self, alternative: BoundPlan, limit: int, behind: QueryPlace | None

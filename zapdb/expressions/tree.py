@@ -97,7 +97,7 @@ Expression = (
 )
 
 
-def unparse(expression: Expression) -> str:
+def unparse(expression: Expression) -> str:  # noqa: C901 - a case for each kind of expression
     """The canonical text: every composite operand in parentheses, so nothing depends on ranks."""
     match expression:
         case Literal(value):

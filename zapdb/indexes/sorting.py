@@ -7,6 +7,7 @@ order, but not the ties, needs runs of ties sorted; any other, everything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from zapdb.datasets import Collation
@@ -21,6 +22,47 @@ Sorting = Literal["none", "ties", "all"]
 SORTING_SCORES: Final[dict[Sorting, int]] = {"none": 2, "ties": 1, "all": 0}
 
 
+@dataclass(slots=True)
+class _Walk:
+    """Where a path's components meet the fields of an order."""
+
+    left: list[Order]
+    """The fields that the path has no component for."""
+    flips: set[bool] = field(default_factory=set)
+    """For each component that a field met, whether the field is in the other direction."""
+    first: int | None = None
+    """The first such component; None for an order without fields."""
+    last: int = -1
+    is_contiguous: bool = True
+    is_whole: bool = True
+    """Whether the path has no order of its own between the fields and the ties."""
+
+
+def _walk_along(
+    table: TableSchema,
+    path: Path,
+    parts: Sequence[Predicate],
+    orders: tuple[Order, ...],
+    key_descending: bool,
+) -> _Walk:
+    walk = _Walk(list(orders))
+    ties = list(table.key)  # what of the key entries with equal fields are not yet ordered by
+    for at, component in enumerate(path.components):
+        if walk.left and _same_order(walk.left[0], path, at, parts) and path.has_order(at):
+            walk.flips.add(walk.left.pop(0).descending != component.descending)
+            walk.first = at if walk.first is None else walk.first
+            walk.is_contiguous = walk.is_contiguous and walk.last in (-1, at - 1)
+            walk.last = at
+        elif _is_fixed(parts, component.field, component.collation):
+            continue
+        elif walk.left or not _goes_on(
+            path, at, ties, component.descending != key_descending, walk.flips
+        ):
+            walk.is_whole = not walk.left and path.keys is None
+            break
+    return walk
+
+
 def fit_order(
     table: TableSchema,
     path: Path,
@@ -30,35 +72,18 @@ def fit_order(
     builder: SpanBuilder,
 ) -> tuple[Sorting, TotalOrder]:
     """Return what is left to sort, and how the order relates to the path."""
-    left = list(orders)
-    flips: set[bool] = set()
-    is_whole = True  # the path has no order of its own between the named fields and the ties
-    before: int | None = None  # components before the first of the order
-    last = -1
-    is_contiguous = True
-    ties = list(table.key)  # what of the key entries with equal fields are not yet ordered by
-    for at, component in enumerate(path.components):
-        if left and _same_order(left[0], path, at, parts) and path.has_order(at):
-            flips.add(left.pop(0).descending != component.descending)
-            before = at if before is None else before
-            is_contiguous = is_contiguous and last in (-1, at - 1)
-            last = at
-        elif _is_fixed(parts, component.field, component.collation):
-            continue
-        elif left or not _goes_on(path, at, ties, component.descending != key_descending, flips):
-            is_whole = not left and path.keys is None
-            break
-    if left or len(flips) > 1:
+    walk = _walk_along(table, path, parts, orders, key_descending)
+    if walk.left or len(walk.flips) > 1:
         return "all", TotalOrder(orders, key_descending, is_reversed=False, lead=None)
     # Where no field decides, only ties do.
-    descending = flips.pop() if flips else key_descending
+    descending = walk.flips.pop() if walk.flips else key_descending
+    components = len(path.components)
+    before, last = (components, components - 1) if walk.first is None else (walk.first, walk.last)
     lead = None
-    if before is None:
-        before, last = len(path.components), len(path.components) - 1
-    if is_contiguous and before <= builder.points:
+    if walk.is_contiguous and before <= builder.points:
         lead = _common(path, before, parts)
-    is_sorted = is_whole and descending == key_descending
-    is_full = is_sorted and lead is not None and last == len(path.components) - 1
+    is_sorted = walk.is_whole and descending == key_descending
+    is_full = is_sorted and lead is not None and last == components - 1
     is_of_nulls = bool(orders) and orders[0].nulls_last and _is_null(parts, orders[0].field)
     order = TotalOrder(orders, key_descending, descending, lead, is_full, is_of_nulls)
     if is_sorted:

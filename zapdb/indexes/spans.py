@@ -134,8 +134,8 @@ def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: Span
         some = sorted(key for key in encoded if key is not None)
         builder.prefixes = [prefix + key for prefix in builder.prefixes for key in some]
         builder.index_conditions.append(comparison)
-        is_exact = field.type.index_key_is_exact or path.keys is None
-        is_exact = is_exact and comparison.collation == component.collation
+        tells_all = field.type.index_key_is_exact or path.keys is None
+        is_exact = tells_all and comparison.collation == component.collation
         if not is_exact and any(value is not None for value in checked):
             builder.rechecked.append(comparison)
         if comparison.op == "==" and builder.points == at:

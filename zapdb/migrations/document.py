@@ -178,10 +178,7 @@ def _build(source: DocumentText, events: Iterator[Any]) -> Node:
         location = Location(source.name, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
             raise source.refuse(location, "a second document: one file holds one migration")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise source.refuse(location, "anchors and aliases are not used here", "write it out")
-        if getattr(event, "tag", None):
-            raise source.refuse(location, f"tags are not used here: {event.tag}")
+        _require_plain(source, event, location)
         match event:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 if len(stack) >= DOCUMENT_DEPTH_MAX:
@@ -201,6 +198,14 @@ def _build(source: DocumentText, events: Iterator[Any]) -> Node:
     if root is None or (isinstance(root, Scalar) and root.value in (None, "")):
         raise source.refuse(Location(source.name, 1, 1), "the file is empty")
     return root
+
+
+def _require_plain(source: DocumentText, event: Any, location: Location) -> None:
+    """Refuse what is YAML, and not used here."""
+    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        raise source.refuse(location, "anchors and aliases are not used here", "write it out")
+    if getattr(event, "tag", None):
+        raise source.refuse(location, f"tags are not used here: {event.tag}")
 
 
 class _Open:

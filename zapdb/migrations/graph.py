@@ -81,7 +81,11 @@ def build_graph(chain: Chain) -> Graph:
 
 
 def _changes_of(migration: Migration) -> Iterator[ChangedObject]:
-    before, after = migration.before, migration.after
+    yield from _changed_types(migration.before, migration.after)
+    yield from _changed_tables(migration.before, migration.after)
+
+
+def _changed_types(before: Schema, after: Schema) -> Iterator[ChangedObject]:
     types = {kind.number: kind for kind in before.types}
     for kind in after.types:
         if types.get(kind.number) != kind:
@@ -91,11 +95,14 @@ def _changes_of(migration: Migration) -> Iterator[ChangedObject]:
     for kind in before.types:
         if kind.number not in left:
             yield ChangedObject("drops", ("type", kind.number), kind.declared_name)
+
+
+def _changed_tables(before: Schema, after: Schema) -> Iterator[ChangedObject]:
     for table in after:
         old = before.table_numbered(table.number)
         if old is None:
             kept = before.table_active_or_archived(table.number)
-            verb = "creates" if kept is None else "restores"
+            verb: Verb = "creates" if kept is None else "restores"
             yield ChangedObject(verb, ("table", table.number), table.name)
         elif old != table:
             yield ChangedObject("changes", ("table", table.number), table.name)

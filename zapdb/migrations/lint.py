@@ -145,19 +145,20 @@ def _lint_records(
         case AddReference(field=field) if not _is_null(migration, table, field):
             yield "ZL006", f"records of {name} may have a missing target in {field!r}"
         case ChangeType() | Transform():
-            if any(map(_can_fail, _expressions_in(operation.up))):
-                yield (
-                    "ZL007",
-                    (
-                        f"values of {name} that can't be converted are replaced by the value of "
-                        "else="
-                    ),
-                )
-            if operation.reversibility == "lossy" and not _has_reason(operation.because):
-                yield (
-                    "ZL011",
-                    (f"the rollback of this change of {name} loses values, and no reason is given"),
-                )
+            yield from _lint_new_values(operation, name)
+
+
+def _lint_new_values(operation: ChangeType | Transform, table: str) -> Iterator[tuple[str, str]]:
+    if any(map(_can_fail, _expressions_in(operation.up))):
+        yield (
+            "ZL007",
+            f"values of {table} that can't be converted are replaced by the value of else=",
+        )
+    if operation.reversibility == "lossy" and not _has_reason(operation.because):
+        yield (
+            "ZL011",
+            f"the rollback of this change of {table} loses values, and no reason is given",
+        )
 
 
 def _added_by(operation: Operation, before: Schema, after: Schema) -> list[Field]:

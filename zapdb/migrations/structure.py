@@ -282,26 +282,26 @@ def _parse_dataclass(
 ) -> Any:
     plan = _parse_plan_of(kind)
     if not isinstance(node, Mapping):
-        needed = [name for name, _, _, is_required in plan.parts if is_required]
-        sample = ", ".join(f"{name}: …" for name in needed or [p[0] for p in plan.parts[:1]])
-        raise _refuse(collector, node, "a mapping is needed here", f"such as {{{sample}}}")
+        raise _refuse(collector, node, "a mapping is needed here", f"such as {plan.sample}")
     refused = not plan.keys >= node.keys.keys()
     if refused:
         _report_unknown(node, [part[0] for part in plan.parts], collector)
     values: dict[str, Any] = {}
     for name, attribute, read, is_required in plan.parts:
         inner = node.entries.get(name)
-        if inner is not None:
-            try:
-                values[attribute] = read(inner, collector)
-            except ParsingStopped:
+        if inner is None:
+            if is_required:
+                hint = _sample_of(kind, name)
+                collector.report(node.location, f"the key {name!r} is missing", hint)
                 refused = True
-            else:
-                if name in plan.reasons:
-                    check_line(inner, "a reason", collector)
-        elif is_required:
-            collector.report(node.location, f"the key {name!r} is missing", _sample_of(kind, name))
+            continue
+        try:
+            values[attribute] = read(inner, collector)
+        except ParsingStopped:
             refused = True
+            continue
+        if name in plan.reasons:
+            check_line(inner, "a reason", collector)
     if refused:
         raise ParsingStopped
     for attribute in plan.locations:
@@ -325,6 +325,13 @@ class _ParsePlan:
     keys: frozenset[str]
     locations: tuple[str, ...]
     reasons: frozenset[str]
+
+    @property
+    def sample(self) -> str:
+        """A mapping with the keys that are required, or else with the first."""
+        needed = [name for name, _, _, is_required in self.parts if is_required]
+        shown = needed or [name for name, *_ in self.parts[:1]]
+        return f"{{{', '.join(f'{name}: …' for name in shown)}}}"
 
 
 @functools.cache

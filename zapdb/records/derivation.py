@@ -130,23 +130,27 @@ def _substitution(first: Derivations, archives: Archives) -> Callable[[Derivatio
                 return first[number]
             case Constant():
                 return derivation
-            case Restored(slot, otherwise):
-                if slot in archives:
-                    return archives[slot]
-                if id(derivation) not in done:
-                    done[id(derivation)] = Restored(slot, substitute(otherwise))
-                return done[id(derivation)]
-            case Recast(value):
-                if id(derivation) not in done:
-                    done[id(derivation)] = replace(derivation, value=substitute(value))
-                return done[id(derivation)]
-            case Computed(expression, inputs, types, kind):
-                if id(derivation) not in done:
-                    replaced = {name: substitute(part) for name, part in inputs.items()}
-                    done[id(derivation)] = Computed(expression, replaced, types, kind)
-                return done[id(derivation)]
+            case Restored(slot) if slot in archives:
+                return archives[slot]
+        if id(derivation) not in done:
+            done[id(derivation)] = _with_parts(derivation, substitute)
+        return done[id(derivation)]
 
     return substitute
+
+
+def _with_parts(
+    whole: Restored | Recast | Computed, change: Callable[[Derivation], Derivation]
+) -> Derivation:
+    """The same derivation of other parts."""
+    match whole:
+        case Restored():
+            return replace(whole, otherwise=change(whole.otherwise))
+        case Recast():
+            return replace(whole, value=change(whole.value))
+        case Computed():
+            inputs = {name: change(part) for name, part in whole.inputs.items()}
+            return replace(whole, inputs=inputs)
 
 
 def copied_from(derivation: Derivation) -> int | None:

@@ -16,6 +16,7 @@ from zapdb.datasets import Collation, Dependency, TimeZones
 from zapdb.values import (
     Enum,
     List,
+    Member,
     Reference,
     Struct,
     Timestamp,
@@ -351,19 +352,18 @@ class Schema:
         def uses(kind: ValueType) -> bool:
             if isinstance(kind, Reference):
                 return isinstance(target, TableSchema) and kind.number == target.number
-            is_declared = isinstance(kind, Enum | Struct) and isinstance(target, Enum | Struct)
-            return is_declared and kind.number == target.number  # type: ignore[attr-defined]  # declared types have one
+            if not isinstance(kind, Enum | Struct) or isinstance(target, TableSchema):
+                return False
+            return kind.number == target.number
 
-        for table in self.tables:
-            if table is not target:
-                for f in table.fields:
-                    if any(map(uses, types_in(f.type))):
-                        yield f"{table.name}.{f.name}"
-        for declared in self.types:
-            if declared is not target and isinstance(declared, Struct):
-                for member in declared.members:
-                    if any(map(uses, types_in(member.type))):
-                        yield f"{declared.declared_name}.{member.name}"
+        parts: list[tuple[object, str, tuple[Field | Member, ...]]] = []
+        parts += [(table, table.name, table.fields) for table in self.tables]
+        structs = [kind for kind in self.types if isinstance(kind, Struct)]
+        parts += [(kind, kind.declared_name, kind.members) for kind in structs]
+        for owner, name, members in parts:
+            for part in members if owner is not target else ():
+                if any(map(uses, types_in(part.type))):
+                    yield f"{name}.{part.name}"
 
 
 def find_now(plain: Any, kind: ValueType) -> Now | None:

@@ -222,15 +222,33 @@ class PendingChanges:
         """Write the changes of a savepoint; at the end, the transaction, too."""
         coalesce = _COALESCE if self._spilled else ""
         if connection.storage.dialect == "sqlite":
-            number, now = self._ticked(connection)
-            rows = [
-                (tenant, number, table, key, before, after)
-                for (tenant, table, key), (before, after) in made.changes.items()
-            ]
-            connection.run_many(_CHANGES_SQLITE + coalesce, rows)
-            transactions = [(tenant, number, number, self.principal, now) for tenant in tenants]
-            connection.run_many(_TRANSACTION_SQLITE, transactions)
-            return
+            self._write_sqlite(connection, made, tenants, coalesce)
+        else:
+            self._write_postgresql(connection, made, tenants, coalesce)
+
+    def _write_sqlite(
+        self,
+        connection: Connection,
+        made: _SavepointChanges,
+        tenants: Sequence[int],
+        coalesce: str,
+    ) -> None:
+        number, now = self._ticked(connection)
+        rows = [
+            (tenant, number, table, key, before, after)
+            for (tenant, table, key), (before, after) in made.changes.items()
+        ]
+        connection.run_many(_CHANGES_SQLITE + coalesce, rows)
+        transactions = [(tenant, number, number, self.principal, now) for tenant in tenants]
+        connection.run_many(_TRANSACTION_SQLITE, transactions)
+
+    def _write_postgresql(
+        self,
+        connection: Connection,
+        made: _SavepointChanges,
+        tenants: Sequence[int],
+        coalesce: str,
+    ) -> None:
         clock, refused = connection.storage.clock_sql, partial(_moved_here, connection)
         if len(tenants) == len(made.changes) == 1 and not self._spilled:
             (((tenant, table, key), (before, after)),) = made.changes.items()

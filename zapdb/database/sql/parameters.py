@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -52,18 +52,8 @@ def _check(value: Any, path: str, depth: int) -> Any:
         return value
     if isinstance(value, str):
         return check_text(value, path)
-    if kind is int:
-        if _INTEGER_MIN <= value < INTEGER_END:
-            return value
-        raise InvalidValue.of(path, "an integer of up to 128 bits", value)
-    if kind is Decimal:
-        return _check_decimal(value, path)
-    if kind is datetime.datetime:
-        return _check_time(value, path)
-    if kind is datetime.time:
-        if value.tzinfo is None:
-            return value
-        raise InvalidValue.of(path, "a time without a zone", value)
+    if kind in _CHECKS:
+        return _CHECKS[kind](value, path)
     if isinstance(value, Mapping):
         return {
             check_text(name, path): _check(part, f"{path}.{name!s:.40}", depth + 1)
@@ -76,6 +66,18 @@ def _check(value: Any, path: str, depth: int) -> Any:
         "None, or a bool, int, float, Decimal, str, bytes, date, datetime, UUID, list or dict",
         value,
     )
+
+
+def _check_integer(value: int, path: str) -> int:
+    if _INTEGER_MIN <= value < INTEGER_END:
+        return value
+    raise InvalidValue.of(path, "an integer of up to 128 bits", value)
+
+
+def _check_time_of_day(value: datetime.time, path: str) -> datetime.time:
+    if value.tzinfo is None:
+        return value
+    raise InvalidValue.of(path, "a time without a zone", value)
 
 
 def _check_time(value: datetime.datetime, path: str) -> datetime.datetime:
@@ -97,3 +99,12 @@ def _check_decimal(value: Decimal, path: str) -> Decimal:
     ):
         return value
     raise InvalidValue.of(path, "a decimal of up to 38 digits", value)
+
+
+_CHECKS: Final[Mapping[type, Callable[[Any, str], Any]]] = {
+    int: _check_integer,
+    Decimal: _check_decimal,
+    datetime.datetime: _check_time,
+    datetime.time: _check_time_of_day,
+}
+"""What checks a value of exactly this type, whose place is given as a path."""

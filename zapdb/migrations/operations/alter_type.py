@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,44 +131,41 @@ class AlterType(TypeOperation):
         self, schema: Schema, declared: Struct, collector: ViolationCollector
     ) -> None:
         for added in self.add:
-            if added.back is not ABSENT:
-                collector.report(added.location, "back is for the members of an enum")
-            if added.type is ABSENT:
-                collector.report(added.location, "a member of a struct has a type")
-                continue
-            try:
-                kind = added.definition.build_type(schema, collector)
-            except ParsingStopped:
-                continue
-            if kind.depth >= TYPE_DEPTH_MAX:
-                collector.report(added.location, f"types nest at most {TYPE_DEPTH_MAX} deep")
-            if declared in nested_types(kind):
-                collector.report(added.location, f"{self.type!r} can't be a part of itself")
-            if added.fill is not ABSENT:
-                where = f"{self.type}.{added.name}"
-                place = added.location
-                check_plain(added.fill, kind, added.is_optional, where, place, collector)
-            elif not added.is_optional:
-                collector.report(
-                    added.location,
-                    f"{added.name!r} is required: what do older records get?",
-                    "add fill: a value",
-                )
+            with contextlib.suppress(ParsingStopped):
+                self._validate_added(added, schema, declared, collector)
         by_name = {member.name: member for member in declared.members}
         for name, removed in self.remove.items():
-            member = by_name.get(name)
+            member, place = by_name.get(name), removed.location
             if removed.to is not ABSENT:
-                collector.report(removed.location, "to is for the members of an enum")
+                collector.report(place, "to is for the members of an enum")
             if removed.restore is not ABSENT and member is not None:
-                where = f"{self.type}.{name}"
-                check_plain(
-                    removed.restore,
-                    member.type,
-                    member.optional,
-                    where,
-                    removed.location,
-                    collector,
-                )
+                where, optional = f"{self.type}.{name}", member.optional
+                check_plain(removed.restore, member.type, optional, where, place, collector)
+
+    def _validate_added(
+        self, added: AddedMember, schema: Schema, declared: Struct, collector: ViolationCollector
+    ) -> None:
+        """Report what is wrong with a new member of a struct."""
+        place = added.location
+        if added.back is not ABSENT:
+            collector.report(place, "back is for the members of an enum")
+        if added.type is ABSENT:
+            collector.report(place, "a member of a struct has a type")
+            return
+        kind = added.definition.build_type(schema, collector)
+        if kind.depth >= TYPE_DEPTH_MAX:
+            collector.report(place, f"types nest at most {TYPE_DEPTH_MAX} deep")
+        if declared in nested_types(kind):
+            collector.report(place, f"{self.type!r} can't be a part of itself")
+        if added.fill is not ABSENT:
+            where = f"{self.type}.{added.name}"
+            check_plain(added.fill, kind, added.is_optional, where, place, collector)
+        elif not added.is_optional:
+            collector.report(
+                place,
+                f"{added.name!r} is required: what do older records get?",
+                "add fill: a value",
+            )
 
     def _validate_users(
         self, schema: Schema, declared: Enum | Struct, collector: ViolationCollector

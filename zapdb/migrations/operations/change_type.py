@@ -30,6 +30,7 @@ from zapdb.migrations.operations.definitions import (
 from zapdb.migrations.structure import ABSENT, Name, Plain, ViolationCollector, located, reason
 from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import Field, Schema, TableSchema
+from zapdb.values import ValueType
 
 
 @dataclass(frozen=True)
@@ -73,25 +74,7 @@ class ChangeType(FieldOperation):
         kind = self._definition.build_type(schema, collector)
         if kind == old.type:
             collector.report(self.place, f"{self.field!r} is of that type already")
-        if self.default is not ABSENT:
-            check_default(self.default, kind, old.optional, self.field, self.place, collector)
-            if self.default is None and old.optional:
-                collector.report(
-                    self.place,
-                    f"null is no default of {self.field!r}, which may be null",
-                    "say another one, or put a change_default with remove: true before this change",
-                )
-            elif not old.has_default:
-                collector.report(
-                    self.place,
-                    f"{self.field!r} has no default, and no rollback could take this one away",
-                )
-        elif old.has_default:
-            collector.report(
-                self.place,
-                f"{self.field!r} has a default of the old type",
-                "say the default of the new type: add default: …",
-            )
+        self._validate_default(old, kind, collector)
         require_unconstrained(table, old, self.place, collector)
         for index in table.indexes_on(old.number):
             component = next(c for c in index.components if c.field == old.number)
@@ -106,6 +89,29 @@ class ChangeType(FieldOperation):
         if self.down is not ABSENT:
             names = {self.field: Type(kind)}
             check_expression(self.down, names, Type(old.type), self.place, collector)
+
+    def _validate_default(self, old: Field, kind: ValueType, collector: ViolationCollector) -> None:
+        """The field keeps a default, of the new type, or has none before and after."""
+        if self.default is ABSENT:
+            if old.has_default:
+                collector.report(
+                    self.place,
+                    f"{self.field!r} has a default of the old type",
+                    "say the default of the new type: add default: …",
+                )
+            return
+        check_default(self.default, kind, old.optional, self.field, self.place, collector)
+        if self.default is None and old.optional:
+            collector.report(
+                self.place,
+                f"null is no default of {self.field!r}, which may be null",
+                "say another one, or put a change_default with remove: true before this change",
+            )
+        elif not old.has_default:
+            collector.report(
+                self.place,
+                f"{self.field!r} has no default, and no rollback could take this one away",
+            )
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         if self.default is ABSENT:
