@@ -87,7 +87,7 @@ def verify_command(
         if repair and not verification.held:
             repairs = jobs.repair_indexes(storage, catalog.tenant, dry_run=True)
             _write_repairs(repairs, output)
-            if any(r.missing or r.wrong for r in repairs) and not dry_run:
+            if _is_needed(repairs) and not dry_run:
                 if not yes and not confirm("a repair", "repair these indexes?", as_json=as_json):
                     output.write("nothing was changed")
                     return EXIT_ERROR
@@ -116,6 +116,10 @@ def verify_command(
         }
     )
     return status
+
+
+def _is_needed(repairs: list[IndexRepair]) -> bool:
+    return any(repair.missing or repair.wrong for repair in repairs)
 
 
 def _write_blobs(blobs: BlobsReport | None, output: Output) -> None:
