@@ -104,6 +104,10 @@ def _list_waits(
     lagging = find_lagging(connection, catalog)
     if lagging is not None:
         yield lagging
+    yield from _list_throttles(connection, job)
+
+
+def _list_throttles(connection: Connection, job: Job) -> Iterator[str]:
     throttle = read_throttle(connection, job)
     slowed = [probe for probe in list_probes(connection, job.id) if probe.share_percent < 100]
     if throttle.max_latency_ms is not None and slowed:
