@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 
 from tests.cli.program import Project
@@ -60,3 +61,26 @@ def test_a_script_is_plain_sql(current: Project) -> None:
     assert described["records"] == {"people": 20}
     assert current.run("export", "--sql", "oracle", "out.sql").status == 2
     assert current.run("export", "--sql", "sqlite", ".").status == 2
+
+
+def test_all_tenants_and_the_change_log(current: Project) -> None:
+    assert current.run("settings", "set", "change_log", "on").status == 0
+    assert current.run("data", "put", "people", "id=1", "age=99").status == 0
+    log = current.run("export", "logged", "--change-log")
+    assert (log.status, log.err) == (0, "")
+    assert "changes to changes.ndjson" in log.out
+    lines = (current.directory / "logged" / "changes.ndjson").read_text().splitlines()
+    assert json.loads(lines[-1])["after"]["age"] == 99
+    assert current.run("tenant", "create", "acme").status == 0
+    apart = current.run("export", "all", "--all-tenants")
+    assert (apart.status, "at different positions" in apart.err) == (2, True)
+    assert current.run("migrate", "up", "--all-tenants").status == 0
+    made = current.run("export", "all", "--all-tenants")
+    assert (made.status, made.out) == (0, "exported 20 records of 2 tenants to all\n")
+    loaded = current.run("import", "all", "-d", "sqlite:///copy.db", "--json")
+    assert sorted(loaded.json["tenants"]) == ["acme", "default"]
+    for options in (("--tenant", "acme"), ("--change-log",), ("--sql", "sqlite")):
+        wrong = current.run("export", "wrong", "--all-tenants", *options)
+        assert (wrong.status, "do not go together" in wrong.err) == (2, True)
+    wrong = current.run("import", "all", "-d", "sqlite:///copy.db", "--tenant", "acme")
+    assert (wrong.status, "tenants/0001" in wrong.err) == (2, True)

@@ -18,6 +18,7 @@ from tests.support import PostgresServer, Workspace, error_of
 from zapdb.database import Database, RecordChange
 from zapdb.errors import CorruptExport, IncompatibleVersion, RecordExists, UsageError
 from zapdb.export import loading
+from zapdb.export.all_tenants import export_all_tenants, load_all_tenants
 from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.manifest import Form, read_manifest
@@ -226,3 +227,32 @@ def test_sequences_go_on_behind_what_was_loaded(workspace: Workspace, tmp_path: 
     load_export(tmp_path / "out", f"sqlite:///{tmp_path}/other.db")
     with zapdb.open(f"sqlite:///{tmp_path}/other.db") as copy:
         assert copy.table("items").insert(title="b").id > last
+
+
+def test_all_tenants_are_exported_and_loaded(
+    workspace: Workspace, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    names = ["default", "acme", "b@x-4"]
+    for number, name in enumerate(names):
+        if number:
+            db.admin.create_tenant(name)
+        db.for_tenant(name).table("items").insert(id=number, title=name)
+    db.admin.set_setting("on_read", "write_back", tenant="acme")
+    made = export_all_tenants(db, tmp_path / "out")
+    assert sorted(made.manifests) == sorted(names)
+    with postgres.fresh_database() as address:
+        other = address if workspace.engine == "sqlite" else f"sqlite:///{tmp_path}/other.db"
+        for _ in range(2):
+            loaded = load_all_tenants(tmp_path / "out", other)
+            assert sorted(loaded) == sorted(names)
+        with zapdb.open(other) as copy:
+            for number, name in enumerate(names):
+                assert copy.for_tenant(name).table("items").get(number).title == name
+            assert copy.for_tenant("acme").admin.setting("on_read") == "write_back"
+            assert copy.admin.setting("on_read") == "leave"
+    (tmp_path / "out" / "tenants.json").unlink()
+    error = error_of(lambda: load_all_tenants(tmp_path / "out", f"sqlite:///{tmp_path}/x.db"))
+    assert isinstance(error, UsageError)
+    assert error.message.startswith("the directory has no list of tenants")

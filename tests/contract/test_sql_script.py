@@ -178,3 +178,32 @@ def test_what_an_unfinished_reference_has_is_a_comment(
     text = (tmp_path / "out.sql").read_text()
     assert "-- check small: size < 100\n" in text
     assert "(1, 'it''s', 0, NULL)" in text
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_numbers_of_sequences_go_on(workspace: Workspace, plain: str, tmp_path: Path) -> None:
+    key = "{name: id, type: integer, generated: sequence}"
+    side = "{name: size, type: integer, generated: sequence}"
+    table = ITEMS.replace("{name: id, type: integer}", key)
+    other = ITEMS.replace("table: items", "table: others")
+    other = other.replace("{name: size, type: integer, default: 0}", side)
+    workspace.write(1, table, other)
+    db = workspace.open()
+    last = [db.table("items").insert(title="a").id for _ in range(3)][-1]
+    db.table("items").delete(last)
+    db.table("others").insert(id=1, title="a")
+    for_postgresql = export_sql(db, tmp_path / "out.sql", "postgresql")
+    assert for_postgresql.omitted == ()
+    run_script(plain, tmp_path / "out.sql")
+    with psycopg.connect(plain) as connection:
+        added = connection.execute(b"INSERT INTO items (title, size) VALUES ('b', 0) RETURNING id")
+        assert added.fetchall()[0][0] > last
+        beside = connection.execute(
+            b"INSERT INTO others (id, title) VALUES (2, 'b') RETURNING size"
+        )
+        assert beside.fetchall()[0][0] > 1
+    for_sqlite = export_sql(db, tmp_path / "lite.sql", "sqlite")
+    assert for_sqlite.omitted == ("others.size: the numbers of its sequence",)
+    with closing(sqlite3.connect(tmp_path / "lite.db")) as lite:
+        lite.executescript((tmp_path / "lite.sql").read_text())
+        assert lite.execute("INSERT INTO items (title, size) VALUES ('b', 0)").lastrowid > last

@@ -91,7 +91,7 @@ def changes_list_command(
         last = None
         if as_json:
             for made in shown:
-                output.lines([_to_json(made)])
+                output.lines([change_to_json(made)])
                 last = made
         else:
             listed = list(shown)
@@ -155,7 +155,7 @@ def _show_both(shape: TableSchema | None, record: Record | None) -> tuple[list[s
     return [field.name for field in fields], texts
 
 
-def _to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
+def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
     common = {
         "principal": made.principal,
         "made_at": made.made_at.isoformat(),

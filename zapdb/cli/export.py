@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 import zapdb
+from zapdb.cli.changes import change_to_json
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -20,8 +22,16 @@ from zapdb.cli.configuration import (
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.database import Database
-from zapdb.export.manifest import Form
+from zapdb.errors import UsageError
+from zapdb.export.manifest import Form, Manifest
 from zapdb.export.sql_script import ScriptEngine, export_sql
+
+CHANGES: Final = "changes.ndjson"
+APART: Final = {
+    "--all-tenants": ("--sql", "--change-log", "--tenant"),
+    "--change-log": ("--sql",),
+}
+"""Options that do not go together."""
 
 
 def export_command(
@@ -36,6 +46,13 @@ def export_command(
         ScriptEngine | None,
         typer.Option("--sql", help="Write a script of plain tables for this database instead."),
     ] = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Write an export of each tenant.")
+    ] = False,
+    change_log: Annotated[
+        bool,
+        typer.Option("--change-log", help="Write the change log beside, as changes.ndjson."),
+    ] = False,
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
@@ -49,16 +66,25 @@ def export_command(
     `zapdb import DIRECTORY` loads it into an empty database, on either engine, and compares counts
     and digests. Needs the extra `sql`.
 
+    With `--all-tenants`, the directory has an export of each tenant in `tenants/`, and `zapdb
+    import` loads each under its name. With `--change-log`, the changes are written to
+    `changes.ndjson`, as `zapdb changes list --json` shows them: to be kept and read, since no
+    import loads them.
+
     With `--sql`, a file is written, and replaced: plain tables with types, keys, references and
     indexes, and their rows, for `psql` or `sqlite3`. Nothing of zapdb is left in it. Checks are
     comments.
 
-    With `--json`: `{path, format, position, tables: [{name, file, records, digest, as_text}]}`;
-    `as_text` names fields whose numbers are text, because some exceed 64 bits or 38 digits.
+    With `--json`: `{path, format, position, tables: [{name, file, records, digest, as_text}]}`,
+    with `--all-tenants` `{path, tenants: {NAME: {format, position, tables}}}`; `as_text` names
+    fields whose numbers are text, because some exceed 64 bits or 38 digits.
     With `--sql`: `{path, engine, records: {TABLE: COUNT}, omitted}`; `omitted` says what has no
     equivalent.
     """
     output = Output(as_json)
+    given = {"--sql": sql is not None, "--all-tenants": all_tenants}
+    given |= {"--change-log": change_log, "--tenant": tenant is not None}
+    _refuse_together(given)
     if sql is not None:
         with _opened(database, tenant) as db, ProgressCounter() as counter:
             script = export_sql(db, target, sql, progress=counter.add)
@@ -74,13 +100,51 @@ def export_command(
             }
         )
         return
+    if all_tenants:
+        _export_all(target, form, database, migrations, output)
+        return
     from zapdb.export.directory import export_directory
 
     with _opened(database, tenant) as db, ProgressCounter() as counter:
         authored = find_migrations_if_any(migrations)
         made = export_directory(db, target, form=form, migrations=authored, progress=counter.add)
+        changes = _write_changes(db, target) if change_log else 0
     _report(sum(table.records for table in made.tables), len(made.tables), target, output)
-    described = [
+    if change_log:
+        output.write(("exported ", "green"), f"{format_count(changes, 'change')} to {CHANGES}")
+    output.document({"path": str(target), **_describe(made)})
+
+
+def _refuse_together(given: dict[str, bool]) -> None:
+    for option, others in APART.items():
+        both = next((other for other in others if given[option] and given[other]), None)
+        if both is not None:
+            raise UsageError(
+                "these options do not go together",
+                options=f"{option}, {both}",
+                hint=f"leave {option} or {both} out",
+            )
+
+
+def _export_all(
+    target: Path, form: Form, database: str | None, migrations: str | None, output: Output
+) -> None:
+    from zapdb.export.all_tenants import export_all_tenants
+
+    with _opened(database, None) as db, ProgressCounter() as counter:
+        authored = find_migrations_if_any(migrations)
+        made = export_all_tenants(
+            db, target, form=form, migrations=authored, progress=counter.add
+        ).manifests
+    records = sum(table.records for one in made.values() for table in one.tables)
+    what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"
+    output.write(("exported ", "green"), f"{what} to {target}")
+    tenants = {name: _describe(one) for name, one in made.items()}
+    output.document({"path": str(target), "tenants": tenants})
+
+
+def _describe(made: Manifest) -> dict[str, Any]:
+    tables = [
         {
             "name": table.name,
             "file": table.file,
@@ -90,9 +154,17 @@ def export_command(
         }
         for table in made.tables
     ]
-    output.document(
-        {"path": str(target), "format": made.form, "position": made.position, "tables": described}
-    )
+    return {"format": made.form, "position": made.position, "tables": tables}
+
+
+def _write_changes(db: Database, target: Path) -> int:
+    """The change log as lines; returns how many."""
+    count = 0
+    with (target / CHANGES).open("w", encoding="utf-8") as stream:
+        for change in db.change_log.read():
+            stream.write(json.dumps(change_to_json(change), ensure_ascii=False) + "\n")
+            count += 1
+    return count
 
 
 def _report(records: int, tables: int, target: Path, output: Output) -> None:

@@ -68,7 +68,7 @@ def export_directory(
                 database=db._storage.shown_url,
                 hint="apply migrations first: `zapdb migrate up`",
             )
-        _make_empty(target)
+        make_empty(target)
         chain = Chain(catalog.chain.migrations[: catalog.position - catalog.chain.start])
         write_migrations(
             chain, target / MIGRATIONS, None if migrations is None else Path(migrations)
@@ -90,7 +90,8 @@ def export_directory(
     return manifest
 
 
-def _make_empty(directory: Path) -> None:
+def make_empty(directory: Path) -> None:
+    """Make a directory; raises `UsageError` if it is there and not empty."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         is_empty = not any(directory.iterdir())

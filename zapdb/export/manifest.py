@@ -112,16 +112,7 @@ def read_manifest(directory: Path) -> Manifest:
             hint="export again: `zapdb export DIRECTORY` writes the manifest last",
         ) from None
     try:
-        head = msgspec.json.decode(raw, type=dict)
-        if isinstance(head.get("format"), int) and head["format"] > FORMAT:
-            raise IncompatibleVersion(
-                "a later release wrote this export",
-                file=path,
-                format=head["format"],
-                known=FORMAT,
-                release=__version__,
-                hint="use a newer release of zapdb",
-            )
+        require_known_format(raw, path)
         return msgspec.json.decode(raw, type=Manifest)
     except msgspec.MsgspecError as error:
         raise CorruptExport(
@@ -130,3 +121,17 @@ def read_manifest(directory: Path) -> Manifest:
             problem=str(error),
             hint="export again",
         ) from None
+
+
+def require_known_format(raw: bytes, path: Path) -> None:
+    """Raise `IncompatibleVersion` for a file of a later release."""
+    head = msgspec.json.decode(raw, type=dict)
+    if isinstance(head.get("format"), int) and head["format"] > FORMAT:
+        raise IncompatibleVersion(
+            "a later release wrote this export",
+            file=path,
+            format=head["format"],
+            known=FORMAT,
+            release=__version__,
+            hint="use a newer release of zapdb",
+        )

@@ -21,8 +21,11 @@ class ExportKind(SourceKind):
 
     def run(self, request: ImportRequest, output: Output) -> int:
         _refuse_options(request)
+        from zapdb.export.all_tenants import is_of_all_tenants
         from zapdb.export.loading import load_export
 
+        if is_of_all_tenants(request.source):
+            return _load_all(request, output)
         address, tenant = find_database(request.database), find_tenant_name(request.tenant)
         with ProgressCounter() as counter:
             loaded = load_export(request.source, address, tenant=tenant, progress=counter.add)
@@ -42,6 +45,32 @@ class ExportKind(SourceKind):
             }
         )
         return 0
+
+
+def _load_all(request: ImportRequest, output: Output) -> int:
+    from zapdb.export.all_tenants import load_all_tenants
+
+    if request.tenant is not None:
+        raise UsageError(
+            "the export is of several tenants, each of which is loaded under its name",
+            source=request.shown_source,
+            hint=f"leave --tenant out, or import one of them: {request.source}/tenants/0001",
+        )
+    address = find_database(request.database)
+    with ProgressCounter() as counter:
+        loaded = load_all_tenants(request.source, address, progress=counter.add)
+    count = sum(sum(one.records.values()) for one in loaded.values())
+    output.write(
+        ("imported ", "green"),
+        f"{format_count(count, 'record')} of {format_count(len(loaded), 'tenant')}; counts and "
+        "digests are those of the export, and verification found no problem",
+    )
+    tenants = {
+        name: {"position": one.position, "inserted": one.inserted, "tables": one.records}
+        for name, one in loaded.items()
+    }
+    output.document({"source": request.shown_source, "tenants": tenants})
+    return 0
 
 
 def _refuse_options(request: ImportRequest) -> None:

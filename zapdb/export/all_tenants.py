@@ -1,0 +1,123 @@
+"""Several tenants as one directory: an export of each, and a list of their names.
+
+DIRECTORY/tenants.json      the names, written last: a directory without it is not whole
+DIRECTORY/tenants/0001/     the export of the first tenant, as `zapdb.export.directory` writes it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from zapdb.database import Database
+from zapdb.errors import CorruptExport, UsageError
+from zapdb.export.directory import export_directory, make_empty
+from zapdb.export.loading import Loaded, load_export
+from zapdb.export.manifest import FORMAT, Form, Manifest, require_known_format
+
+LIST: Final = "tenants.json"
+DIRECTORIES: Final = "tenants"
+
+
+class _ExportedTenant(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    directory: str
+
+
+class _TenantList(Struct, frozen=True, forbid_unknown_fields=True):
+    format: int
+    tenants: tuple[_ExportedTenant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTenants:
+    """What was exported, by the tenant's name."""
+
+    manifests: dict[str, Manifest]
+
+
+def _ignore(_: int) -> None: ...
+
+
+def is_of_all_tenants(directory: str | Path) -> bool:
+    """Whether a directory is an export of several tenants."""
+    return (Path(directory) / LIST).is_file() or (Path(directory) / DIRECTORIES).is_dir()
+
+
+def export_all_tenants(
+    db: Database,
+    directory: str | Path,
+    *,
+    form: Form = "parquet",
+    migrations: str | Path | None = None,
+    progress: Callable[[int], object] = _ignore,
+) -> ExportedTenants:
+    """Write an export of each tenant, each as of a moment of its own, into a new directory.
+
+    Raises `UsageError` if tenants are at different positions, and what `export_directory` raises.
+    """
+    target, tenants = Path(directory), db.admin.tenants()
+    positions = {tenant.position for tenant in tenants if not tenant.removing}
+    if len(positions) > 1:
+        raise UsageError(
+            "tenants are at different positions, so no one set of migrations is that of all",
+            positions=", ".join(map(str, sorted(positions))),
+            hint="`zapdb migrate up --all-tenants`, or export each with --tenant",
+        )
+    make_empty(target)
+    (target / DIRECTORIES).mkdir()
+    made, listed = dict[str, Manifest](), list[_ExportedTenant]()
+    for number, tenant in enumerate((t for t in tenants if not t.removing), 1):
+        place = f"{DIRECTORIES}/{number:04d}"
+        made[tenant.name] = export_directory(
+            db.for_tenant(tenant.name),
+            target / place,
+            form=form,
+            migrations=migrations,
+            progress=progress,
+        )
+        listed.append(_ExportedTenant(tenant.name, place))
+    text = msgspec.json.format(msgspec.json.encode(_TenantList(FORMAT, tuple(listed))), indent=2)
+    waiting = target / f"{LIST}.partial"
+    waiting.write_bytes(text + b"\n")
+    waiting.replace(target / LIST)
+    return ExportedTenants(made)
+
+
+def load_all_tenants(
+    directory: str | Path, url: str, *, progress: Callable[[int], object] = _ignore
+) -> dict[str, Loaded]:
+    """Load each tenant of an export into a tenant of its name, which is made if it is missing.
+
+    Raises what `load_export` raises; a load that was interrupted goes on when it is called again.
+    """
+    source = Path(directory)
+    path = source / LIST
+    try:
+        raw = path.read_bytes()
+        require_known_format(raw, path)
+        found = msgspec.json.decode(raw, type=_TenantList)
+    except FileNotFoundError:
+        raise UsageError(
+            "the directory has no list of tenants, so it is not a whole export",
+            file=path,
+            hint="export again: `zapdb export DIRECTORY --all-tenants` writes the list last",
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise CorruptExport(
+            "the list of tenants of an export can't be read",
+            file=path,
+            problem=str(error),
+            hint="export again",
+        ) from None
+    return {
+        tenant.name: load_export(
+            source / tenant.directory, url, tenant=tenant.name, progress=progress
+        )
+        for tenant in found.tenants
+    }
