@@ -248,6 +248,11 @@ OTHERS_POLL_SECONDS: Final = 0.2
 RANGES_PER_JOB_MAX: Final = 4_096
 JOB_PRIORITY_MAX: Final = 1_000
 """The highest priority of a job."""
+BUILD_PAUSE_SHARE: Final = 0.25
+"""The pause between two builds of indexes that queries wait for, as a part of the first one's time:
+the queries that waited come at once when the index is there."""
+BUILD_PAUSE_SECONDS_MAX: Final = 5.0
+"""The longest such pause."""
 THROTTLE_LOOK_SECONDS: Final = 1.0
 """How often a worker that waits for its throttle renews its lease and looks for changes."""
 PROBE_SECONDS: Final = 0.2

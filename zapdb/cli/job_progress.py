@@ -16,6 +16,7 @@ from zapdb.activation import IndexDescriptor, TenantCatalog
 from zapdb.cli.job_bar import Waits, showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job, run_locally
+from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job import read_job
 from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.planning import sort_by_priority
@@ -103,15 +104,18 @@ def run_jobs(
 
     Calls `on_run` after each. Ctrl-C ends the present one, and a note says how to go on.
     """
-    left = list(jobs)
+    left, pauses = list(jobs), BuildPauses()
     while left:
         with storage.transaction(TransactionMode.READ) as connection:
             left = sort_by_priority(read_job(connection, job.id) for job in left)
+        job = left.pop(0)
         try:
-            run = run_one(storage, catalog, left.pop(0), runner, output)
+            pauses.wait_before(job)
+            run = run_one(storage, catalog, job, runner, output)
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb convert run` continues where this stopped")
             raise
+        pauses.note(run)
         on_run(run)
         write_job_run(run, catalog, output)
 

@@ -31,6 +31,7 @@ from zapdb.database.due_tenants import DueTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Runner, plan_jobs, run_locally
+from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
 from zapdb.limits import BACKGROUND_RETRY_SECONDS, CATALOG_WAIT_SECONDS
@@ -142,6 +143,7 @@ class _Watch:
         self._node = node
         self._output = output
         self._planned = PlannedJobs()
+        self._pauses = BuildPauses(self._is_interrupted)
         self._known: TenantCatalog | None = None
         self._problems = dict[int, str]()
         self._told = set[str]()
@@ -226,7 +228,9 @@ class _Watch:
     def _run(self, job: Job, runner: Runner) -> None:
         with self._storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, job.tenant, self._known)
+        self._pauses.wait_before(job)
         run = run_one(self._storage, catalog, job, runner, self._output)
+        self._pauses.note(run)
         self._planned.remove(job)
         self._report(run, catalog)
         if run.hold is not None:

@@ -42,6 +42,7 @@ from zapdb.jobs import (
     verify_by_jobs,
     verify_tenant,
 )
+from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.control import (
     cancel_job,
     find_job,
@@ -122,7 +123,7 @@ class DatabaseAdmin(Facet):
         again.
         """
         self._storage.require_writable()
-        reports = []
+        reports, pauses = [], BuildPauses()
         jobs = plan_jobs(
             self._storage,
             self._tenant,
@@ -131,7 +132,9 @@ class DatabaseAdmin(Facet):
             retries_quarantined=retry_quarantined,
         )
         for job in jobs:
+            pauses.wait_before(job)
             report = run_job(self._storage, job, runner)
+            pauses.note(report)
             if report is not None:
                 reports.append(report)
         return reports

@@ -18,6 +18,7 @@ from functools import partial
 from zapdb.activation import load_tenant_catalog
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs, run_job, run_locally, run_rebuilds
+from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.waiting import find_next_opening
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
 from zapdb.storage import Storage, TransactionMode
@@ -76,11 +77,13 @@ class BackgroundJobs:
 def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
     runner = partial(run_locally, workers=1, should_stop=should_stop)
-    held = []
+    held, pauses = [], BuildPauses(should_stop)
     for job in plan_jobs(storage, tenant):
+        pauses.wait_before(job)
         if should_stop():
             return None
         report = run_job(storage, job, runner)
+        pauses.note(report)
         if report is not None and report.hold is not None:
             held.append(report.hold)
     return find_next_opening(storage, held)

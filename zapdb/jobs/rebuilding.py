@@ -16,6 +16,7 @@ from functools import partial
 
 from zapdb.activation import TenantCatalog
 from zapdb.errors import ZapdbError
+from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.planning import plan_jobs
 from zapdb.jobs.run import run_job, run_locally
 from zapdb.limits import REBUILD_WHEN_OPENING_SECONDS
@@ -46,11 +47,13 @@ def run_rebuilds(
     if not builds or should_stop():
         return
     runner = partial(run_locally, workers=workers, should_stop=should_stop)
+    pauses = BuildPauses(should_stop)
     for job in plan_jobs(storage, catalog.tenant, ["index"]):
-        if should_stop():
-            return
         if job.target in builds:
-            run_job(storage, job, runner)
+            pauses.wait_before(job)
+            if should_stop():
+                return
+            pauses.note(run_job(storage, job, runner))
 
 
 def rebuild_when_opening(storage: Storage, catalog: TenantCatalog) -> None:
