@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
-from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, lose_connections, wait_until
 from zapdb.activation.all_tenants import migrate_all_tenants
 from zapdb.catalog.cache import load_cache
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
@@ -123,6 +123,39 @@ def test_rule_14_a_watch_of_one_tenant_leaves_the_others_alone(workspace: Worksp
         assert line.startswith("acme: converted items to revision 2: 50 records in ")
         assert end(process)[:2] == (0, "")
     assert find_planned(db._storage) == {1, 3}
+
+
+def test_rule_17_a_watch_that_is_ended_in_mid_job_gives_its_range_back(
+    workspace: Workspace,
+) -> None:
+    db = make_tenants(workspace)
+    migrate(workspace, 2, ADD_COLOR)
+    (job,) = plan_jobs(db._storage, 2)
+    acme = db.for_tenant("acme")
+    acme.admin.throttle_job(job.id, records_per_second=1)
+    with watching(workspace, "--tenant", "acme") as process:
+        wait_until(lambda: acme.admin.job_status(job.id).progress.read, "it has begun")
+        status, out, err = end(process)
+    assert (status, out) == (0, "")
+    assert (
+        err == ("waiting: converting items to revision 2: throttled to 1 records per second\n")
+        or not err
+    )
+    status_now = acme.admin.job_status(job.id)
+    assert (status_now.job.state, status_now.open_ranges[0].is_held) == ("planned", False)
+    acme.admin.throttle_job(job.id)
+    (report,) = acme.admin.run_jobs()
+    assert report.progress.read == 50
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_watch_goes_on_after_it_lost_its_connections(workspace: Workspace) -> None:
+    make_tenants(workspace)
+    with watching(workspace, "--json") as process:
+        lose_connections(workspace, workspace.control)
+        migrate(workspace, 2, ADD_COLOR)
+        assert {run["tenant"] for run in read_runs(process, 3)} == set(TENANTS)
+        assert end(process)[0] == 0
 
 
 def test_a_tenant_that_fails_is_told_and_stops_no_other(workspace: Workspace) -> None:
