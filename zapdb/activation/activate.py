@@ -1,8 +1,8 @@
 """Move a tenant from one position to another: the changes to the catalog, and nothing else.
 
 No record is touched: the table gets a new revision, and records written under older ones are
-converted when they are read, or by a job. Whatever needs building (an index) starts empty and
-"building", and a job fills it; what needs looking at (a check, a reference) starts unvalidated.
+converted when they are read, or by a job. A new index starts empty and "building", and a job fills
+it. A new check or reference starts unvalidated.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _apply_policy(
 
 
 def _is_whole(index: IndexDescriptor) -> bool:
-    """Whether every record has an entry, be it made with whatever data."""
+    """Return whether every record has an entry, even if it was made with other data."""
     return index.state in ("readable", "rewriting")
 
 
@@ -189,7 +189,7 @@ def _no_background(descriptor: TableDescriptor, index: IndexDescriptor) -> Datas
 
 
 def needs_rebuilding(index: IndexDescriptor) -> bool:
-    """Whether an index is of no use to this process until it is rebuilt."""
+    """Return whether this process can't use an index until it is rebuilt."""
     return index.state == "disabled" or index.is_mismatched
 
 
@@ -198,7 +198,7 @@ def restart_indexes(
     catalog: TenantCatalog,
     chosen: Callable[[TableDescriptor, IndexDescriptor], bool],
 ) -> list[tuple[TableDescriptor, IndexDescriptor]]:
-    """Have indexes built anew with the data of this process, which is no node.
+    """Restart the build of indexes with the data of this process, which is not a node.
 
     Returns them as they were. Raises `DatasetMismatch` while processes use other data, and changes
     nothing then.

@@ -26,7 +26,7 @@ from zapdb.schema import Index, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class IndexDescriptor:
-    """An index of a tenant: its state, where its entries are, and what they are made with.
+    """An index of a tenant: its state, the table of its entries, and the datasets of their keys.
 
     `entry_table` is the number of the table that holds the entries, `build` the number of this
     build of the index, which is never reused. `built_with` has, by name, the datasets that its keys
@@ -179,7 +179,7 @@ def _list_versions(datasets: Iterable[Dataset]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintDescriptor:
-    """A check, or the reference that a field is: it binds every write, whatever its state.
+    """A check, or a field's reference; it binds every write in all its states.
 
     `number` and `name` are those of the check or field. Validated means that all records were
     checked since it became active, and that none violated it.

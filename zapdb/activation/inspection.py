@@ -134,7 +134,7 @@ def _read_logs(connection: Connection, tenant: int) -> dict[int, list[RevisionEn
 
 
 def find_entry(log: Sequence[RevisionEntry], revision: int) -> RevisionEntry:
-    """Raises `UnknownName`, naming the revisions that there are."""
+    """Raises `UnknownName`, which names the existing revisions."""
     found = next((entry for entry in log if entry.revision == revision), None)
     if found is None:
         raise UnknownName(

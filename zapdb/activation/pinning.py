@@ -113,9 +113,9 @@ class Pins:
     def find_violations(self, connection: Connection, catalog: TenantCatalog) -> Violations:
         """The tables that the program can't know as they are active, inside a transaction.
 
-        Such a table was dropped, has a schema that the files don't lead to (without files: another
-        one than is pinned), or never had the pinned one; or no table ever had the name, as far as
-        the history goes.
+        Such a table was dropped, never had the pinned schema, or has a schema that the files don't
+        lead to (without files: another schema than the pinned one). Or no table in the history ever
+        had the name.
         """
         if not self.by_table:
             return {}

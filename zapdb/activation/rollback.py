@@ -78,8 +78,8 @@ def start_rollback(
     """Mark the newest migration as being rolled back; continues an interrupted rollback.
 
     With a `digest`, refuses to mark a migration that has another one. Raises `SchemaChangesRefused`
-    where a setting refuses changes of a tenant that it is active for; one under way goes on all
-    the same.
+    if the migration is active for a tenant whose setting refuses changes; a rollback that has begun
+    continues nevertheless.
     """
     with storage.transaction(TransactionMode.READ) as connection:
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
@@ -163,7 +163,8 @@ def list_table_rollbacks(catalog: TenantCatalog) -> list[TableRollback]:
 def _last_kept(descriptor: TableDescriptor, number: int, reserved: int) -> int:
     """The newest revision whose records have the layout of a position before `number`.
 
-    0 if there is none: the tenant jumped to `number` from where it did not have the table.
+    Returns 0 if the table has no such revision, because the tenant moved to `number` from a
+    position without the table.
     """
     return max(
         (

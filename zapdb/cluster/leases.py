@@ -186,7 +186,7 @@ def _update(connection: Connection, name: str, **columns: Any) -> None:
 class Renewal:
     """Renews a lease from a thread of its own, until it is stopped or the lease is lost.
 
-    Work under the lease notices by itself that it was lost, because it checks the epoch.
+    Work under the lease notices the loss, because it checks the epoch.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
 """The cluster's level: what every live process can read, and nothing is written beyond (rule 10).
 
-Each release supports the levels up to its own. The database's level only rises, once all live nodes
-support the new one: by itself where the setting `level` is `auto`, else when a migration or a
-storage version needs it, or the operator says so. A process whose release ends below it is
-refused. Raising it takes the gate, and the row's lock keeps a process from registering meanwhile.
+Each release supports the levels up to its own. The database's level only rises, and only to a level
+that all live nodes support. With the setting `raise_level` at `auto` it rises automatically; else
+when a migration or a storage version needs it, or when an operator raises it. A process whose
+release ends below the level is refused. Raising the level takes the gate, and the row's lock keeps
+processes from registering meanwhile.
 """
 
 from __future__ import annotations
@@ -143,8 +144,8 @@ def try_raise_level(storage: Storage) -> None:
 def upgrade_storage_with_level(storage: Storage) -> bool:
     """Upgrade zapdb's own tables, raising the level that they need; returns whether it did.
 
-    Raises `IncompatibleVersion` while live nodes do not support it: then this release goes on with
-    the present storage version.
+    Raises `IncompatibleVersion` while live nodes do not support it: this release then continues
+    with the present storage version.
     """
     pending = pending_upgrades(storage)
     if not pending:

@@ -1,5 +1,5 @@
-"""A table as it is active for a tenant, ready to work on: codec, reader, statements, indexes, and
-what it demands of its records."""
+"""The active schema of a tenant's table, with all that reads and writes need: codec, reader,
+statements, indexes, checks and references."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ from zapdb.storage.identifiers import make_uuid7
 from zapdb.values.blob import is_blob, read_blob
 
 NOT_STORED: Final = 0
-"""The revision of records that are read by another schema than the stored one: no stored one is."""
+"""The revision of records that are read by another schema than the stored one; no stored record has
+it."""
 
 
 class BoundTable:
-    """Built from a tenant catalog and replaced with it; immutable but for the programs that it
+    """Made from a tenant catalog and replaced with it; immutable except for the programs that it
     compiles.
 
-    Its parts are those of the active schema; `adapter` gives the application the schema of the
-    position `served`, if that is an earlier one.
+    Its parts belong to the active schema. If the position `served` is an earlier one, `adapter`
+    gives the application that position's schema.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class BoundTable:
         )
         self.prefix = self.reader.prefix
         self.stale_below = encode_prefix(descriptor.layout_revision)
-        """A stored record that is less than this is stale (rule 1)."""
+        """A stored record below these bytes is stale (rule 1)."""
         self.logs_changes = descriptor.logs_changes
         """Whether changes of records are kept in the change log."""
         indexed = {c.field for index in descriptor.schema.indexes for c in index.components}
@@ -128,12 +129,12 @@ class BoundTable:
         return archived_blobs(attachments, self._archived)
 
     def make_reader(self, position: int) -> RecordReader:
-        """A reader of the records by their schema at another position."""
+        """Return a reader of the records by the table's schema at another position."""
         return make_reader(self.storage, self.catalog, self.descriptor, position, NOT_STORED)
 
 
 def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int) -> bool:
-    """Whether the table is another one to a process whose files end at `served`."""
+    """Return whether a process whose files end at `served` sees another schema of the table."""
     if served >= catalog.position:
         return False
     older = catalog.chain.schema_at(served).table_numbered(descriptor.schema.number)
@@ -161,9 +162,9 @@ def make_reader(
     revision: int,
     decode: Decode | None = None,
 ) -> RecordReader:
-    """A reader of the table's records by their schema at `position`.
+    """Return a reader of the table's records by its schema at `position`.
 
-    What it converts gets the prefix of `revision`. It reads all fields, or those of `decode`.
+    Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`.
     """
     target = catalog.chain.table_at(position, descriptor.schema.number)
     load = BlobStatements(storage).load
@@ -191,12 +192,12 @@ def compile_program(
     position: int,
     revision: int,
 ) -> Conversion | None:
-    """The program from a revision's layout to the table's at `position`; None if they are one.
+    """Return the program from a revision's layout to the table's layout at `position`; None if both
+    are one layout.
 
-    A stale record gets a program in any case, be it one that changes nothing but its prefix: its
-    layout may be that of the table again, after having been another one. Raises `KeyError` for a
-    revision that no record can have.
-    """
+    A stale record always gets a program, even one that changes only the prefix: after other
+    layouts, the table may have the record's layout again. Raises `KeyError` for a revision that no
+    record can have."""
     origin = descriptor.origins[revision]
     source = catalog.chain.table_at(origin, target.number)
     is_stale = revision < descriptor.layout_revision

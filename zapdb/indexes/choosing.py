@@ -1,4 +1,4 @@
-"""The best way to answer a query, of all paths and of several together.
+"""The best plan for a query, by one path or by several together.
 
 Each condition under `|` may have its own ranges. Ranges of one path become its spans, in order and
 disjoint. Ranges of several paths become a `UnionPlan`: each of its plans leaves out the records of
@@ -37,7 +37,7 @@ from zapdb.schema import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class UnionPlan:
-    """Several plans with disjoint results: every matching record is in exactly one of them.
+    """Several plans with disjoint results: exactly one of them returns each matching record.
 
     With a requested order, all have the same `order.fields`; with sorting `none` each is in this
     order. If they are merged, records are taken from all of them in turn; else one is read after
@@ -58,10 +58,10 @@ class UnionPlan:
 
 @dataclass(frozen=True, slots=True)
 class GenericPlan:
-    """How a query is answered, without its values: `bind_values` makes the plan.
+    """A plan without the query's values; `bind_values` adds them.
 
-    It is answered by one path, or by alternatives. These are the alternatives of the part at
-    `split`, else values and nulls of the first field of the order, whose nulls come last.
+    It reads one path, or alternatives: those of the part at `split`, else the values and then the
+    nulls of the first field of an order with nulls last.
     Alternatives on one path are united; several paths have one alternative each.
     """
 
@@ -84,13 +84,12 @@ class Planner:
         self._in_order: dict[Hashable, Path | None] = {}
 
     def plan(self, predicate: Predicate, ordering: Ordering | None) -> QueryPlan | UnionPlan:
-        """The best plan. With None for the ordering, records come as the path that is read has
-        them.
+        """Return the best plan. With None for the ordering, records come in the order of the path.
 
         More fields fixed by equality come first, then a bound on the next one, then an order that
         needs no sorting, then the table itself, then the shorter index. Conditions under `|`, and
-        the values of `in`, are read each by itself where that gives each of them more of the first
-        three.
+        the values of `in`, are read separately if each of them then does better in the first three
+        points.
         """
         parts = parts_of(predicate, And)
         shape = _shape_of(parts, ordering)
@@ -107,8 +106,8 @@ class Planner:
         return plan
 
     def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> QueryPlan | None:
-        """The best plan that has nothing to sort, however many records it compares one by one; None
-        if no path has the order."""
+        """Return the best plan that sorts nothing, even if it compares many records one by one;
+        None if no path has the order."""
         parts = parts_of(predicate, And)
         shape = _shape_of(parts, ordering)
         if shape is not None and shape in self._in_order:
@@ -140,7 +139,8 @@ class Planner:
     def _find_paths(
         self, parts: Sequence[Predicate], ordering: Ordering | None
     ) -> tuple[Path, ...]:
-        """Return the first path, and the paths that may be better; the others answer nothing."""
+        """Return the first path, and the paths that may be better; the others answer no
+        condition."""
         fields = {comparison.field for part in parts for comparison in comparisons_in(part)}
         fields.update(order.field for order in (ordering.fields if ordering else ()))
         first, *others = self._paths
@@ -149,7 +149,7 @@ class Planner:
     def _list_generic_plans(
         self, paths: Sequence[Path], parts: Sequence[Predicate], ordering: Ordering | None
     ) -> Iterator[GenericPlan]:
-        """Ways to read alternatives by themselves: on one path, on several."""
+        """Return generic plans that read alternatives separately, on one path and on several."""
         for at, part in enumerate(parts):
             either = _alternatives_of(part, ordering)
             if not either or len(either) > PLAN_SPANS_MAX:
@@ -178,7 +178,7 @@ class Planner:
     def _bind_values(
         self, generic: GenericPlan, parts: tuple[Predicate, ...], ordering: Ordering | None
     ) -> QueryPlan | UnionPlan | None:
-        """The plan; None if it can't be answered so."""
+        """Return the plan; None if this generic plan can't answer the query."""
         if generic.kind == "whole":
             return plan_path(self._table, generic.paths[0], parts, ordering)
         if generic.kind == "nulls last":
@@ -238,7 +238,7 @@ class Planner:
     def _part_nulls(
         self, path: Path, parts: tuple[Predicate, ...], ordering: Ordering
     ) -> UnionPlan | None:
-        """On one path, first what has a value in the first field of the order, then the nulls."""
+        """Plan one path twice: first the values of the order's first field, then its nulls."""
         first = ordering.fields[0]
         is_null = Comparison(first.field, first.name, "==", None)
         branches = tuple(
@@ -254,7 +254,7 @@ class Planner:
 
 
 class _Only:
-    """In the place of a record that has one value, whatever the field is called."""
+    """A record of one value for every field's name."""
 
     __slots__ = ("value",)
 
@@ -271,7 +271,7 @@ def make_plan(
     predicate: Predicate,
     ordering: Ordering | None,
 ) -> QueryPlan | UnionPlan:
-    """The best plan by the indexes that can be read now: see `Planner.plan`."""
+    """Return the best plan by the indexes that can be read now: see `Planner.plan`."""
     return Planner(table, list_paths(table, indexes)).plan(predicate, ordering)
 
 
@@ -338,7 +338,7 @@ def _unite(
     either: tuple[Predicate, ...],
     branches: Sequence[QueryPlan],
 ) -> QueryPlan | None:
-    """Plans on one path as one; `base` is that of what they have in common."""
+    """Unite plans on one path; `base` is the plan for their common conditions."""
     spans = _merge_spans(span for branch in branches for span in branch.spans)
     if not all(map(_has_ranges, branches)) or len(spans) > PLAN_SPANS_MAX:
         return None
@@ -367,7 +367,7 @@ def _unite(
 
 
 def _merge_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same keys in rising, disjoint spans."""
+    """Return rising, disjoint spans of the same keys."""
     merged = list[Span]()
     for span in sorted(spans, key=lambda span: span.lower or b""):
         last = merged[-1] if merged else None

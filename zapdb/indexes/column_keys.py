@@ -1,7 +1,7 @@
 """Index keys of many records at once, by whole arrays (see `records.arrow.encoder`).
 
-The bytes are those of `keys`. An index of which a key would be truncated has no such keys here:
-they are then made of the records, one by one.
+The bytes are the same as from `keys`. If a key would be truncated, this module makes no keys for
+the index; they are then made record by record.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from zapdb.values import String, ValueType
 def list_column_entries(
     index: IndexMaintainer, given: Mapping[str, GivenColumn], record_keys: Any
 ) -> list[EntryRow] | None:
-    """The entries of new records, in the order of their keys; None if the keys have to be made of
-    the records. Raises `DatasetMismatch`, `InvalidValue`."""
+    """Return the entries of new records in the order of their keys; None if the keys must be made
+    record by record. Raises `DatasetMismatch` and `InvalidValue`."""
     if type(index) not in (IndexMaintainer, UniqueIndexMaintainer):
         return None
     index.require_matching_datasets()
@@ -54,7 +54,8 @@ class _Component(NamedTuple):
     component: IndexComponent
 
     def encode(self, given: GivenColumn | None, count: int) -> tuple[list[Any], Any]:
-        """The pieces of the components, and which of them are null; None if none is."""
+        """Return the components' bytes, and which of them are null; None if no component is
+        null."""
         if given is None:
             value = self.field.default if self.field.has_constant else None
             if value is not None:

@@ -1,4 +1,4 @@
-"""Index keys: what entries sort by (rule 24). This is key format 1.
+"""Index keys: entries are ordered by them (rule 24). This is key format 1.
 
     key = component | component | …
     component    01 and the value's index encoding, or 00 for null; all bytes inverted if descending
@@ -48,7 +48,7 @@ NULL: Final = b"\x00"
 PRESENT: Final = b"\x01"
 INVERTED: Final = bytes(255 - byte for byte in range(256))
 UNIQUE_ORDERED_SIZE_BYTES: Final = INDEX_KEY_SIZE_BYTES_MAX - hashlib.sha256().digest_size
-"""So much of an entry key of a unique index is in the order of full keys."""
+"""The size of the part of a unique index's entry keys that is in the order of full keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class KeyBuilder:
     source: str
 
     def is_same_as(self, other: KeyBuilder) -> bool:
-        """Whether both make the same keys; the fields may have other names."""
+        """Return whether both make the same keys; the fields may have other names."""
         if self is other:
             return True
         return self.index.components == other.index.components and all(
@@ -72,7 +72,8 @@ class KeyBuilder:
         )
 
     def check(self, values: Sequence[Any]) -> list[Any]:
-        """Values of leading fields in their normal form, or None; raises `InvalidValue`."""
+        """Return the values of leading fields in their normal form, or None; raises
+        `InvalidValue`."""
         if len(values) > len(self.fields):
             raise UsageError(
                 "there are more values than fields of the index",
@@ -85,7 +86,7 @@ class KeyBuilder:
         ]
 
     def encode(self, checked: Sequence[Any]) -> bytes:
-        """The components of checked values for the leading fields, not truncated."""
+        """Return the components of checked values for the leading fields, not truncated."""
         return b"".join(self.encode_component(at, value) for at, value in enumerate(checked))
 
     def encode_component(self, at: int, value: Any) -> bytes:
@@ -105,12 +106,13 @@ class KeyBuilder:
 
 
 def truncate_key(key: bytes) -> bytes:
-    """The key as an entry holds it."""
+    """Return a key as an entry holds it."""
     return key[:INDEX_KEY_SIZE_BYTES_MAX]
 
 
 def truncate_unique_key(key: bytes, record_key: bytes, *, has_null: bool) -> bytes:
-    """The key as an entry of a unique index holds it; `has_null`: one of its components is null."""
+    """Return a key as an entry of a unique index holds it; with `has_null`, one of its components
+    is null."""
     told = key + record_key if has_null else key
     if not is_truncated(told):
         return told
@@ -118,12 +120,12 @@ def truncate_unique_key(key: bytes, record_key: bytes, *, has_null: bool) -> byt
 
 
 def is_truncated(key: bytes) -> bool:
-    """Whether a key of an entry is truncated, or a full key will be."""
+    """Return whether an entry's key is truncated, or a full key would be."""
     return len(key) >= INDEX_KEY_SIZE_BYTES_MAX
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all that begin with `prefix`; None if there is no such key."""
+    """Return the first key after all keys that begin with `prefix`; None if no such key exists."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return None
@@ -150,7 +152,7 @@ def encode_component_prefix(field: Field, component: IndexComponent, prefix: str
 
 
 def component_encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
-    """The function from a checked value to its index encoding, which is not inverted."""
+    """Return the function from a checked value to its index encoding, not inverted."""
     if component.collation is None:
         return field.type.encode_index_key
     return sort_keys(component.collation).get
@@ -166,7 +168,7 @@ def _encode_source(field: Field, component: IndexComponent, names: Namespace) ->
 def build_keys(table: TableSchema, index: Index, format: int = 1) -> KeyBuilder:
     """Compile the key builder of an index whose entries have this key format.
 
-    Where keys are not stored, and only put records in order, the format does not matter.
+    The format does not matter for keys that are not stored and only sort records.
     """
     return FORMATS[format](table, index)
 
@@ -193,4 +195,4 @@ def _build_keys(table: TableSchema, index: Index) -> KeyBuilder:
 
 
 FORMATS: Final[dict[int, Callable[[TableSchema, Index], KeyBuilder]]] = {1: _build_keys}
-"""By key format: what makes its key builders. `zapdb.formats` says from which level it is used."""
+"""The function that makes key builders, by key format. `zapdb.formats` has the level of each."""

@@ -1,4 +1,4 @@
-"""Keeping entries equal to records: what a change of one record does to one index.
+"""Maintenance of indexes: the entries that a change of one record adds and removes.
 
 An index that is *building* is maintained like any other, with one difference. Its builder may have
 inserted the old entry after this transaction's snapshot, where a DELETE would not see it and leave
@@ -50,7 +50,7 @@ class Collision(Exception):
         self.key = key
         self.record_key = record_key
         self.owner = owner
-        """The record key of the one whose entry it is."""
+        """The key of the record that owns the entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class IndexMaintainer:
     keys: KeyBuilder
     entries: EntryStatements
     matches_datasets: bool
-    """Whether this process makes the keys that the index holds: it has the same datasets."""
+    """Whether this process makes the same keys as the index holds, because it has the same
+    datasets."""
 
     @property
     def name(self) -> str:
@@ -73,7 +74,8 @@ class IndexMaintainer:
 
     @property
     def is_readable(self) -> bool:
-        """With other datasets it is not: new bounds over old entries miss rows (rule 26)."""
+        """With other datasets it is not readable: new bounds over old entries miss rows (rule
+        26)."""
         return self.is_built and self.matches_datasets
 
     @property
@@ -90,11 +92,11 @@ class IndexMaintainer:
         return self._truncated_key(record, record_key)
 
     def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
-        """The key of the entry that a new record gets; None if it gets none."""
+        """Return the key of a new record's entry; None if the record gets no entry."""
         return self.entry_key(record, record_key)
 
     def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
-        """The same for (record key, record) pairs."""
+        """Return the keys of the entries of new records, given as (record key, record) pairs."""
         self.require_matching_datasets()
         return [self._truncated_key(record, key) for key, record in records]
 
@@ -109,7 +111,7 @@ class IndexMaintainer:
         return (None, None) if before == after else (before, after)
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
-        """The entries of (record key, record) pairs, in the order of their keys."""
+        """Return the entries of (record key, record) pairs, in the order of their keys."""
         self.require_matching_datasets()
         build = self.keys.build
         return sorted([(truncate_key(build(record)), key) for key, record in records])
@@ -142,7 +144,8 @@ class IndexMaintainer:
     ) -> None:
         """Insert entries, in order of their keys.
 
-        Of a unique index: raises `Collision`, or what `refused` returns, if a key is taken.
+        For a unique index, raises `Collision`, or the error that `refused` returns, if a key is
+        taken.
         """
         if self.is_built:
             self.entries.insert_many(connection, entries, refused)
@@ -152,8 +155,8 @@ class IndexMaintainer:
     def find_collision(
         self, connection: Connection, entries: Sequence[EntryRow], gone: Container[EntryRow] = ()
     ) -> Collision | None:
-        """Find, in a unique index, the first entry with the key of another given entry, or of
-        another record's entry that is not in `gone`."""
+        """Find the first entry of a unique index whose key another given entry has, or another
+        record's entry; records in `gone` do not count."""
         first = dict[bytes, bytes]()
         owners = self.entries.find_owners(connection, [key for key, _ in entries])
         for key, record_key in entries:
@@ -173,7 +176,7 @@ class IndexMaintainer:
 
 @dataclass(frozen=True, slots=True)
 class UniqueIndexMaintainer(IndexMaintainer):
-    """An index in which no two records without a null in it have one key."""
+    """An index in which no two records have equal keys, unless a field of the key is null."""
 
     optional: tuple[str, ...] = ()
     """The names of its fields that may be null."""
@@ -205,7 +208,7 @@ class UniqueIndexMaintainer(IndexMaintainer):
 class DisabledIndexMaintainer(IndexMaintainer):
     """An index that no process maintains until an operator rebuilds it (rule 26).
 
-    A unique index still binds: it can't be checked whether a new value is taken, so all are
+    A unique index still binds. It can't be checked whether a new value is taken, so all writes are
     refused.
     """
 
@@ -258,7 +261,7 @@ def open_maintainer(
 def find_collision(
     connection: Connection, index: IndexMaintainer, record_key: bytes, record: Record
 ) -> Collision | None:
-    """What keeps a record without an entry from having one, if anything does."""
+    """Return the entry that keeps a record from having its own, if any."""
     key = index.entry_key(record, record_key)
     owner = index.entries.find_owners(connection, [key]).get(key, record_key)
     return None if owner == record_key else Collision(index, key, record_key, owner)

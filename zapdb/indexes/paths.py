@@ -1,6 +1,6 @@
-"""The ways to the records of a table: the table itself, in the order of its keys, and its indexes.
+"""The paths to the records of a table: the table itself, in the order of its keys, and its indexes.
 
-A path has components, which its keys are made of one after the other.
+The keys of a path consist of its components, one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_NAME: Final = "(key)"
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A way to the records in an order: an index, or the table by its keys (`keys` is None)."""
+    """A path to the records in an order: an index, or the table by its keys (`keys` is None)."""
 
     keys: KeyBuilder | None
     fields: tuple[Field, ...]
@@ -43,11 +43,11 @@ class Path:
         return KEY_NAME if self.keys is None else self.keys.index.name
 
     def has_order(self, at: int) -> bool:
-        """Whether a component is in the order of its field: key bytes of an enum are not."""
+        """Return whether a component has the order of its field; an enum's key bytes have not."""
         return self.keys is not None or keys_are_ordered(self.fields[at].type)
 
     def encode(self, at: int, value: Any) -> bytes | None:
-        """The bytes of a component; None if no record can have the value there."""
+        """Return the bytes of a component; None if no record can have the value there."""
         if self.keys is not None:
             return self.keys.encode_component(at, value)
         return None if value is None else self.fields[at].type.encode_key(value)
@@ -63,10 +63,10 @@ class Path:
 
 
 def list_paths(table: TableSchema, indexes: Iterable[KeyBuilder]) -> tuple[Path, ...]:
-    """The table by its keys, and some of its indexes."""
+    """Return the path of the table by its keys, and the paths of some of its indexes."""
     return (Path.by_key(table), *map(Path.by_index, indexes))
 
 
 def keys_are_ordered(kind: ValueType) -> bool:
-    """Whether record keys hold the type as index keys do."""
+    """Return whether record keys hold the type as index keys do."""
     return type(kind).encode_index_key is ValueType.encode_index_key

@@ -1,7 +1,7 @@
-"""How a query is answered by one path: what of it is read, and what is left to do.
+"""Plans of a query by one path: the spans to read, and the conditions and sorting that remain.
 
-Pure: from a table, a path, a predicate and an order, to a `QueryPlan`. Reading it is another
-module's. Which path is best, and what becomes of conditions under `|`, is `choosing`'s.
+Pure functions from a table, a path, a predicate and an order to a `QueryPlan`. Other modules read
+by it. `choosing` decides which path is best, and plans conditions under `|`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zapdb.schema import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """How a query is answered.
+    """A plan of a query by one path.
 
     Every matching record is in one of the spans, which are in rising order and disjoint.
     `index_conditions` are the conditions that the spans answer, and `rechecked` the ones of these
@@ -38,17 +38,17 @@ class QueryPlan:
 
     @property
     def is_scan(self) -> bool:
-        """Whether all records of the table are read."""
+        """Return whether all records of the table are read."""
         return self.spans == (Span(None, None),)
 
     @property
     def branches(self) -> tuple[QueryPlan, ...]:
-        """The plan as a union of one."""
+        """Return the plan as the only branch of a union."""
         return (self,)
 
     @property
     def filter(self) -> Predicate:
-        """What is compared record by record."""
+        """Return the conditions that are compared record by record."""
         return And((*self.rechecked, *self.residual))
 
 
@@ -59,7 +59,7 @@ def plan_path(
     ordering: Ordering | None,
     common: tuple[Predicate, ...] | None = None,
 ) -> QueryPlan:
-    """The plan by one path; `common` are the parts that hold for all branches of a union."""
+    """Return the plan by one path; `common` are the parts that all branches of a union share."""
     builder = SpanBuilder([b""], [], [])
     spans: list[Span] | None = None
     for at in range(len(path.components)):
@@ -97,5 +97,5 @@ def plan_path(
 
 
 def is_among(part: Predicate, others: Iterable[Predicate]) -> bool:
-    """Whether it is this very part of a predicate, and not only an equal one."""
+    """Return whether the same object is among the parts; an equal one does not count."""
     return any(part is other for other in others)

@@ -38,7 +38,7 @@ def encode_sort_key_prefix(collation: Collation, prefix: str) -> bytes:
 def encode_primaries(collation: Collation, text: str) -> bytes:
     """The primary level of the text's sort key, without what ends it.
 
-    It is the first, whatever the strength: levels are parted by 01, and 00 ends the last.
+    It is the first level for every strength: 01 separates levels, and 00 ends the last one.
     """
     key: bytes = collator(collation).getSortKey(text)
     return key[:-1].partition(b"\x01")[0]
@@ -61,11 +61,12 @@ class _Reach:
     """Characters of contractions that follow others."""
 
     def is_boundary(self, prefix: str, at: int) -> bool:
-        """Whether nothing from `at` on, given or not, changes the weights of what is before."""
+        """Return whether no characters from `at` on, given or further ones, change the weights
+        before `at`."""
         return self._is_closed(prefix[at - 1]) or (at < len(prefix) and self._is_fresh(prefix[at]))
 
     def _is_closed(self, character: str) -> bool:
-        """Whether its primary weights stay what they are, whatever follows."""
+        """Return whether following characters never change its primary weights."""
         if self.numeric and icu.Char.isdigit(character):
             return False
         parts = _decompose(character)
@@ -76,7 +77,7 @@ class _Reach:
         return not any(_is_mark(p) and encode_primaries(self.collation, p) for p in parts)
 
     def _is_fresh(self, character: str) -> bool:
-        """Whether the weights of what is before it are the same without it."""
+        """Return whether the characters before it have the same weights without it."""
         if self.numeric and icu.Char.isdigit(character):
             return False
         parts = _decompose(character)

@@ -23,19 +23,19 @@ from zapdb.values import Reference
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCheck:
-    """What a field of a table refers to; `targets` are the records that it may name."""
+    """The check of a field's reference; `targets` are the records that it may name."""
 
     field: Field
     target: str
     targets: RecordStatements
 
     def key_of(self, record: Record) -> bytes | None:
-        """The key of the record that this one refers to, or None."""
+        """Return the key of the record that a record refers to, or None."""
         value = getattr(record, self.field.name)
         return None if value is None else self.field.type.encode(value)
 
     def find_missing(self, connection: Connection, records: Iterable[Record]) -> list[int]:
-        """Which of the records refer to one that is not there, counted from 0."""
+        """Return the positions, from 0, of the records whose target is missing."""
         keys = [self.key_of(record) for record in records]
         wanted = list({key for key in keys if key is not None})
         there = self.targets.find_keys(connection, wanted)
@@ -62,7 +62,7 @@ def open_reference(
 
 
 def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
-    """The active table that a field with a reference names the records of."""
+    """Return the active table that a reference leads to."""
     reference = cast("Reference", field.type)
     for descriptor in catalog.tables.values():
         if descriptor.schema.number == reference.number:
@@ -107,9 +107,9 @@ def incoming_reference_ranges(
 
 
 def key_prefix_ranges(targets: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
-    """Where the keys are that begin with a reference to any of the records with these keys, as
-    `incoming_reference_ranges` says it. No others are there: the parts of a key say where they
-    end."""
+    """Return the ranges of the record keys that begin with a reference to one of these records, as
+    `incoming_reference_ranges` does for entries. They contain no other keys, because the parts of a
+    key mark their own ends."""
     ranges = list[tuple[bytes, bytes]]()
     for target in targets:
         high = prefix_end(target)

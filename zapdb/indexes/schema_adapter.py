@@ -1,11 +1,10 @@
-"""How an application sees a table: by the schema at which its own files end (rule 11).
+"""The application's view of a table: the schema at the end of its own migration files (rule 11).
 
-For most processes that is what is active, and nothing is converted. A process with older files
+For most processes that is the active schema, and nothing is converted. A process with older files
 works with an older schema. What it reads is converted back from the stored revision by the stored
 rollbacks; what it writes is converted forwards. When it changes a record, only fields derived from
-the changed ones are recomputed. All other fields keep their values, including those that it does
-not know. Values of fields that were dropped are read from the archive and written to it.
-"""
+the changed ones are recomputed. All other fields keep their values, including fields that it does
+not know. Values of dropped fields are read from the archive and written to it."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 PREFIX: Final = encode_prefix(1)
-"""Of records on their way to what is active, which replaces it."""
+"""The prefix of records on their way to the active schema, which replaces it."""
 
 
 class SchemaAdapter:
@@ -58,11 +57,12 @@ class SchemaAdapter:
         self.unseen_made_fields = tuple(
             f for f in self.bound.schema.fields if f.is_made and f.number not in seen
         )
-        """The same of fields that only the active schema has."""
+        """The fields of only the active schema whose values are made at insert."""
         sequences = [f for f in (*self.schema.fields, *self.bound.schema.fields) if f.is_sequence]
         names = {f.number: f.name for f in self.schema.fields}
         self.sequences = {f.number: names.get(f.number) for f in sequences}
-        """The fields that are sequences in either schema, with their names in this one."""
+        """The fields that are sequences in either schema, by number, with their names in this
+        schema."""
         self.file_kinds = {
             f.name: f.type for f in self.schema.value_fields if isinstance(f.type, Binary)
         }
@@ -112,12 +112,12 @@ class SchemaAdapter:
         return old, held(old) | dict(changes), frozenset(changes)
 
     def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
-        """A record that was written, as the application sees it."""
+        """Return a record that was written, as the application sees it."""
         return record
 
 
 class OlderSchemaAdapter(SchemaAdapter):
-    """Converts between the active schema and an older one, that newer migrations have changed."""
+    """Converts between the active schema and an older one that newer migrations have changed."""
 
     is_current = False
 
@@ -158,7 +158,7 @@ class OlderSchemaAdapter(SchemaAdapter):
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:
-        """By field of this schema, the active fields that are made of it."""
+        """Return the active fields that are made of each field of this schema."""
         names = {f.number: f.name for f in self.bound.schema.fields}
         found: dict[int, set[str]] = {f.number: set() for f in self.schema.fields}
         for number, derivation in self._plan.derivations.items():
@@ -168,7 +168,7 @@ class OlderSchemaAdapter(SchemaAdapter):
         return {f.name: frozenset(found[f.number]) for f in self.schema.fields}
 
     def _archived_with(self, names: Iterable[str]) -> list[int]:
-        """The archived fields that are made of any of these."""
+        """Return the archived fields that are made of any of these fields."""
         changed = {f.number for f in self.schema.fields if f.name in names}
         return [
             slot.number
@@ -217,7 +217,7 @@ class OlderSchemaAdapter(SchemaAdapter):
         return old, held(old) | {name: new[name] for name in changed}, changed
 
     def _list_differing(self, old: Record, new: Record) -> list[str]:
-        """The fields that are not the same in two records of this schema."""
+        """Return the fields whose values differ in two records of this schema."""
         before, after = held(old), held(new)
         return [
             f.name

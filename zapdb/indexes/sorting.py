@@ -1,7 +1,7 @@
-"""What is left to sort when a path is read, for the order that a query requests.
+"""Sorting: how a path's order relates to the requested one, and what remains to be sorted.
 
-An index that has exactly this order is read without sorting; one that has the named fields in
-order, but not the ties, needs runs of ties sorted; any other, everything.
+An index in exactly this order is read without sorting. If an index has the named fields in order,
+but not the ties, runs of ties are sorted. For any other index, all records are sorted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SORTING_SCORES: Final[dict[Sorting, int]] = {"none": 2, "ties": 1, "all": 0}
 
 @dataclass(slots=True)
 class _Walk:
-    """Where a path's components meet the fields of an order."""
+    """The fields of an order, matched with a path's components one after the other."""
 
     left: list[Order]
-    """The fields that the path has no component for."""
+    """The fields without a component."""
     flips: set[bool] = field(default_factory=set)
-    """For each component that a field met, whether the field is in the other direction."""
+    """Whether a field has the other direction than its component, for all matched fields."""
     first: int | None = None
-    """The first such component; None for an order without fields."""
+    """The first matched component; None for an order without fields."""
     last: int = -1
     is_contiguous: bool = True
     is_whole: bool = True
@@ -71,7 +71,7 @@ def fit_order(
     key_descending: bool,
     builder: SpanBuilder,
 ) -> tuple[Sorting, TotalOrder]:
-    """Return what is left to sort, and how the order relates to the path."""
+    """Return what remains to be sorted, and how the order relates to the path."""
     walk = _walk_along(table, path, parts, orders, key_descending)
     if walk.left or len(walk.flips) > 1:
         return "all", TotalOrder(orders, key_descending, is_reversed=False, lead=None)
@@ -92,7 +92,7 @@ def fit_order(
 
 
 def _common(path: Path, count: int, parts: Sequence[Predicate]) -> bytes:
-    """The bytes of leading components that have one value each."""
+    """Return the bytes of leading components that have one value each."""
     builder = SpanBuilder([b""], [], [])
     for at in range(count):
         fix_component(path, at, parts, builder)
@@ -100,8 +100,8 @@ def _common(path: Path, count: int, parts: Sequence[Predicate]) -> bytes:
 
 
 def _same_order(order: Order, path: Path, at: int, parts: Sequence[Predicate]) -> bool:
-    """Whether a component has the order of a field: with nulls last, if it is null in none or all
-    of what is read."""
+    """Return whether a component has the order of a field. With nulls last, the field must be null
+    in all records that are read, or in none of them."""
     component = path.components[at]
     if order.field != component.field or order.collation != component.collation:
         return False
@@ -119,7 +119,7 @@ def _is_null(parts: Sequence[Predicate], field: int) -> bool:
 
 
 def _excludes_nulls(part: Predicate, field: int) -> bool:
-    """Whether a condition holds for no record in which the field is null."""
+    """Return whether a condition is false for all records in which the field is null."""
     if isinstance(part, Not):
         return _is_null((part.part,), field)
     if not isinstance(part, Comparison) or part.field != field:
@@ -139,7 +139,7 @@ def _is_fixed(parts: Sequence[Predicate], field: int, collation: Collation | Non
 
 
 def _goes_on(path: Path, at: int, ties: list[int], flip: bool, flips: set[bool]) -> bool:
-    """Whether a component is the next field of the key, in the order that ties have anyhow."""
+    """Return whether a component is the next field of the key, in the order of ties."""
     component = path.components[at]
     if not ties or component.field != ties[0] or component.collation is not None:
         return False
@@ -153,7 +153,7 @@ def _goes_on(path: Path, at: int, ties: list[int], flip: bool, flips: set[bool])
 def essential_orders(
     table: TableSchema, parts: Sequence[Predicate], ordering: Ordering
 ) -> tuple[Order, ...]:
-    """The orders that decide anything: see `TotalOrder`."""
+    """Return the orders that decide: see `TotalOrder`."""
     left = [o for o in ordering.fields if not _is_fixed(parts, o.field, o.collation)]
     if ordering.is_of_index:
         return tuple(left)

@@ -41,7 +41,7 @@ class Span:
     upper: bytes | None
 
     def holds(self, key: bytes) -> bool:
-        """Whether a full key is in it."""
+        """Return whether the span contains a full key."""
         return (self.lower is None or key >= self.lower) and (
             self.upper is None or key < self.upper
         )
@@ -95,7 +95,7 @@ def _sort_run(run: list[Entry], span: Span, descending: bool) -> Iterator[Entry]
 
 @dataclass(slots=True)
 class SpanBuilder:
-    """What of a predicate a path answers, as it is found component by component."""
+    """The parts of a predicate that a path answers, collected component by component."""
 
     prefixes: list[bytes]
     index_conditions: list[Predicate]
@@ -109,7 +109,7 @@ class SpanBuilder:
 
 
 def _find_equalities(component: IndexComponent, parts: Sequence[Predicate]) -> list[Comparison]:
-    """The equalities that may fix a component, the best first."""
+    """Return the equalities that may fix a component, the best first."""
     found = [
         part
         for part in parts
@@ -123,7 +123,7 @@ def _find_equalities(component: IndexComponent, parts: Sequence[Predicate]) -> l
 
 
 def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder) -> bool:
-    """Fix a component to the values of an equality, if there is one."""
+    """Fix a component to the values of an equality; returns whether there is one."""
     field, component = path.fields[at], path.components[at]
     for comparison in _find_equalities(component, parts):
         values = comparison.value if comparison.op == "in" else (comparison.value,)
@@ -148,7 +148,7 @@ def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: Span
 def limit_component(
     path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder
 ) -> list[Span] | None:
-    """The spans within the bounds of a component, if there are any bounds."""
+    """Return the spans within the bounds of a component, if it has bounds."""
     if not path.has_order(at):
         return None
     lower, upper = b"", None
@@ -197,7 +197,7 @@ def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
 def _bound_side(
     part: Comparison, key: bytes, present: Interval, *, is_descending: bool
 ) -> Interval:
-    """The bytes on one side of a value's, of all that are `present`."""
+    """Return the bytes below or above a value's, among all that are `present`."""
     first, end = present
     includes, rises = part.op in ("<=", ">="), part.op in (">", ">=")
     if rises != is_descending:  # from the value on

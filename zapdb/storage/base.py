@@ -1,7 +1,7 @@
-"""What a storage engine provides, beneath transactions and connections: its statements.
+"""The interface of a storage engine, below transactions and connections: its statements.
 
-Most of what differs between SQLite and PostgreSQL is said here by abstract methods. The hot path's
-own statements are in `record_statements` and `entry_statements`, for either `placeholder`.
+Abstract methods hold most of the differences between SQLite and PostgreSQL. The statements of the
+hot path are in `record_statements` and `entry_statements`, for both placeholders.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class Storage(Transactions):
     """The driver's placeholder of a bound parameter."""
     clock_sql: ClassVar[str]
     secret_options: Mapping[str, Any] = MappingProxyType({})
-    """Options of the address that `url` is without: what is made of `url` can't show them."""
+    """The options of the address that `url` leaves out, so that nothing made of `url` can show
+    them."""
 
     def full_address(self) -> str:
-        """The address with its password and all: for another process, and never to be shown."""
+        """Return the address with its password, for another process; never to be shown."""
         url = self.url.update_query_dict(self.secret_options)
         return url.render_as_string(hide_password=False)
 
@@ -45,24 +46,24 @@ class Storage(Transactions):
         raise NotImplementedError(f"{self.dialect} takes rows as parameters only")
 
     def now_us(self, connection: Connection) -> int:
-        """Microseconds since 1970-01-01 UTC by the database's clock."""
+        """Return the microseconds since 1970-01-01 UTC by the database's clock."""
         (now,) = connection.fetch_one(self.clock_sql)
         return int(now)
 
     def is_absent(self) -> bool:
-        """Whether there is no database yet, and connecting would make one."""
+        """Return whether the database does not exist yet, so that connecting would create it."""
         return False
 
     def prepare(self) -> None:
-        """Outside of transactions: settings that stay with a database that is zapdb's."""
+        """Make the lasting settings of a database of zapdb's; outside of transactions."""
 
     def check_capabilities(self, connection: Connection) -> None:
         """Check, before zapdb's tables are created, that the server has the features that zapdb
         uses (rule 33)."""
 
     def export_snapshot(self, connection: Connection) -> str | None:
-        """The name of the snapshot of an open READ transaction: other sessions can read as of the
-        same moment for as long as the transaction is open. None if the engine has no such names."""
+        """Return the name of the snapshot of an open READ transaction, or None if the engine has no
+        such names. Other sessions can read as of the same moment while the transaction is open."""
         return None
 
     def import_snapshot(self, name: str) -> None:
@@ -77,11 +78,11 @@ class Storage(Transactions):
 
     @abstractmethod
     def table_names(self, connection: Connection) -> list[str]:
-        """The tables and views of the schema in use."""
+        """Return the tables and views of the schema in use."""
 
     @abstractmethod
     def lock_storage_version(self, connection: Connection) -> None:
-        """Inside a CATALOG transaction: keep others from creating zapdb's own tables meanwhile."""
+        """Inside a CATALOG transaction, keep other processes from creating zapdb's own tables."""
 
     # Statements that differ between the engines
 
@@ -90,7 +91,8 @@ class Storage(Transactions):
 
     @abstractmethod
     def create_index_table_sql(self, table: str, *, unique: bool) -> str:
-        """Where `unique`, no two entries have one key: the database sees to it (rule 25)."""
+        """Return the statement; with `unique`, the database refuses two entries with one key (rule
+        25)."""
 
     @abstractmethod
     def insert_rows(
@@ -102,7 +104,7 @@ class Storage(Transactions):
         rows: Sequence[Any],
         refused: Refusal | None = None,
     ) -> None:
-        """Insert pairs of bytes into the two `columns`; raises what `refused` makes, else
+        """Insert pairs of bytes into the two `columns`; raises the error that `refused` makes, else
         `DuplicateKey`: see `Connection.send`."""
 
     @abstractmethod
@@ -114,15 +116,16 @@ class Storage(Transactions):
         keys: Sequence[bytes],
         refused: Refusal,
     ) -> None:
-        """Go on only where all of some different keys are in a table: see `Connection.require`."""
+        """Continue only if each of some different keys is in a table: see `Connection.require`."""
 
     @abstractmethod
     def insert_entries_if_absent(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
     ) -> int:
-        """Insert (key, record) pairs into an index table where they are not; return how many.
+        """Insert the (key, record) pairs that an index table lacks; return their number.
 
-        Of a unique index: where the keys are not, whatever records they are of.
+        For a unique index, insert the pairs whose keys are missing, no matter which record has the
+        key.
         """
 
     @abstractmethod
@@ -136,13 +139,13 @@ class Storage(Transactions):
         *,
         skip_locked: bool,
     ) -> list[Any]:
-        """(key, value) rows in key order, locked until the end of the transaction."""
+        """Return (key, value) rows in key order, locked until the transaction ends."""
 
     @abstractmethod
     def set_values(
         self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
     ) -> None:
-        """Set the values of records that are there, by (key, value) rows."""
+        """Set the values of existing records, by (key, value) rows."""
 
     @abstractmethod
     def delete_rows(
@@ -153,8 +156,8 @@ class Storage(Transactions):
         columns: Sequence[str],
         rows: Sequence[Any],
     ) -> None:
-        """Delete the rows that have the bytes of one of `rows` in the `columns`. These columns and
-        those of `where` are the table's key together; no other transaction changes the rows
+        """Delete the rows that have the bytes of one of `rows` in the `columns`. Together with the
+        columns of `where` they are the table's key. No other transaction may change the rows
         meanwhile."""
 
     @abstractmethod
@@ -167,8 +170,8 @@ class Storage(Transactions):
         ranges: Sequence[tuple[bytes, bytes]],
         limit: int,
     ) -> list[Any]:
-        """Up to `limit` entries of an index in any of the ranges, low ≤ key < high, as (key, value)
-        rows of their records, in no order."""
+        """Return up to `limit` entries of an index in any of the ranges, low ≤ key < high, as (key,
+        value) rows of their records, in no order."""
 
     @abstractmethod
     def fetch_records(
@@ -179,13 +182,15 @@ class Storage(Transactions):
         ranges: Sequence[tuple[bytes, bytes]],
         limit: int,
     ) -> list[Any]:
-        """Up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no order."""
+        """Return up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no
+        order."""
 
     @abstractmethod
     def key_slice_sql(self, table: str) -> str:
-        """Every n-th key of a tenant, for (tenant, n): the bounds of ranges."""
+        """Return a statement that gives every n-th key of a tenant, for (tenant, n): the bounds of
+        ranges."""
 
 
 def index_columns(*, unique: bool) -> str:
-    """The columns by which the entries of an index are told apart."""
+    """Return the columns that identify an entry of an index."""
     return "tenant, key" if unique else "tenant, key, record"

@@ -144,8 +144,8 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many changes a follower has not read, counted up to a limit, and the age of the oldest in
-    seconds (0 if there is none)."""
+    """The number of changes that a follower has not read, counted up to a limit, and the age of the
+    oldest one in seconds (0 without such changes)."""
 
     changes: int
     seconds: float

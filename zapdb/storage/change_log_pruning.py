@@ -6,9 +6,8 @@ named followers. Then the rows are deleted in short transactions. If that is int
 remaining rows are before the beginning, where no reader looks, and the next pruning deletes them.
 
 Only changes with a stamp are pruned. A transaction that is still open gets a later stamp when it
-ends, whatever its number and commit order are. So on PostgreSQL, the snapshots of the stamps tell
-which rows are deleted.
-"""
+ends, even with a lower number and commit order. So on PostgreSQL, the snapshots of the stamps tell
+which rows are deleted."""
 
 from __future__ import annotations
 

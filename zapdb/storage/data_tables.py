@@ -1,7 +1,7 @@
 """The tables that hold records and index entries, one each per zapdb table and index (rule 27).
 
-Their names are made of numbers alone, so no name of a user's ever becomes part of a statement. All
-tenants share them.
+Their names consist of numbers, so a user's names never become part of a statement. All tenants
+share the tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def drop_index_table(connection: Connection, entry_table: int) -> None:
 
 
 def list_tenant_tables(connection: Connection) -> dict[str, list[str]]:
-    """All tables with a column `tenant`, whatever they hold; with the rest of their keys."""
+    """Return all tables with a column `tenant`, with the other columns of their keys."""
     found = {}
     inspector = sqlalchemy.inspect(connection.core)
     for name in connection.storage.table_names(connection):
@@ -54,7 +54,7 @@ def list_tenant_tables(connection: Connection) -> dict[str, list[str]]:
 def delete_of_tenant(
     connection: Connection, table: str, key: Sequence[str], tenant: int, limit: int
 ) -> int:
-    """Delete some of a tenant's rows of any table, told apart by `key`; returns how many."""
+    """Delete some of a tenant's rows of any table, identified by `key`; returns their number."""
     mine = f"tenant = {int(tenant)}"
     if not key:
         return connection.run(f"DELETE FROM {table} WHERE {mine}")
@@ -66,7 +66,7 @@ def delete_of_tenant(
 
 
 def delete_index_entries(connection: Connection, entry_table: int, tenant: int, limit: int) -> int:
-    """Delete some of a tenant's entries; returns how many."""
+    """Delete some of a tenant's entries; returns their number."""
     name, mark = index_table_name(entry_table), connection.storage.placeholder
     rows = connection.fetch_all(
         f"SELECT key, record FROM {name} WHERE tenant = {int(tenant)} LIMIT {int(limit)}"
@@ -85,7 +85,7 @@ def list_record_tables(connection: Connection) -> list[int]:
 
 
 def list_tenants_with_records(connection: Connection, number: int) -> Iterator[int]:
-    """The tenants that have records in a table: one search in its index for each."""
+    """Return the tenants that have records in a table, by one search in its index for each."""
     name, mark = record_table_name(number), connection.storage.placeholder
     (tenant,) = connection.fetch_one(f"SELECT min(tenant) FROM {name}")
     while tenant is not None:
@@ -96,7 +96,7 @@ def list_tenants_with_records(connection: Connection, number: int) -> Iterator[i
 
 
 def drop_record_table_if_empty(connection: Connection, number: int) -> bool:
-    """Drop the table once no tenant has records in it; returns whether that is so."""
+    """Drop the table if no tenant has records in it; returns whether it was dropped."""
     name = record_table_name(number)
     empty = connection.fetch_one(f"SELECT 1 FROM {name} LIMIT 1") is None
     if empty:

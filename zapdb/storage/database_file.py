@@ -7,7 +7,7 @@ file and some the new one, and all would use the same -wal and -shm files, which
 the two. So the file is created once, never by a connection, and each connection's file is compared
 with the first one by device and inode.
 
-The file is never opened here but by SQLite: to close it otherwise gives up the process's locks.
+Only SQLite opens the file: closing another descriptor of it would give up the process's locks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zapdb.storage.addresses import show_address
 DRIVER_OPTIONS: Final = frozenset(
     ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
 )
-"""What an address may say to Python's driver; the rest of its query is for SQLite."""
+"""The options of an address for Python's driver; its other options are for SQLite."""
 
 
 class DatabaseFile:
@@ -55,7 +55,7 @@ class DatabaseFile:
 
     @property
     def address(self) -> str:
-        """The URI of a connection, which does not make the file.
+        """Return the URI for a connection, which does not create the file.
 
         A connection that can't write still creates the -wal and -shm files, by which readers and
         writers coordinate.
@@ -71,23 +71,23 @@ class DatabaseFile:
         return not Path(self.path).exists()
 
     def create(self) -> None:
-        """Make an empty file, unless there is one, or was."""
+        """Create an empty file, unless it exists or existed."""
         if self._may_create and self._identity is None and self.is_absent:
             address = self._address(self._options | {"mode": "rwc"})
             sqlite3.connect(address, uri=True).close()
 
     def note(self) -> None:
-        """The file there now is the one that was opened; later calls change nothing."""
+        """Remember the file at the path as the opened one; later calls change nothing."""
         if self._identity is None:
             self._identity = self._look()
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the file that was opened is not the one at its path any more."""
+        """Return whether the file at the path is another one than the opened file."""
         return self._identity is not None and self._look() != self._identity
 
     def replaced(self) -> DatabaseReplaced:
-        """The error that says so."""
+        """Return the error for a replaced file."""
         return DatabaseReplaced(
             "the file of the open database is not there any more"
             if self.is_absent
@@ -110,7 +110,7 @@ class DatabaseFile:
 
 
 def _split(uri: str) -> tuple[str, dict[str, str]]:
-    """The path that a `file:` URI names, and its options."""
+    """Return the path that a `file:` URI names, and its options."""
     parts = urllib.parse.urlsplit(uri)
     if parts.scheme != "file":
         return uri, {}

@@ -1,4 +1,4 @@
-"""What a driver's errors mean, where more than one engine reports it."""
+"""The meanings of drivers' errors that both engines report."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 Explain = Callable[["Connection"], Exception]
 Refusal = Callable[[], Exception]
-"""Makes what is raised where the database refuses a statement."""
+"""Makes the error to raise if the database refuses a statement."""
 
 
 class DuplicateKey(Exception):
-    """A uniqueness constraint refused a row; callers raise what that means."""
+    """A uniqueness constraint refused a row; callers raise an error for its meaning."""
 
 
 class StatementRefused(Exception):
-    """The database refused a statement of a write, and the reason is to be looked up behind the
-    rollback: `explain` gives the error that it means."""
+    """The database refused a statement of a write. After the rollback, `explain` looks up the
+    reason and returns the error for it."""
 
     def __init__(self, explain: Explain) -> None:
         super().__init__()
@@ -29,12 +29,11 @@ class StatementRefused(Exception):
 
 
 class MissingTable(StorageError):
-    """A statement named a table that is not there: the tenant catalog that it came from is out
-    of date."""
+    """A statement named a table that does not exist: its tenant catalog is out of date."""
 
 
 def disk_full(error: BaseException, database: str) -> DiskFull:
-    """A driver's error that says that there is no room left."""
+    """Return the error for a driver's report that the disk is full."""
     return DiskFull(
         "the disk of the database is full",
         database=database,
@@ -44,8 +43,8 @@ def disk_full(error: BaseException, database: str) -> DiskFull:
 
 
 def connection_lost(database: str, detail: str) -> TransactionConflict:
-    """A connection was lost inside a transaction, before COMMIT was sent: it wrote nothing, for
-    certain, and can be run again."""
+    """Return the error for a connection that was lost before COMMIT was sent. The transaction
+    certainly wrote nothing, and can be run again."""
     return TransactionConflict(
         "the connection was lost inside a transaction",
         database=database,
@@ -55,7 +54,7 @@ def connection_lost(database: str, detail: str) -> TransactionConflict:
 
 
 def unknown_driver_error(error: BaseException) -> StorageError:
-    """A driver's error that zapdb gives no meaning of its own."""
+    """Return the error for a driver's error without a meaning of its own in zapdb."""
     return StorageError(
         "the database reported an error",
         error=type(error).__name__,

@@ -20,12 +20,12 @@ from zapdb.storage.statements import (
 
 
 def pack_entry(key: bytes, record: bytes) -> bytes:
-    """The place of an entry among those of its index, as the bounds of ranges hold it."""
+    """Return an entry's place in its index, as the bounds of ranges hold it."""
     return len(key).to_bytes(2) + key + record
 
 
 def unpack_entry(place: bytes) -> tuple[bytes, bytes]:
-    """The key of the entry at a place, and that of its record."""
+    """Return the key of the entry at a place, and its record's key."""
     end = 2 + int.from_bytes(place[:2])
     return place[2:end], place[end:]
 
@@ -55,7 +55,8 @@ class EntryStatements:
         rows: Sequence[tuple[bytes, bytes]],
         refused: Refusal | None = None,
     ) -> None:
-        """Raises `DuplicateKey`, or what `refused` makes, if any of them is there."""
+        """Insert entries; raises `DuplicateKey`, or the error that `refused` makes, if an entry
+        exists."""
         if len(rows) == 1:
             connection.send(self.insert_sql, rows[0], refused)
             return
@@ -64,7 +65,8 @@ class EntryStatements:
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
-        """The catalog version, and how many entries have lower ≤ key < upper: up to `limit`."""
+        """Return the catalog version, and the number of entries with lower ≤ key < upper, at most
+        `limit`."""
         where, parameters = between(self.storage.placeholder, self.tenant, lower, upper)
         return count_rows(connection, self.tenant, self.name, where, parameters, limit)
 
@@ -72,7 +74,7 @@ class EntryStatements:
         return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
 
     def delete_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Delete entries by their keys and those of their records."""
+        """Delete entries by their keys and their records' keys."""
         mine = f"tenant = {self.tenant}"
         self.storage.delete_rows(connection, self.name, mine, ["key", "record"], rows)
 
@@ -86,7 +88,7 @@ class EntryStatements:
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def find_owners(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Of a unique index: whose record the entries with these keys are."""
+        """Return the record keys of a unique index's entries with these keys."""
         sql = f"SELECT key, record FROM {self.name} WHERE tenant = {self.tenant} AND key IN"
         found = fetch_in(connection, sql, keys)
         return {as_bytes(key): as_bytes(record) for key, record in found}
@@ -94,7 +96,7 @@ class EntryStatements:
     def find_entries(
         self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
     ) -> set[tuple[bytes, bytes]]:
-        """Which of these entries are there: (key, record key)."""
+        """Return those of the entries that exist, as (key, record key)."""
         found, mark = set[tuple[bytes, bytes]](), self.storage.placeholder
         for start in range(0, len(rows), VALUES_PER_STATEMENT):
             some = rows[start : start + VALUES_PER_STATEMENT]
@@ -109,7 +111,7 @@ class EntryStatements:
         return found
 
     def list_missing(self, connection: Connection, limit: int) -> list[bytes]:
-        """The keys of some records that have no entry, in order."""
+        """Return the keys of those of some records that have no entry, in order."""
         mine = f"WHERE tenant = {self.tenant}"
         rows = connection.fetch_all(
             f"SELECT key FROM (SELECT key FROM {self.records.name} {mine}"
@@ -119,7 +121,7 @@ class EntryStatements:
         return [as_bytes(key) for (key,) in rows]
 
     def slice_entries(self, connection: Connection, every: int) -> list[bytes]:
-        """The place of every n-th entry, in order."""
+        """Return the place of every n-th entry, in order."""
         mark = self.storage.placeholder
         rows = connection.fetch_all(
             "SELECT key, record FROM (SELECT key, record,"
@@ -133,8 +135,8 @@ class EntryStatements:
     def walk(
         self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
-        """Entries by their places, behind `after` up to `last`, each with its record, which is
-        empty where there is none."""
+        """Return entries by their places, after `after` and up to `last`, each with its record; the
+        record is empty if it is missing."""
         conditions, parameters = [f"x.tenant = {self.tenant}"], list[bytes]()
         for operator, place in ((">", after), ("<=", last)):
             if place is not None:
@@ -155,7 +157,8 @@ class EntryStatements:
         ]
 
     def list_orphans(self, connection: Connection, limit: int) -> list[tuple[bytes, bytes]]:
-        """Entries whose record is not there, or has several, by record: (key, record key)."""
+        """Return the entries whose record is missing or has several entries, by record: (key,
+        record key)."""
         mine = f"tenant = {self.tenant}"
         rows = connection.fetch_all(
             f"SELECT x.key, x.record FROM {self.name} AS x WHERE x.{mine}"
@@ -179,8 +182,8 @@ class EntryStatements:
         """The catalog version, and (entry key, record key, record) of one page.
 
         `lower` is inclusive, `upper` exclusive; `after` is the last (entry key, record key) of the
-        page before, exclusive in the direction of the scan. The catalog version comes even with
-        no entry, since an index that moved elsewhere would look empty here.
+        page before, exclusive in the direction of the scan. The catalog version is returned even
+        without an entry, because the table of a rebuilt index looks empty.
         """
         mark = self.storage.placeholder
         conditions, parameters = [f"x.tenant = {self.tenant}"], []

@@ -1,4 +1,5 @@
-"""The databases that this process has open, and what becomes of them in one forked from it."""
+"""The databases that this process has open; a process that is forked from it drops their
+connections."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
     from zapdb.storage.lending import LendingPool
 
 OPENED: Final[weakref.WeakSet[LendingPool]] = weakref.WeakSet()
-"""For a fork of this process, and to find what its calls wait for."""
+"""All open databases: a fork drops their connections, and a call that waits finds what it waits
+for."""
 
 
 def _abandon_after_fork() -> None:

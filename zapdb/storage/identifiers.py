@@ -1,8 +1,8 @@
 """Generated identifiers: UUIDs of version 7 (RFC 9562), which sort by the time they were made.
 
-Those of one process rise strictly, whichever threads make them and whatever its clock does: each is
-greater than all before it. So records whose keys are generated are in the order of their making.
-Between processes the order is that of their clocks.
+The identifiers of one process rise strictly: each is greater than all earlier ones, for all
+threads, and even if the clock is set back. So records with generated keys are in the order of their
+insertion. Between processes, the order follows their clocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ TICK_BITS: Final = 12
 
 
 class MonotonicTicks:
-    """The time in ticks since 1970-01-01 UTC, or the one after the last, if time stands still."""
+    """The time in ticks since 1970-01-01 UTC; if the clock has not advanced, one more than the last
+    tick."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -49,7 +50,7 @@ def make_uuid7() -> bytes:
     """16 bytes: 48 bits of milliseconds, 12 of their 4096ths (RFC 9562, 6.2, method 3), 62 random
     bits, version and variant between them.
 
-    Where the clock goes back or is too coarse, the ticks go on as a counter from the last one.
+    If the clock goes back or is too coarse, the ticks count up from the last one.
     """
     ticks = TICKS.draw()
     milliseconds, part = ticks >> TICK_BITS, ticks & ((1 << TICK_BITS) - 1)
@@ -58,6 +59,6 @@ def make_uuid7() -> bytes:
 
 
 def first_id_at_ms(milliseconds: int) -> bytes:
-    """No identifier that was made at that time or later is lower; every earlier one is, unless the
-    clock was set back in between."""
+    """Return the lowest identifier of a moment: no identifier of that moment or later is lower, and
+    every earlier one is, unless the clock was set back in between."""
     return milliseconds.to_bytes(6, "big") + bytes(10)

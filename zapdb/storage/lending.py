@@ -1,7 +1,7 @@
-"""The connections that open transactions have: each one of its own, and so many at most.
+"""Lend connections to open transactions: one each, up to a limit.
 
-A transaction or snapshot that stays open between calls is lent a connection, and gives it back when
-it ends. Those of transactions whose blocks were never left are taken back.
+A transaction or snapshot that stays open between calls borrows a connection until it ends. If its
+block was never left, the connection is taken back once the transaction is dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOLDERS_SHOWN: Final = 10
 
 
 class LendingPool(ConnectionPool):
-    """The connections of threads, and those that are lent to open transactions."""
+    """The connections of threads, and the connections that open transactions borrow."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LendingPool(ConnectionPool):
         )
 
     def connect_lent(self) -> Connection:
-        """A connection for a place that was acquired; the place is given up where it fails."""
+        """Return a connection for an acquired place; if connecting fails, the place is given up."""
         try:
             return self._connect_lent()
         except BaseException:
@@ -113,7 +113,7 @@ class LendingPool(ConnectionPool):
         return None
 
     def note_open(self, begun: OpenTransaction) -> None:
-        """Remember a transaction that was begun on a connection that was lent."""
+        """Remember a transaction that was begun on a borrowed connection."""
         with self._lock:
             self._open[begun.connection] = begun.connection.lent_to = weakref.ref(begun)
         dropped = weakref.finalize(begun, self._dropped.append, (begun.connection, begun.place))
@@ -121,10 +121,11 @@ class LendingPool(ConnectionPool):
         begun.connection.dropped = dropped
 
     def give_back(self, connection: Connection) -> None:
-        """Give back a connection that was lent, whose transaction has ended.
+        """Give back the connection of a transaction that has ended.
 
-        One that is in a transaction all the same, since Ctrl-C came as that was ending, is thrown
-        away: the next one on it would commit what was done in that one. May be called again.
+        If Ctrl-C interrupted the end of the transaction, the connection may still be in it. It is
+        discarded then, because the next transaction on it would commit the earlier one's writes.
+        May be called again.
         """
         had_place, connection.has_place = connection.has_place, False
         try:
@@ -153,13 +154,13 @@ class LendingPool(ConnectionPool):
                 self._throw_away(self._idle.pop())  # its pool may be closed already
 
     def find_stuck(self) -> list[OpenTransaction]:
-        """The open transactions, of any database of this process, that can't go on before the call
-        returns that this thread is in."""
+        """Return the open transactions, of any database of this process, that can't continue before
+        this thread's call returns."""
         held_up = self.local.held_up
         return find_stuck(OPENED) if held_up is None else [held_up]
 
     def list_open(self) -> list[OpenTransaction]:
-        """The transactions and snapshots that are open."""
+        """Return the open transactions and snapshots."""
         with self._lock:
             known = [*self._open.values()]
         return [found for one in known if (found := one()) is not None]
@@ -212,4 +213,5 @@ class LendingPool(ConnectionPool):
 
     @abstractmethod
     def undo_open(self, begun: OpenTransaction) -> None:
-        """Roll an open transaction back; where a thread is using it, as soon as that has done."""
+        """Roll back an open transaction; if a thread is using it, as soon as that thread has
+        finished."""

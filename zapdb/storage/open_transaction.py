@@ -125,7 +125,7 @@ class OpenTransaction:
                 self.storage.undo_open(self)
 
     def reading(self, read: Callable[..., T]) -> Callable[..., T]:
-        """The same function, in the transaction as long as that is open."""
+        """Return the function, to be run inside the transaction while that is open."""
 
         def within(*arguments: Any) -> T:
             if self.is_ended:
@@ -137,7 +137,7 @@ class OpenTransaction:
 
     @contextmanager
     def waiting_for_call(self) -> Iterator[None]:
-        """The block does something apart from it that it can't go on without."""
+        """In the block, the caller works outside of the transaction, which waits for this work."""
         local = self.storage.local
         previous, local.held_up = local.held_up, self
         try:

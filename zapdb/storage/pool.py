@@ -1,9 +1,10 @@
 """The connections of a database that threads keep, one each.
 
-A thread keeps its own for as long as it lives: single operations run on it, and so does what zapdb
-does by itself (heartbeats, write-back, tokens), which never waits for those of open transactions
-(`lending`). All come from SQLAlchemy's pool, in the driver's autocommit mode. A process that was
-forked drops all of them without a word (`forks`), since they are the parent's.
+A thread keeps its connection as long as it lives. Single operations run on it, and so does zapdb's
+own work (heartbeats, write-back, tokens), which never waits for the connections of open
+transactions (`lending`). All connections come from SQLAlchemy's pool, in the driver's autocommit
+mode. A forked process drops all of them without closing them (`forks`), since they belong to the
+parent.
 """
 
 from __future__ import annotations
@@ -31,22 +32,23 @@ from zapdb.storage.transaction_owners import find_begun, has_begun
 logger = logging.getLogger("zapdb.storage")
 
 CHECK_OUTS_MAX: Final = 3
-"""How often the pool is asked for a connection that is not older than the last loss."""
+"""The number of attempts to get a connection that is newer than the last loss."""
 
 
 class _Local(threading.local):
-    """What a thread has of a database."""
+    """A thread's part of a database's state."""
 
     connection: Connection | None = None
-    """The connection that it keeps."""
+    """The connection that the thread keeps."""
     active: OpenTransaction | None = None
-    """The open transaction that it is using in this very call."""
+    """The open transaction that the thread's present call uses."""
     held_up: OpenTransaction | None = None
-    """The open transaction that can't go on before this call returns."""
+    """The open transaction that can't continue before the present call returns."""
     holds_writer_lock = False
-    """Whether who gave it work has waited for the turn to write, which lasts until that is done."""
+    """Whether the task that the thread works for has waited for the turn to write; it has the turn
+    until the work is done."""
     only_builds = False
-    """Whether it runs an event loop, which a call that only builds something must not hold up."""
+    """Whether the thread runs an event loop; a call that only builds a query must not block it."""
 
 
 class ConnectionPool(ABC):
@@ -68,7 +70,7 @@ class ConnectionPool(ABC):
         engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # the same
         self.invalidation = PoolInvalidation(engine)
         self.node_id = uuid.uuid4().hex[:12]
-        """Names what this storage does to others: it is the id of the node that is registered."""
+        """Identifies this storage to other processes: the id of its registered node."""
         self.local = _Local()
         self._connections: dict[threading.Thread, Connection] = {}
         # The garbage collector may end a generator, and with it a transaction, during a call of
@@ -76,13 +78,13 @@ class ConnectionPool(ABC):
         self._lock = threading.RLock()
         self._closed = False
         self.is_gone = False
-        """Whether the database that was opened is known to be there no more."""
+        """Whether the opened database is known not to exist any longer."""
         self._process = os.getpid()
         self._abandoned: Any = None
 
     @property
     def shown_url(self) -> str:
-        """The address without its password, and without what else may be secret."""
+        """Return the address without its password and without other parts that may be secret."""
         return show_address(self.url)
 
     @property
@@ -103,7 +105,7 @@ class ConnectionPool(ABC):
         return self._abandoned is not None
 
     def require_open(self) -> None:
-        """Raises `UsageError` where the database is closed, or another process opened it."""
+        """Raise `UsageError` if the database is closed, or if another process opened it."""
         if self.is_inherited:
             raise UsageError(
                 "the database was opened before this process was forked",
@@ -120,10 +122,10 @@ class ConnectionPool(ABC):
             )
 
     def open_here(self) -> OpenTransaction | None:
-        """The open transaction that calls belong to here: the one that this thread is using, or
+        """Return the open transaction that calls belong to here: the one that this thread is using,
         else the one that the calling task or thread began.
 
-        Raises `UsageError` for a caller that has merely inherited one.
+        Raises `UsageError` if the caller only inherited the transaction.
         """
         active = self.local.active
         if active is not None and active.is_ended:  # Ctrl-C came as it was about to stop using it
@@ -137,19 +139,19 @@ class ConnectionPool(ABC):
         return found
 
     def connection(self) -> Connection:
-        """The connection that a call works on: that of its open transaction, else the thread's."""
+        """Return the connection for a call: its open transaction's, else the thread's."""
         found = self.open_here()
         return self.own_connection() if found is None else found.connection
 
     def known_connection(self) -> Connection | None:
-        """The same where there is one already; never refused."""
+        """Return the same connection if it exists already; never refused."""
         found = self.local.active or find_begun(self)
         if found is None or self.is_inherited:
             return self.local.connection
         return found.connection if found.is_mine or self.local.active else None
 
     def own_connection(self) -> Connection:
-        """The connection that this thread keeps."""
+        """Return the connection that this thread keeps."""
         known = self.local.connection
         if known is None:
             # A thread that Python did not begin, such as one of DuckDB's, loses what is local to it
@@ -170,7 +172,7 @@ class ConnectionPool(ABC):
         return known
 
     def _connect(self, known: Connection | None = None) -> Connection:
-        """A new connection; `known` is one to go on with."""
+        """Return a new connection, or `known` with a new driver's connection."""
         core = self._check_out()
         try:
             if known is None:
@@ -184,8 +186,7 @@ class ConnectionPool(ABC):
         return known
 
     def _refuse_late(self, connection: Connection) -> None:
-        """Throw away what was connected while another thread closed the database, which did not
-        see it."""
+        """Discard a connection that was made while another thread closed the database."""
         self._throw_away(connection)
         self.require_open()
 
@@ -207,9 +208,9 @@ class ConnectionPool(ABC):
     def reconnect(self, connection: Connection) -> bool:
         """Replace a lost connection by a new one; no transaction is open in it.
 
-        False where it was not lost, where the database was closed, and where it is another
-        thread's. Raises `StorageError` where the database can't be reached: the next one that is
-        asked for is another attempt.
+        Returns False if the connection was not lost, if the database was closed, or if the
+        connection is another thread's. Raises `StorageError` if the database can't be reached; the
+        next request for a connection tries again.
         """
         is_mine = connection is self.local.connection
         if self._closed or not self.is_lost(connection.driver):
@@ -237,7 +238,7 @@ class ConnectionPool(ABC):
             self.after_transaction(connection)
 
     def discard_connection(self, connection: Connection) -> None:
-        """Throw a connection away, transaction and all."""
+        """Discard a connection together with its transaction."""
         if self.local.connection is connection:
             self._forget_connection()
         self._throw_away(connection)
@@ -250,8 +251,9 @@ class ConnectionPool(ABC):
             connection.core.close()
 
     def interrupt(self, thread: threading.Thread, connection: Connection | None) -> None:
-        """Cancel what a thread does on its own connection and on another one at this moment, and
-        refuse what would follow. Both are thrown away by who uses them (see `Call`)."""
+        """Cancel the statements that a thread now runs on its own connection and on another one,
+        and refuse later ones. The users of both connections discard them (see
+        `InterruptibleCall`)."""
         with self._lock:
             own = self._connections.get(thread)
         for found in (own, connection):
@@ -260,7 +262,7 @@ class ConnectionPool(ABC):
                 self.cancel_statement(found.driver)
 
     def drop_interrupted(self) -> None:
-        """Throw this thread's connection away where a call was interrupted that used it."""
+        """Discard this thread's connection if an interrupted call used it."""
         known = self.local.connection
         if known is not None and known.is_interrupted:
             self.discard_connection(known)
@@ -280,7 +282,7 @@ class ConnectionPool(ABC):
     def abandon_after_fork(self) -> None:
         """In a process that was just forked: drop all connections, because they are the parent's.
 
-        They are kept and never touched: to close one here would end the session of the parent.
+        They are kept and never used: closing one here would end the parent's session.
         """
         if self._abandoned is None:
             self._abandoned = (self.local, self._connections, self.engine)
@@ -303,14 +305,15 @@ class ConnectionPool(ABC):
         self.engine.dispose()
 
     def list_connections(self) -> list[Connection]:
-        """The connections that are in use, or kept by a thread."""
+        """Return the connections that are in use or kept by a thread."""
         return [*self._connections.values()]
 
     def _wait_until_unused(self, connection: Connection) -> bool:
-        """Whether no thread runs a statement on it; the one that does is ended, but for a COMMIT.
+        """Wait until no thread runs a statement on the connection, and return whether that
+        succeeded. A running statement is cancelled unless it is a COMMIT.
 
-        To close a connection of SQLite that another thread is using ends the process. One that
-        does not come to its end is left open: its thread closes it.
+        Closing a SQLite connection that another thread is using would crash the process. If its
+        statement does not end, the connection stays open, and its thread closes it.
         """
         active = self.local.active
         mine = (self.local.connection, None if active is None else active.connection)
@@ -328,10 +331,10 @@ class ConnectionPool(ABC):
 
     @abstractmethod
     def make_connection(self, core: sqlalchemy.Connection) -> Connection:
-        """A connection of this database, on one of SQLAlchemy's."""
+        """Return a connection of this database on one of SQLAlchemy's connections."""
 
     def after_transaction(self, connection: Connection) -> None:  # noqa: B027 - most engines have nothing to do
-        """After a transaction that was to begin, whatever became of it; may be called again."""
+        """Clean up after a transaction, even if its BEGIN failed; may be called again."""
 
     @abstractmethod
     def is_lost(self, driver: Any) -> bool:
@@ -339,7 +342,7 @@ class ConnectionPool(ABC):
 
     @abstractmethod
     def cancel_statement(self, driver: Any) -> None:
-        """End the statement that another thread runs on the driver's connection, if it does."""
+        """Cancel the statement that another thread runs on the driver's connection, if any."""
 
     @abstractmethod
     def is_idle(self, driver: Any) -> bool:
@@ -347,7 +350,7 @@ class ConnectionPool(ABC):
 
     @abstractmethod
     def executor(self, driver: Any) -> Any:
-        """What runs the statements of the hot path on the driver's connection, again and again.
+        """Return the object that runs the statements of the hot path on the driver's connection.
 
         Its `execute` returns a cursor, whose rows are fetched before the next statement.
         """
@@ -358,8 +361,8 @@ class ConnectionPool(ABC):
 
     @abstractmethod
     def translate(self, error: BaseException) -> Exception:
-        """The error that a driver's error means to zapdb."""
+        """Return zapdb's error for a driver's error."""
 
 
 def _do_nothing(_driver: object) -> None:
-    """In the place of SQLAlchemy's commit and rollback."""
+    """Replace SQLAlchemy's commit and rollback."""

@@ -1,4 +1,4 @@
-"""Connections that were lost: those in the pool from before a loss are not handed out again.
+"""Lost connections: after a loss, the pool hands out no connection that is older.
 
 When a server is restarted, all its connections are lost, and each thread notices it when it uses
 its own connection. The replacement must work, but a connection in the pool that is just as old is
@@ -14,11 +14,11 @@ from typing import Any, Final
 import sqlalchemy
 
 _CONNECTED_AFTER: Final = "zapdb connected after"
-"""The key in what the pool remembers of a connection, for as long as that lives."""
+"""The key of the number of losses in the pool's notes on a connection."""
 
 
 class PoolInvalidation:
-    """How often connections of a pool were lost, a restart of the server counted once."""
+    """The number of times that a pool lost connections; a restart of the server counts once."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
         self._count = 0
@@ -26,16 +26,18 @@ class PoolInvalidation:
         sqlalchemy.event.listen(engine, "checkout", self._require_current)
 
     def connected_after(self, core: sqlalchemy.Connection) -> int:
-        """The losses before a connection was made, which has just left the pool."""
+        """Return the number of losses before a connection was made that has just left the pool."""
         connected_after: int = core.info[_CONNECTED_AFTER]
         return connected_after
 
     def is_older(self, connected_after: int) -> bool:
-        """Whether a connection that was made after so many losses is older than the last one."""
+        """Return whether a connection is older than the last loss, by the number of losses before
+        it."""
         return connected_after < self._count
 
     def note(self, connected_after: int) -> None:
-        """A connection that was made after so many was lost, and with it all that are as old."""
+        """Note the loss of a connection, and so of all connections of its age, by the number of
+        losses before it."""
         self._count = max(self._count, connected_after + 1)
 
     def _mark(self, _driver: object, record: Any) -> None:

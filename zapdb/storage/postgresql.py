@@ -63,9 +63,9 @@ BEGIN = {
     TransactionMode.CATALOG: "BEGIN ISOLATION LEVEL READ COMMITTED",
 }
 PLANNING = ("SET enable_bitmapscan = off", "SET jit = off")
-"""What is read of many records is a range of a primary key, in its order, a page at a time. While
-the statistics lag behind, as after loading a table, the planner takes the rest of a range for a few
-rows: it would fetch them all by a bitmap and sort them, for every page anew."""
+"""Many records are read as a range of a primary key, in its order, page by page. If the statistics
+are out of date, such as after loading a table, the planner expects only a few rows in the rest of a
+range. It would then fetch all of them by a bitmap and sort them, once for each page."""
 EXPORTED_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+-[0-9]+")
 READ_ONLY = ("SET default_transaction_read_only = on",)
 GATE_SHARED = "LOCK TABLE zapdb_gate IN ROW SHARE MODE"
@@ -77,8 +77,7 @@ CAPABILITIES = {
     "pg_terminate_backend": "SELECT pg_terminate_backend(0) WHERE false",
     "pg_locks": "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid LIMIT 1",
 }
-"""The features of a server that zapdb uses (rule 33): each with a statement that fails without
-it."""
+"""The server's features that zapdb uses (rule 33), each with a statement that fails without it."""
 # What can be told without trying: the functions. LOCK TABLE and SKIP LOCKED are older than these.
 FUNCTIONS_SQL = (
     "SELECT name FROM unnest(%s::text[]) AS given(name) WHERE NOT EXISTS"
@@ -86,7 +85,7 @@ FUNCTIONS_SQL = (
 )
 _FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
 PREPARED = "prepared_statements"
-"""The option of an address, `on` or `off`, that is not libpq's."""
+"""An option of zapdb's in an address, `on` or `off`; libpq does not know it."""
 
 
 class PostgreSQL(PostgreSQLStatements):
@@ -135,12 +134,12 @@ class PostgreSQL(PostgreSQLStatements):
         self._imported_snapshot = name
 
     def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
-        """Whose it is can be seen in the server: how a suspended holder of the gate is found."""
+        """Set the session's name to its owner, so that the holder of the gate can be found in the
+        server."""
         arguments["application_name"] = f"{SESSION_PREFIX}{self.node_id}"
 
     def _connect_driver(self, connect: Callable[..., Any], *given: Any, **options: Any) -> Any:
-        """A driver's connection. Its errors are without secrets from here on, and so is what is
-        raised from them."""
+        """Return a driver's connection, whose errors show no secrets from now on."""
         try:
             return connect(*given, **options)
         except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
@@ -162,7 +161,7 @@ class PostgreSQL(PostgreSQLStatements):
             raise self._lacking(str(missing[0][0]), "there is no such function")
 
     def check_capabilities(self, connection: Connection) -> None:
-        """Try each, inside a transaction in which nothing was done yet."""
+        """Try each feature, inside a transaction that has done nothing yet."""
         scratch = "zapdb_scratch"
         connection.run(f"CREATE TABLE {scratch} (unused integer)")
         for name, sql in CAPABILITIES.items():
@@ -216,7 +215,7 @@ class PostgreSQL(PostgreSQLStatements):
         driver.execute("; ".join(statements))  # one round trip to the server
 
     def _begin_serial(self, driver: Any) -> None:
-        """The snapshot is taken by the first query, which waits for a moment that is safe."""
+        """Begin a transaction whose first query takes the snapshot, once that is safe."""
         limit = f"SET LOCAL statement_timeout = '{SERIAL_WAIT_SECONDS}s'"
         try:
             driver.execute(f"{BEGIN[TransactionMode.SERIAL]}; {limit}")
@@ -249,8 +248,7 @@ class PostgreSQL(PostgreSQLStatements):
     def _refuse_waiting_for_itself(
         self, connection: Connection, holders: Sequence[GateHolder]
     ) -> None:
-        """Raises `UsageError` if the gate's holder is a transaction that waits for this very
-        call."""
+        """Raise `UsageError` if the gate's holder is a transaction that waits for this call."""
         backends = {holder.backend for holder in holders}
         blocker = find_blocker(self.find_stuck(), connection, backends)
         if blocker is not None:
@@ -327,8 +325,8 @@ class PostgreSQL(PostgreSQLStatements):
         return driver.cursor(binary=True)  # making one costs as much as a short statement
 
     def execute_many(self, driver: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """In a pipeline that is ended here: where psycopg's own ends after an error, and fails to,
-        since the connection is lost, it says so on standard error beside raising the first."""
+        """Use a pipeline that is ended here. If the connection is lost, psycopg's own pipeline
+        raises the first error, and also prints the failure of its end on standard error."""
         if not psycopg.Pipeline.is_supported():
             super().execute_many(driver, sql, rows)
             return
@@ -374,13 +372,14 @@ class PostgreSQL(PostgreSQLStatements):
         )
 
     def _require_alive(self, driver: Any) -> None:
-        """Before COMMIT is sent: where the session has ended, nothing was written, for certain."""
+        """Check the session before COMMIT is sent: if it has ended, certainly nothing was
+        written."""
         farewell = _read_farewell(driver)
         if farewell is not None:
             raise connection_lost(self.shown_url, farewell)
 
     def _begin_waiting(self, connection: PipelinedConnection) -> None:
-        """Begin with the first statement; a session that has ended is noticed without asking."""
+        """Begin with the first statement; an ended session is noticed without a round trip."""
         driver = connection.driver
         farewell = _read_farewell(driver)
         if farewell is not None:
@@ -393,8 +392,8 @@ class PostgreSQL(PostgreSQLStatements):
 
 
 def _split_prepared(url: URL) -> tuple[URL, bool]:
-    """The address for libpq, and whether statements may be prepared: not behind a pooler that gives
-    each transaction another session. Raises `UsageError`."""
+    """Return the address for libpq, and whether statements may be prepared. They may not behind a
+    pooler that gives each transaction another session. Raises `UsageError`."""
     said = url.query.get(PREPARED, "on")
     if said not in ("on", "off"):
         raise UsageError(
@@ -406,9 +405,9 @@ def _split_prepared(url: URL) -> tuple[URL, bool]:
 
 
 def _read_farewell(driver: Any) -> str | None:
-    """What a server said that ended the session meanwhile; None where it goes on.
+    """Return the message of a server that ended the session; None if the session continues.
 
-    It has nothing to say to a client that asked for nothing.
+    A server sends nothing else to an idle client.
     """
     if driver.closed:
         return "the connection is closed"

@@ -1,13 +1,14 @@
-"""Databases of one process that are gone with it: what `sqlite:///:memory:` opens.
+"""Private databases that end with their process: `sqlite:///:memory:` opens one.
 
-SQLite's own databases in memory belong to one connection each, or refuse commits beside a snapshot
-where connections share one. So it is a file like any other, with what holds for files, in a
-directory of its own below the system's for temporary files: threads, jobs and processes that are
-forked open it by its path. It is removed when the database is closed, else when the process ends;
-after a crash, by the next process that makes one. Nothing in it need survive a loss of power.
+SQLite's own databases in memory belong to one connection each; if connections share one, it refuses
+commits beside a snapshot. So a private database is a temporary file in a directory of its own, with
+all the properties of a file: threads, jobs and forked processes open it by its path. It is removed
+when the database is closed, or when the process ends. After a crash, the next process that makes a
+private database removes it. Its contents need not survive a loss of power.
 
-Whoever made a directory holds a lock on a file in it for as long as its process lives: one that can
-be locked belongs to nobody. The lock is had before the file has the name that others look for.
+The process that made a directory holds a lock on a file in it until the process ends. If another
+process can take the lock, the directory is abandoned. The lock is taken before the file gets the
+name that other processes look for.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ except ImportError:  # Windows, where a file that is open can't be removed
 PRIVATE_PREFIX: Final = "zapdb-private-"
 LOCK: Final = "lock"
 _PATHS: Final = set[str]()
-"""Of the private files of this process."""
+"""The paths of this process's private files."""
 
 
 def is_in_memory(url: URL) -> bool:
-    """Whether an address asks for a database of this process alone."""
+    """Return whether an address names a private database of this process."""
     is_sqlite = url.drivername in ("sqlite", "sqlite+pysqlite")
     return is_sqlite and (url.database or ":memory:") == ":memory:" and not url.query
 
 
 def is_private(path: str) -> bool:
-    """Whether a file is one of this process's private ones."""
+    """Return whether a file is one of this process's private databases."""
     return path in _PATHS
 
 
@@ -72,7 +73,8 @@ def remove_abandoned() -> None:
 
 
 def _lock_directory(directory: Path) -> int:
-    """The descriptor that holds the lock; a process that is forked from this one holds it, too."""
+    """Lock a directory and return the descriptor that holds the lock; forked processes hold it,
+    too."""
     made = directory / f"{LOCK}.new"
     descriptor = os.open(made, os.O_CREAT | os.O_RDWR, 0o600)
     if fcntl is not None:

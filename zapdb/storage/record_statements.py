@@ -64,7 +64,7 @@ class RecordStatements:
         return {as_bytes(key) for (key,) in found}
 
     def find_key(self, connection: Connection, after: bytes, skipped: int) -> bytes | None:
-        """The key behind another one when so many are skipped."""
+        """Return the key after another one and `skipped` further ones; None at the table's end."""
         row = connection.fetch_one(
             f"SELECT key FROM {self.name} WHERE tenant = {self.tenant}"
             f" AND key > {self.storage.placeholder} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
@@ -79,7 +79,8 @@ class RecordStatements:
     def scan_page(
         self, connection: Connection, after: bytes
     ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
-        """The catalog version and the (key, record) pairs behind a key; none ends the table."""
+        """Return the catalog version and the (key, record) pairs after a key; no pair means the
+        table's end."""
         rows = connection.fetch_all(self.scan_sql, (after, PAGE_RECORDS_MAX))
         if not rows:
             active = connection.fetch_one(catalog_version_sql(self.tenant))
@@ -133,7 +134,7 @@ class RecordStatements:
         return between(self.storage.placeholder, self.tenant, lower, upper)
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
-        """How many records have each revision, by its encoded prefix."""
+        """Return the number of records of each revision, by its encoded prefix."""
         prefix = prefix_sql(self.storage.placeholder, "value")
         return [
             (as_bytes(prefix), count)
@@ -166,15 +167,16 @@ class RecordStatements:
         rows: Sequence[tuple[bytes, bytes]],
         refused: Refusal | None = None,
     ) -> None:
-        """Raises `DuplicateKey`, or what `refused` makes, if any key is there."""
+        """Insert new records; raises `DuplicateKey`, or the error that `refused` makes, if a key
+        exists."""
         self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows, refused)
 
     def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Set the values of records that are there, by (key, value) rows."""
+        """Set the values of existing records, by (key, value) rows."""
         connection.send_many(self.update_sql, [(value, key) for key, value in rows])
 
     def set_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """The same for records that the transaction has locked: see `Storage.set_values`."""
+        """Set the values of records that the transaction has locked: see `Storage.set_values`."""
         self.storage.set_values(connection, self.name, self.tenant, rows)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
@@ -182,7 +184,7 @@ class RecordStatements:
         self.storage.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
 
     def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
-        """Every n-th key, in order."""
+        """Return every n-th key, in order."""
         sql = self.storage.key_slice_sql(self.name)
         return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
 

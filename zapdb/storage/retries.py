@@ -1,8 +1,8 @@
-"""Trying again: the one loop behind whatever is repeated until it succeeds or its time is over.
+"""Retries: the only loop that repeats an operation until it succeeds or its time is over.
 
-How often, for how long and with which pauses says a policy of `limits`; pauses are random (full
-jitter), since transactions that conflicted should not do so again in step. After the last try, its
-error is raised with how many tries there were: so each wait ends, and says what it waited for.
+A policy in `limits` bounds the number of tries, their time and the pauses. Pauses are random (full
+jitter), so that transactions that conflicted do not conflict again. After the last try, its error
+is raised with the number of tries: each wait ends, and its error names the cause.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 def pauses(policy: RetryPolicy, began: float) -> Iterator[float]:
-    """The seconds to wait before each further try; it ends where none is left. `began` is when the
-    first one did, by the monotonic clock."""
+    """Yield the seconds to wait before each further try, until no try is left. `began` is the
+    monotonic time of the first try."""
     deadline = began + policy.seconds
     for made in itertools.count(1):
         left = deadline - time.monotonic()
@@ -36,9 +36,9 @@ def pauses(policy: RetryPolicy, began: float) -> Iterator[float]:
 
 
 def attempts(policy: RetryPolicy) -> Iterator[int]:
-    """The tries of a policy, counted from 0: each comes after its pause.
+    """Yield the tries of a policy, counted from 0, each after its pause.
 
-    Raises `CallInterrupted` where the task was cancelled that waits for the call.
+    Raises `CallInterrupted` if the task that waits for the call was cancelled.
     """
     left = pauses(policy, time.monotonic())
     yield 0
@@ -54,10 +54,10 @@ def retry(
     on: type[Exception] | tuple[type[Exception], ...] = TransactionConflict,
     before_again: Callable[[int], object] = lambda made: None,
 ) -> T:
-    """Call it, and again as long as it raises `on` and the policy gives it another try.
+    """Call `action`, and again while it raises `on` and the policy allows another try.
 
-    `before_again` is called before each further try, with how many there were. Raises what the last
-    one raised.
+    `before_again` is called before each further try, with the number of earlier ones. Raises the
+    error of the last try.
     """
     began, made, left = time.monotonic(), 0, None
     while True:

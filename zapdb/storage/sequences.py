@@ -1,13 +1,13 @@
 """The last number of each sequence, and the blocks of numbers that processes draw from it.
 
-A block belongs to the process that drew it, and is never drawn again. So drawing must not be undone
-with what the numbers were drawn for. PostgreSQL draws in a transaction of its own. SQLite has one
-writer: inside a transaction that writes, the block is drawn by that transaction; whatever of it is
-rolled back, the drawing is done again before another transaction can write (`DrawnInside`).
+A block belongs to the process that drew it, and is never drawn again. So rolling back an insertion
+must not undo the drawing. PostgreSQL draws in a separate transaction. SQLite has one writer, so a
+transaction that writes draws the block itself. If any of it is rolled back, the drawing is repeated
+before another transaction can write (`DrawnInside`).
 
-The last number only rises, and an explicit number above it moves it on: then the block begins
-behind that number. A tenant's sequences have rows of their own, by the field's number, which a
-renamed or restored field keeps.
+The last number only rises. An explicit number above it raises it, and the next block begins after
+that number. Each tenant has a row for each sequence, by the field's number, which a renamed or
+restored field keeps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _BEHIND: Final = (
 
 
 def _draw_sql(tenant: int, field: int, condition: str, mark: str) -> str:
-    """For (after, last of a first block, count): draws a block behind `after` and the last one."""
+    """Return the statement that draws a block after `after` and the last block; its parameters are
+    (after, last of a first block, count)."""
     return (
         "INSERT INTO zapdb_sequences (tenant, field, block_after, last)"
         f" SELECT {int(tenant)}, {int(field)}, {mark}, {mark} WHERE {condition}"
@@ -60,26 +61,26 @@ def draw_block(
 
 
 def is_drawn_from(connection: Connection, tenant: int, field: int) -> bool:
-    """Whether anything was ever drawn from a sequence."""
+    """Return whether a number was ever drawn from a sequence."""
     sql = f"SELECT 1 FROM zapdb_sequences WHERE tenant = {int(tenant)} AND field = {int(field)}"
     return connection.fetch_one(sql) is not None
 
 
 def move_on(connection: Connection, tenant: int, field: int, last: int) -> None:
-    """Have a sequence go on behind a number, unless it is behind it already."""
+    """Raise a sequence's last number to a number, unless it is higher already."""
     mark = connection.storage.placeholder
     sql = _draw_sql(tenant, field, "true", f"CAST({mark} AS bigint)")
     connection.fetch_all(sql, (last, last, 0, 0))
 
 
 def read_last_numbers(connection: Connection, tenant: int) -> dict[int, int]:
-    """The last number that was drawn of each sequence of a tenant, by the number of its field."""
+    """Return the last number drawn from each sequence of a tenant, by the field's number."""
     sql = f"SELECT field, last FROM zapdb_sequences WHERE tenant = {int(tenant)} ORDER BY field"
     return {as_number(field): as_number(last) for field, last in connection.fetch_all(sql)}
 
 
 class DrawnInside:
-    """The blocks that a transaction of SQLite drew itself, until it has ended."""
+    """The blocks that a SQLite transaction drew itself, until it ends."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], int] = {}
@@ -90,6 +91,6 @@ class DrawnInside:
         self._last[tenant, field] = block.last
 
     def draw_again(self, driver: Any) -> None:
-        """After a rollback that undid some of it: move the sequences on behind the blocks."""
+        """After a rollback, raise the sequences' last numbers to the ends of the blocks again."""
         for (tenant, field), last in self._last.items():
             driver.execute(_draw_sql(tenant, field, "true", "?"), (last, last, 0, 0)).fetchall()

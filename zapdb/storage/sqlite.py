@@ -1,12 +1,12 @@
 """SQLite: one file, one writer at a time, readers that never wait.
 
-Write-ahead logging, `synchronous=FULL` (a commit that returned survives a loss of power), and
-`BEGIN IMMEDIATE` for whatever writes: it takes the single writer's place before the snapshot, which
-is the gate, shared and exclusive alike.
+The journal is write-ahead, with `synchronous=FULL`: a commit that returned survives a loss of
+power. Every transaction that writes begins with `BEGIN IMMEDIATE`, which takes the single writer's
+place before the snapshot. That place is the gate, shared and exclusive alike.
 
-SQLite has no queue of writers: one that waits looks again after ever longer pauses, and with two
-threads that write without a pause the second got in once in two seconds. So those of one process
-stand in a queue first.
+SQLite has no queue of writers: a waiting writer tries again after longer and longer pauses. Of two
+threads that write without a pause, the second one succeeded once in two seconds. So the writers of
+one process wait in a queue first.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ BEGINNING: Final = "zapdb_begin"
 """The savepoint at the beginning of a transaction that stays open."""
 
 OPTIONS: Final = frozenset({"uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"})
-"""What may stand behind a path that is a URI: SQLite's own options."""
+"""SQLite's own options, which a path that is a URI may have."""
 
 BEGIN = {
     TransactionMode.READ: "BEGIN",
@@ -73,7 +73,7 @@ BEGIN = {
 
 
 WRITERS: Final = FairLocks()
-"""The queues of this process, one for each file: databases that are opened twice share theirs."""
+"""The queues of this process, one for each file; a file that is opened twice has one queue."""
 
 
 class SQLite(SQLiteStatements):
@@ -90,7 +90,7 @@ class SQLite(SQLiteStatements):
         check_options(url, OPTIONS if url.query.get("uri") == "true" else ())
         self._file = DatabaseFile(url, read_only=read_only)
         self._private = private
-        """The file, where it is removed when the storage is closed."""
+        """The file to remove when the storage is closed, if the database is private."""
         engine = attempt(
             url,
             lambda: sqlalchemy.create_engine(
@@ -107,10 +107,11 @@ class SQLite(SQLiteStatements):
         self._writers = WRITERS.find(os.path.realpath(self._file.path))
 
     def _open_file(self, dialect: Any, _record: Any, _given: Any, options: dict[str, Any]) -> Any:
-        """A connection to the file that was opened first, and to no other.
+        """Return a connection to the file that was opened first; raises `DatabaseReplaced` for
+        another.
 
-        It is looked at before and behind: a connection to another file must not read from it, since
-        it would take the -wal file beside it for that one's.
+        The file is checked before and after connecting. A connection to another file must not read
+        it, because it would use the first file's -wal file.
         """
         self.require_same_file()
         driver = dialect.connect(self._file.address, **options | {"uri": True})
@@ -134,7 +135,7 @@ class SQLite(SQLiteStatements):
             self._private.remove()
 
     def require_same_file(self) -> None:
-        """Raises `DatabaseReplaced` where the file at the path is not the one that was opened."""
+        """Raise `DatabaseReplaced` if the file at the path is not the one that was opened."""
         self.is_gone = self._file.is_replaced
         if self.is_gone:
             raise self._file.replaced()
@@ -159,7 +160,7 @@ class SQLite(SQLiteStatements):
         retry(JOURNAL_MODE, self._switch_journal_mode)
 
     def _switch_journal_mode(self) -> None:
-        """Raises `TransactionConflict` while another process does it."""
+        """Switch the journal mode; raises `TransactionConflict` while another process does so."""
         connection = self.connection()
         if connection.fetch_one("PRAGMA journal_mode")[0] == "wal":
             return
@@ -195,7 +196,8 @@ class SQLite(SQLiteStatements):
                 driver.execute(f"SAVEPOINT {BEGINNING}")
 
     def _begin_or_tell(self, driver: Any, mode: TransactionMode) -> None:
-        """Raises `TransactionConflict`, or `GateTimeout`, where another process keeps it out."""
+        """Begin to write; raises `TransactionConflict` or `GateTimeout` if another process is
+        writing."""
         try:
             driver.execute(BEGIN[mode])
         except sqlite3.OperationalError as error:
@@ -204,8 +206,8 @@ class SQLite(SQLiteStatements):
             raise
 
     def _begin_in_slices(self, driver: Any, mode: TransactionMode) -> None:
-        """Begin to write, on behalf of a call that may be interrupted: SQLite's waiting for another
-        process is a sleep, which its interrupt does not end."""
+        """Begin to write for a call that may be interrupted. SQLite waits for another process by
+        sleeping, and its interrupt does not end the sleep, so it waits in short steps."""
         driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
         try:
             policy = WRITER.within(BUSY_TIMEOUT_MS / 1000)
@@ -214,7 +216,7 @@ class SQLite(SQLiteStatements):
             driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def _lend_for(self, mode: TransactionMode) -> Connection:
-        """Its turn first: so those that wait to write keep no connections from those that read."""
+        """Wait for the turn first, so that waiting writers take no connections from readers."""
         if mode.only_reads:
             return self.lend_connection()
         self._await_turn(mode)
@@ -249,7 +251,8 @@ class SQLite(SQLiteStatements):
             raise self.late_for_turn(mode)
 
     def _kept_out_here(self) -> TransactionConflict | None:
-        """The open transaction of this process that has the single writer's place, if one has."""
+        """Return the open transaction of this process that has the single writer's place, if
+        any."""
         holder = None if self._writers.holder is None else self._writers.holder()
         if holder is None or holder.lent_to is None or (begun := holder.lent_to()) is None:
             return None
@@ -296,7 +299,8 @@ class SQLite(SQLiteStatements):
         self._writers = FairSemaphore()
 
     def _kept_out(self, driver: Any, mode: TransactionMode) -> GateTimeout | TransactionConflict:
-        """Another process has the single writer's place: which, as far as it is known."""
+        """Return the error for a transaction that another process keeps from writing; it names that
+        process if it is known."""
         writer = find_writer(os.path.realpath(self._file.path))
         try:
             known = read_node_leases(driver.execute(LEASES_SQL).fetchall())
@@ -357,8 +361,8 @@ class SQLite(SQLiteStatements):
             driver.execute("ROLLBACK")
 
     def _keep_drawn(self, connection: Connection, drawn: DrawnInside) -> None:
-        """Undo a transaction, but not what it drew from sequences: no other writer comes in
-        between."""
+        """Roll back a transaction, but not the blocks that it drew from sequences; no other writer
+        can write in between."""
         driver = connection.driver
         driver.execute(f"ROLLBACK TO SAVEPOINT {BEGINNING}")
         drawn.draw_again(driver)

@@ -1,4 +1,4 @@
-"""What the statements on records and on index entries have in common.
+"""The common parts of the statements on records and on index entries.
 
 Reads carry the tenant's catalog version, so that a process notices a change with the first
 statement after it (rule 8).
@@ -16,7 +16,8 @@ VALUES_PER_STATEMENT: Final = 500
 
 
 def fetch_in(connection: Connection, sql: str, values: Sequence[bytes]) -> Iterator[Any]:
-    """The rows of a statement that ends in `IN`, asked for some of the values at a time."""
+    """Yield the rows of a statement that ends in `IN`, which is run for some of the values at a
+    time."""
     for start in range(0, len(values), VALUES_PER_STATEMENT):
         some = values[start : start + VALUES_PER_STATEMENT]
         marks = ", ".join([connection.storage.placeholder] * len(some))
@@ -44,7 +45,7 @@ def catalog_version_sql(tenant: int) -> str:
 def between(
     mark: str, tenant: int, lower: bytes | None, upper: bytes | None
 ) -> tuple[str, list[bytes]]:
-    """A condition on a tenant's keys, lower ≤ key < upper, and its parameters."""
+    """Return a condition on a tenant's keys, lower ≤ key < upper, and its parameters."""
     conditions, parameters = [f"tenant = {int(tenant)}"], []
     for operator, bound in ((">=", lower), ("<", upper)):
         if bound is not None:
@@ -61,7 +62,7 @@ def count_rows(
     parameters: Sequence[bytes],
     limit: int | None,
 ) -> tuple[int, int]:
-    """The catalog version and the number of rows, as far as `limit`."""
+    """Return the catalog version and the number of rows, at most `limit`."""
     rows = f"SELECT 1 FROM {name} WHERE {where}"
     if limit is not None:
         rows += f" LIMIT {int(limit)}"

@@ -36,7 +36,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def current_owner() -> object:
-    """The asyncio task that is running, the event loop in a callback of it, or else the thread."""
+    """Return the running asyncio task, else the event loop whose callback runs, else the thread."""
     loop = running_loop()
     if loop is None:
         return threading.current_thread()
@@ -44,8 +44,8 @@ def current_owner() -> object:
 
 
 class Caller(NamedTuple):
-    """Who begins a transaction, and where: found in the task or thread that asks for it, which may
-    not be the thread that does it."""
+    """The task or thread that begins a transaction, and the place in its code. Another thread may
+    do the work."""
 
     owner: object
     loop: asyncio.AbstractEventLoop | None
@@ -57,7 +57,7 @@ def find_caller() -> Caller:
 
 
 def note_begun(begun: OpenTransaction) -> None:
-    """Make the transaction that of this context's later calls without a handle."""
+    """Make later calls of this context without a handle use the transaction."""
     alive = [known for known in _BEGUN.get() if (one := known()) is not None and not one.is_ended]
     _BEGUN.set((*alive, weakref.ref(begun)))
 
@@ -68,7 +68,7 @@ def has_begun() -> bool:
 
 
 def find_begun(pool: ConnectionPool) -> OpenTransaction | None:
-    """Return this context's open transaction of a database, whatever caller began it."""
+    """Return this context's open transaction of a database, even if another caller began it."""
     known = _BEGUN.get()
     if not known:
         return None
