@@ -156,7 +156,7 @@ class IndexMaintainer:
         self, connection: Connection, entries: Sequence[EntryRow], gone: Container[EntryRow] = ()
     ) -> Collision | None:
         """Find the first entry of a unique index whose key another given entry has, or another
-        record's entry; records in `gone` do not count."""
+        record's entry; entries in `gone` do not count."""
         first = dict[bytes, bytes]()
         owners = self.entries.find_owners(connection, [key for key, _ in entries])
         for key, record_key in entries:
