@@ -37,7 +37,8 @@ def activate(
 ) -> list[str]:
     """Move a tenant forward to `target`, inside a DDL transaction; returns changed tables.
 
-    One history entry for each table that differs, however many migrations lie between (rule 6).
+    Appends one history entry for each table that differs, for any number of migrations in between
+    (rule 6).
     """
     before, after = chain.schema_at(catalog.position), chain.schema_at(target)
     changed = []
@@ -85,10 +86,11 @@ def _append_entry(
 def find_layout(
     connection: Connection, tenant: int, chain: Chain, table: TableSchema, target: int
 ) -> int | None:
-    """The layout revision that a table's records have already, where they do at `target`.
+    """Return the layout revision that a table's records already have, if it fits the table at
+    `target`.
 
-    Looks at the newest entry of its history that records were written under and that is on the
-    chain; None if the records have another layout then, or if there is no such entry.
+    Compares with the newest entry of the table's history that is on the chain and no drop. Returns
+    None without such an entry, or if its records have another layout.
     """
     for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
         at = entry.position
@@ -120,7 +122,7 @@ def is_same_layout(
 def is_unchanged(
     chain: Chain, old: TableSchema, new: TableSchema, source: int, target: int
 ) -> bool:
-    """Whether a table is the same at two positions, and its records mean the same.
+    """Return whether a table is the same at two positions, and its records mean the same.
 
     Equal schemas are not enough: of several migrations in between, a later one may restore the
     earlier names and types with other values, such as millimeters instead of centimeters.
@@ -131,7 +133,7 @@ def is_unchanged(
 def _kept_indexes(
     chain: Chain, old: TableSchema, table: TableSchema, source: int, target: int
 ) -> tuple[Index, ...]:
-    """The indexes of a table whose entries stay between two positions."""
+    """Return the indexes of a table whose entries stay valid between two positions."""
     return tuple(
         index for index in table.indexes if keeps_entries(chain, old, table, index, source, target)
     )
@@ -182,9 +184,9 @@ def create_index(
     empty: bool,
     former: dict[str, tuple[str, ...]] | None = None,
 ) -> IndexDescriptor:
-    """Start an index in an entry table of its own; readable at once if there are no records.
+    """Start an index in a new entry table; readable at once if the table has no records.
 
-    `former` are the fingerprints of the data that it was built with before.
+    `former` are the fingerprints of the datasets that it was built with before.
     """
     dependencies = table.datasets_of(index)
     made = IndexDescriptor(
@@ -260,7 +262,7 @@ def _put_index(
 def reconcile_constraints(
     connection: Connection, tenant: int, old: TableSchema | None, table: TableSchema
 ) -> None:
-    """Begin and end the states of what a table demands of its records.
+    """Create and delete the states of a table's checks and references.
 
     A new constraint is unvalidated until a job has checked all records; without records it is
     validated at once.
@@ -281,7 +283,7 @@ def reconcile_constraints(
 def publish_constraint(
     connection: Connection, tenant: int, table: TableSchema, constraint: ConstraintDescriptor
 ) -> None:
-    """Note that no record violates it, inside a DDL transaction."""
+    """Mark a constraint as validated, inside a DDL transaction."""
     row = ConstraintRow(tenant, constraint.kind, constraint.number, table.number, state="validated")
     rows.put(connection, row)
     bump_catalog_version(connection, tenant)

@@ -1,4 +1,4 @@
-"""All tenants at once: which ones are behind the stored end, and migrating them, some at a time."""
+"""All tenants at once: list the tenants behind the stored end, and migrate several at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zapdb.storage import Storage, TransactionMode
 
 @dataclass(frozen=True, slots=True)
 class AllTenantsStatus:
-    """How many tenants are at each position, and the tenants that are behind the stored `end`."""
+    """The number of tenants at each position, and the tenants behind the stored `end`."""
 
     end: int
     tenants: int
@@ -28,7 +28,7 @@ class AllTenantsStatus:
 
 @dataclass(frozen=True, slots=True)
 class TenantResult:
-    """The result of one tenant: its position now, or why it could not be migrated further."""
+    """The result of one tenant: its position now, or the error that stopped it."""
 
     tenant: Tenant
     position: int

@@ -1,17 +1,17 @@
 """Compare this process's datasets with those that indexes were built with (rule 26).
 
-An index whose collation or time zone data are not this process's is not read or written: old
-entries under new bounds miss rows without an error. The setting `on_dataset_change` decides.
-`rebuild` builds it again with the datasets of this process, `rewrite` replaces its entries one by
-one; both only if no live process has other datasets, since keys of both must not mix. `scan`
-disables it for all processes, so that processes with different datasets can work at the same time,
-until an operator rebuilds it.
+A process does not read or write an index with other collation or time zone data: new bounds over
+old entries miss rows without an error. The setting `on_dataset_change` decides. `rebuild` builds it
+again with the datasets of this process, `rewrite` replaces its entries one by one; both only if no
+live process has other datasets, since keys of both must not mix. `scan` disables it for all
+processes, so that processes with different datasets can work at the same time, until an operator
+rebuilds it.
 
-Under `rebuild` an index only moves forward: it stores the datasets that it was built with before,
-and a process that has one of these leaves it alone. Otherwise two releases of a dataset that are
-used in turn would discard each other's work. That process scans, and its writes to the index are
-refused, until an operator rebuilds the index: that may be with the former dataset, which then is
-the newest.
+Under `rebuild`, datasets of an index only move forward. The index stores its former datasets, and a
+process with one of these does not rebuild it. Otherwise, two releases of a dataset in turn would
+discard each other's work. That process scans, and its writes to the index are refused, until an
+operator rebuilds the index. The operator may do so with the former dataset, which is then the
+newest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("zapdb.datasets")
 
 
 def mismatched_indexes(catalog: TenantCatalog) -> list[tuple[TableDescriptor, IndexDescriptor]]:
-    """The indexes whose keys this process would build differently."""
+    """Return the indexes whose keys this process would build differently."""
     return [
         (descriptor, index)
         for descriptor in catalog.tables.values()
@@ -44,8 +44,8 @@ def mismatched_indexes(catalog: TenantCatalog) -> list[tuple[TableDescriptor, In
 
 
 def datasets_in_use(catalog: TenantCatalog) -> dict[str, tuple[str, str]]:
-    """Version and fingerprint, on this machine, of the datasets that the tenant catalog's
-    indexes need."""
+    """Return version and fingerprint, on this machine, of the datasets that a tenant's indexes
+    need."""
     found = {
         dependency.dataset: dataset_of(dependency)
         for descriptor in catalog.tables.values()
@@ -56,7 +56,7 @@ def datasets_in_use(catalog: TenantCatalog) -> dict[str, tuple[str, str]]:
 
 
 def _agrees(other: Node, mismatched: list[tuple[TableDescriptor, IndexDescriptor]]) -> bool:
-    """Whether a process is known to have the data that this one has, for all these indexes."""
+    """Return whether a process is known to have this process's data for all these indexes."""
     return all(
         other.row.datasets.get(dependency.dataset, ("", ""))[1]
         == dataset_of(dependency).fingerprint
@@ -66,11 +66,10 @@ def _agrees(other: Node, mismatched: list[tuple[TableDescriptor, IndexDescriptor
 
 
 def apply_dataset_policies(storage: Storage, catalog: TenantCatalog, node: Node) -> TenantCatalog:
-    """Do with mismatched indexes what their policies say.
+    """Apply the policies of mismatched indexes.
 
-    Raises `DatasetMismatch` where the policy does not let them be while others use the other data,
-    and for a unique index that would have to be rewritten in the background; nothing is changed
-    then.
+    Raises `DatasetMismatch` if a policy needs a change while other processes use the other data, or
+    if a unique index would have to be rewritten in the background. Nothing is changed then.
     """
     if not mismatched_indexes(catalog):
         return catalog
@@ -143,9 +142,9 @@ def require_agreement(
     indexes: list[tuple[TableDescriptor, IndexDescriptor]],
     node: Node | None,
 ) -> None:
-    """Raises `DatasetMismatch` while other processes than `node` have not this one's data.
+    """Raise `DatasetMismatch` while a process other than `node` has other data than this one.
 
-    Inside a DDL transaction; nodes whose lease is over are evicted.
+    Called inside a DDL transaction; evicts nodes whose lease has expired.
     """
     if not any(index.dependencies for _, index in indexes):
         return
@@ -200,8 +199,8 @@ def restart_indexes(
 ) -> list[tuple[TableDescriptor, IndexDescriptor]]:
     """Restart the build of indexes with the data of this process, which is not a node.
 
-    Returns them as they were. Raises `DatasetMismatch` while processes use other data, and changes
-    nothing then.
+    Returns the indexes as they were. Raises `DatasetMismatch`, without a change, while processes
+    use other data.
     """
     with storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)

@@ -1,4 +1,4 @@
-"""The state of one index or one constraint of a tenant, as its row in the catalog says it.
+"""The state of one index or one constraint of a tenant, as its catalog row has it.
 
 An index is *building* until a job has filled it, then *readable*. When its collation or time zone
 data change, it is built again, or it is *rewriting*: its entries are replaced in place, one by one.
@@ -51,19 +51,20 @@ class IndexDescriptor:
 
     @property
     def needs_build(self) -> bool:
-        """Whether a job has to fill it, or to rewrite its entries, before it is readable."""
+        """Whether a job must fill the index, or rewrite its entries, before it is readable."""
         return self.state in ("building", "rewriting")
 
     @property
     def is_mismatched(self) -> bool:
-        """Whether this process would build other keys: its datasets are not the index's.
+        """Whether this process would build other keys, because its datasets differ from the
+        index's.
 
         A disabled index is never mismatched, because no keys are made for it.
         """
         return self.state != "disabled" and bool(self._differing())
 
     def _differing(self) -> list[Dataset]:
-        """This process's datasets that are not the index's."""
+        """Return this process's datasets that differ from the index's."""
         return [
             found
             for found in map(dataset_of, self.dependencies)
@@ -75,18 +76,19 @@ class IndexDescriptor:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it is mismatched, and was built with data of this process before."""
+        """Whether the index is mismatched, and was built with this process's datasets before."""
         return self.is_mismatched and any(
             found.fingerprint in self.former.get(found.name, ()) for found in self._differing()
         )
 
     @property
     def is_rebuilt(self) -> bool:
-        """Whether it is being rebuilt because a dataset changed to that of this process."""
+        """Whether the index is being rebuilt because a dataset changed to this process's."""
         return self.state == "building" and bool(self.former) and not self.is_mismatched
 
     def find_former(self) -> dict[str, tuple[str, ...]]:
-        """The former fingerprints of the same index when this process's data take their place."""
+        """Return the former fingerprints that the index gets when this process's datasets replace
+        its own."""
         found = {}
         for dependency in self.dependencies:
             here = dataset_of(dependency)
@@ -101,7 +103,7 @@ class IndexDescriptor:
         return _list_versions(self._built_with(differing)), _list_versions(differing)
 
     def describe_rewriting(self) -> tuple[str, str]:
-        """The versions of the data that the entries of a rewriting index were of, and will be."""
+        """Return the versions of a rewriting index's datasets, before and after."""
         before = self.rewritten_from.values()
         return _list_versions(before), _list_versions(self._built_with(before))
 
@@ -181,8 +183,8 @@ def _list_versions(datasets: Iterable[Dataset]) -> str:
 class ConstraintDescriptor:
     """A check, or a field's reference; it binds every write in all its states.
 
-    `number` and `name` are those of the check or field. Validated means that all records were
-    checked since it became active, and that none violated it.
+    `number` and `name` identify the check or field. A validated constraint was checked for all
+    records after it became active, and no record violated it.
     """
 
     kind: ConstraintKind
@@ -199,7 +201,7 @@ class ConstraintDescriptor:
 
 
 def constraints_of(table: TableSchema) -> Iterator[tuple[ConstraintKind, int, str]]:
-    """Kind, number and name of each check and each reference."""
+    """Return kind, number and name of each check and each reference."""
     for check in table.checks:
         yield "check", check.number, check.name
     for key in table.foreign_keys:

@@ -1,4 +1,4 @@
-"""Files against what the database stores (rule 6).
+"""Comparison of migration files with the stored migrations (rule 6).
 
 Stored migrations beyond the end of the files are no conflict; files beyond the stored end are
 pending; in between, file and stored migration must have the same digest. A file whose bytes were
@@ -31,8 +31,8 @@ def compare_files(
 ) -> FileComparison:
     """Raise `MigrationConflict` at the first file that differs from its stored migration.
 
-    Files may begin with a squash of migrations that are stored one by one, or the other way round:
-    they agree if the squash replaces those very digests.
+    Files may begin with a squash of migrations that are stored one by one, or stored migrations may
+    begin with a squash of files. They agree if the squash replaces exactly these digests.
     """
     if not files:
         return FileComparison(0, ())
@@ -64,7 +64,7 @@ def _differ_in_start(files: list[MigrationFile], stored: list[StoredMigration]) 
 def _compare_squash(
     files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
 ) -> None:
-    """Files and database begin differently: one of them has a squash of what the other has."""
+    """Compare files and stored migrations of which one begins with a squash of the other."""
     if files[0].number > stored[0].number:
         squash = resolve_files(files[:1])
         (first,) = squash.migrations

@@ -1,7 +1,8 @@
-"""The catalog as people ask for it: the state of each migration, and a table's log by its name.
+"""Views of the catalog for people: the state of each migration, and a table's schema history by its
+name.
 
-Nothing here decides anything. What is asked may no longer be active: migrations that were
-rolled back, tables that were dropped or had another name.
+No decision depends on this module. It also shows inactive objects: migrations that were rolled
+back, and tables that were dropped or had another name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MigrationPhase = Literal["applied", "pending", "stored-only", "conflict"]
 
 @dataclass(frozen=True, slots=True)
 class MigrationState:
-    """One migration, as its file and the database have it; `conflict` says how they differ."""
+    """One migration in its file and in the database; `conflict` is the difference, if any."""
 
     number: int
     name: str
@@ -37,7 +38,8 @@ class MigrationState:
 def list_migration_states(
     files: Sequence[MigrationFile], catalog: TenantCatalog | None
 ) -> list[MigrationState]:
-    """The state of every migration by number; without a tenant catalog nothing is stored."""
+    """Return the state of every migration, by number; without a tenant catalog nothing is
+    stored."""
     states = [
         MigrationState(file.number, file.name, *_compare_file(file, catalog)) for file in files
     ]
@@ -69,7 +71,8 @@ def _compare_file(
 
 
 def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
-    """The labels of all migrations ever stored, by number and digest; the latest name counts."""
+    """Return the labels of all migrations ever stored, by number and digest; the latest name
+    counts."""
     query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.name, MIGRATIONS.c.digest)
     return {
         (number, digest): label(number, name)
@@ -78,10 +81,10 @@ def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
 
 
 def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEntry]:
-    """The schema history of the table of this name: the active one, or else the last that
-    had it. Raises `UnknownName`.
+    """Return the schema history of the active table of this name, else of the last table that had
+    it. Raises `UnknownName`.
 
-    Only the log is read: it outlives the table, and has the names that the table had.
+    Only the schema history is read: it outlives the table, and contains the table's names.
     """
     logs = _read_logs(connection, tenant)
     found = [log for log in logs.values() if any(_is_named(entry, name) for entry in log)]
@@ -97,7 +100,7 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEnt
 
 
 def _find_end(log: Sequence[RevisionEntry], name: str) -> float:
-    """Until when the table had the name, in microseconds; infinity if it still has it."""
+    """Return the microsecond until which the table had the name; infinity if it still has it."""
     ends = [entry.migrated_at for entry in log[1:]] + [math.inf]
     spans = zip(log, ends, strict=True)
     return max(
@@ -113,7 +116,8 @@ def _is_named(entry: RevisionEntry, name: str) -> bool:
 
 
 def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[RevisionEntry]:
-    """The same for the table of this number, which tells tables of one name apart."""
+    """Return the schema history of the table with this number, which distinguishes tables of one
+    name."""
     log = list(read_entries(connection, tenant, number))
     if not log:
         logs = _read_logs(connection, tenant).items()

@@ -1,7 +1,7 @@
 """Pinned fingerprints: a program that was built for one schema checks whether it is still active.
 
-A fingerprint is the same in every database (rule 4), so it can be noted when a program is built.
-The log says whether the table ever had it, and what changed since.
+A fingerprint is the same in every database (rule 4), so a program can contain it. The schema
+history tells whether the table ever had it, and what changed since then.
 
 Pins are checked when a database is opened and whenever a process reloads the tenant catalog. From
 then on, each use of a table that the program can't know is refused, with the error that opening
@@ -27,7 +27,7 @@ from zapdb.storage import Connection
 
 @dataclass(frozen=True, slots=True)
 class FingerprintMatch:
-    """What a table's log says of one fingerprint.
+    """The revisions of a table with one fingerprint, and the differences since then.
 
     `revisions` are the table's revisions with this fingerprint, if any, and `differences` the
     differences since the last of them. `is_active` is false for a dropped table; `revision` and
@@ -55,9 +55,9 @@ class FingerprintMatch:
 def find_fingerprint(
     connection: Connection, tenant: int, table: str, wanted: int
 ) -> FingerprintMatch:
-    """Look for a fingerprint in the log of the table that has or had this name.
+    """Look for a fingerprint in the schema history of the table that has or had this name.
 
-    Raises `UnknownName` where no table ever had it.
+    Raises `UnknownName` if no table ever had the name.
     """
     return find_in_log(read_log(connection, tenant, table), wanted)
 
@@ -79,7 +79,7 @@ def find_in_log(log: list[RevisionEntry], wanted: int) -> FingerprintMatch:
 
 
 def list_fingerprints(chain: Chain, end: int | None = None) -> frozenset[int]:
-    """The fingerprints of all tables at all positions of a chain, up to position `end`."""
+    """Return the fingerprints of all tables at all positions of a chain, up to position `end`."""
     found = set[int]()
     before = None
     for migration in chain.migrations:
@@ -96,22 +96,24 @@ def list_fingerprints(chain: Chain, end: int | None = None) -> frozenset[int]:
 logger = logging.getLogger("zapdb.pins")
 
 Violations = Mapping[str | int, FingerprintUnknown | UnknownName]
-"""By the name that a table is pinned by, and by its number: why the program can't know it."""
+"""The reasons for which the program can't use tables, by their pinned names and by their
+numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The fingerprints that a program was built for, by table name, and where its files end.
+    """The fingerprints that a program was built for, by table name, and the end of its files.
 
-    With files it knows every schema that those lead to; without (`files_end` is None), only the
-    pinned ones.
+    With files, the program knows every schema of their chain; without files (`files_end` is None),
+    only the pinned schemas.
     """
 
     by_table: Mapping[str, int]
     files_end: int | None
 
     def find_violations(self, connection: Connection, catalog: TenantCatalog) -> Violations:
-        """The tables that the program can't know as they are active, inside a transaction.
+        """Return the tables whose active schema the program can't know; called inside a
+        transaction.
 
         Such a table was dropped, never had the pinned schema, or has a schema that the files don't
         lead to (without files: another schema than the pinned one). Or no table in the history ever
@@ -135,13 +137,13 @@ class Pins:
         return found
 
     def check(self, connection: Connection, catalog: TenantCatalog) -> None:
-        """Raises `FingerprintUnknown` for the first table that the program can't know, or
-        `UnknownName` where no table ever had the name."""
+        """Raise `FingerprintUnknown` for the first table that the program can't know, or
+        `UnknownName` if no table ever had its name."""
         for error in self.find_violations(connection, catalog).values():
             raise error
 
     def log_new(self, before: Violations, now: Violations) -> None:
-        """Say which tables are refused from here on, and which are used again."""
+        """Log which tables are refused from now on, and which can be used again."""
         for name in self.by_table:
             if name in now and name not in before:
                 logger.warning("table %r can't be used by this process: %s", name, now[name])
@@ -155,7 +157,8 @@ NO_PINS: Final = Pins({}, None)
 def _find_violation(
     log: list[RevisionEntry], pin: int, known: Collection[int] | None
 ) -> FingerprintUnknown | None:
-    """`known` are the fingerprints that the files lead to, None where there are no files."""
+    """Return why the program can't know a table, if so; `known` are the fingerprints of the files'
+    chain, None without files."""
     found = find_in_log(log, pin)
     context: dict[str, Any] = {
         "table": found.table,

@@ -15,7 +15,7 @@ from zapdb.storage import Connection
 
 
 def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
-    """By revision, for every revision that a record of a tenant's table may have.
+    """Return the layouts of every revision that a record of a tenant's table may have, by revision.
 
     Raises `CorruptCatalog` for a table without a history.
     """
@@ -34,7 +34,8 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
 
 
 def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
-    """The revision that a rollback under way converts records to: it has no entry until its end."""
+    """Return the revision to which an ongoing rollback converts records; its entry is written at
+    the end."""
     if read_chain_state(connection).rolling_back is None:
         return {}
     catalog = load_tenant_catalog(connection, tenant)

@@ -54,7 +54,7 @@ from zapdb.storage.record_statements import RecordStatements
 
 @dataclass(frozen=True, slots=True)
 class TableRollback:
-    """A table whose records go back: those of revisions above `keep`, to `revision`.
+    """A table's rollback: records of revisions above `keep` are converted to `revision`.
 
     `revision` is None for a table that the migration created: its records are deleted.
     """
@@ -66,7 +66,7 @@ class TableRollback:
 
 @dataclass(frozen=True, slots=True)
 class StartedRollback:
-    """A rollback under way: the migration, and the tenants that it is still active for."""
+    """An ongoing rollback: the migration, and the tenants for which it is still active."""
 
     migration: Migration
     tenants: tuple[int, ...]
@@ -142,8 +142,8 @@ def _require_unused(connection: Connection, migration: Migration, *, evict: bool
 
 
 def list_table_rollbacks(catalog: TenantCatalog) -> list[TableRollback]:
-    """The tables of a tenant whose records go back, of the rollback that the tenant catalog
-    shows."""
+    """Return a tenant's tables whose records the ongoing rollback of the tenant catalog
+    converts."""
     assert catalog.rolling_back is not None
     number = catalog.rolling_back.number
     before = catalog.chain.schema_at(number - 1)
@@ -161,7 +161,7 @@ def list_table_rollbacks(catalog: TenantCatalog) -> list[TableRollback]:
 
 
 def _last_kept(descriptor: TableDescriptor, number: int, reserved: int) -> int:
-    """The newest revision whose records have the layout of a position before `number`.
+    """Return the newest revision whose records have the layout of a position before `number`.
 
     Returns 0 if the table has no such revision, because the tenant moved to `number` from a
     position without the table.
@@ -190,7 +190,7 @@ def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Mig
 
 
 def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> None:
-    """Take the migration out of the chain: it is active for no tenant any more."""
+    """Remove the migration from the chain, when it is active for no tenant."""
     with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
         mark_rolled_back(connection, migration.number)
@@ -198,7 +198,7 @@ def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> Non
 
 
 def find_table_rollback(catalog: TenantCatalog, table: int) -> TableRollback:
-    """The rollback of one table, of the one that is under way."""
+    """Return the rollback of one table, as part of the ongoing rollback."""
     return next(
         rollback
         for rollback in list_table_rollbacks(catalog)

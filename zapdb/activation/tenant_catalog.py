@@ -1,5 +1,5 @@
-"""What is active for a tenant: an immutable tenant catalog, loaded whole and replaced when it
-changes.
+"""The active schema of a tenant: an immutable tenant catalog, loaded whole and replaced after a
+change.
 
 Tables, fields and types are derived from the chain and the tenant's position; the revisions come
 from the schema history, the states of indexes and constraints from the catalog's rows. The
@@ -75,10 +75,10 @@ class TableDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class OngoingRollback:
-    """A rollback under way that has not come to this tenant's end: the migration's number, and the
-    revisions that the tables go back to.
+    """An ongoing rollback that is not published for this tenant: the migration's number, and the
+    revisions that the tables will have.
 
-    Nothing else may append to a table's history meanwhile, so the next number is theirs.
+    No other change may append to a table's history meanwhile, so these revisions are the next ones.
     """
 
     number: int
@@ -95,7 +95,7 @@ class TenantCatalog:
     chain_state: ChainState
     stored: tuple[StoredMigration, ...]
     chain: Chain
-    """All stored migrations; `position` says how many of them are active."""
+    """All stored migrations; they are active up to `position`."""
     tables: dict[str, TableDescriptor] = field(hash=False)
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
@@ -111,7 +111,8 @@ class TenantCatalog:
         return found
 
     def table_numbered(self, number: int, name: str) -> TableDescriptor:
-        """The table that was known by a name; raises `UnknownName` if it is active no more."""
+        """Return the table with a number; raises `UnknownName`, with `name`, if it is not
+        active."""
         for descriptor in self.tables.values():
             if descriptor.schema.number == number:
                 return descriptor
@@ -124,10 +125,11 @@ def load_tenant_catalog(
     known: TenantCatalog | None = None,
     cache: CatalogCache | None = None,
 ) -> TenantCatalog:
-    """Load what is active, inside a transaction; parts of `known` that still hold are kept.
+    """Load the tenant catalog, inside a transaction; parts of `known` that are still valid are
+    kept.
 
-    With a `cache` it is a transaction that reads one snapshot; the rows of the catalog are not read
-    if the cache has them as of that.
+    With a `cache`, the transaction must read one snapshot. The catalog's rows are not read if the
+    cache has the rows of that snapshot.
     """
     with reading("zapdb_catalog"):
         return _load_tenant_catalog(connection, tenant, known, cache)
@@ -187,7 +189,7 @@ def _load_tenant_catalog(
 
 
 def _find_tenant(connection: Connection, found: CatalogRows, tenant: int) -> tuple[Any, int]:
-    """The catalog version of a tenant, as it is stored, and the tenant's position."""
+    """Return a tenant's stored catalog version and position."""
     active = connection.fetch_one(catalog_version_sql(tenant))
     row = found.get(Tenant, tenant)
     if (row is None and active is None) or (row is not None and row.removing):
@@ -205,7 +207,7 @@ def _find_tenant(connection: Connection, found: CatalogRows, tenant: int) -> tup
 def _load_chain(
     connection: Connection, state: ChainState, known: TenantCatalog | None
 ) -> tuple[tuple[StoredMigration, ...], Chain]:
-    """The stored migrations and their chain; what `known` has read of them is not read again."""
+    """Return the stored migrations and their chain; migrations in `known` are not read again."""
     if known is not None and known.chain_state.newest_id == state.newest_id:
         return known.stored, known.chain
     stored = tuple(list_stored(connection, state))
@@ -258,7 +260,7 @@ def _constraint_descriptors(
 
 
 def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
-    """Raise `CorruptCatalog` where a table's log is not that of what is active."""
+    """Raise `CorruptCatalog` if a table's schema history does not end with the active schema."""
     if not entries:
         raise MissingSchemaHistory(
             "an active table has no schema history",
@@ -280,7 +282,7 @@ def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
 def _find_origins(
     table: TableSchema, entries: list[RevisionEntry], chain: Chain, ongoing: OngoingRollback | None
 ) -> dict[int, int]:
-    """The position that the records of each revision are of, where it is known."""
+    """Return the position of each revision's records, if it is known."""
     # Revisions with one layout have one origin, also those whose own migration was rolled back: it
     # is that of the first of them that is on the chain.
     positions: dict[int, int] = {}

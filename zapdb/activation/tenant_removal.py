@@ -1,4 +1,4 @@
-"""Removing a tenant: its records, entries, archives, logs, and every row that says its number.
+"""Removing a tenant: its records, entries, archives, logs, and every other row with its number.
 
 First the tenant is marked in the catalog, under the gate, so that no process works with it any
 more. Its rows are then deleted in short transactions, table by table: in all tables with a column
@@ -41,7 +41,7 @@ PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, Settin
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A removed tenant, and how many of its rows each table had."""
+    """A removed tenant, and the number of its rows in each table."""
 
     tenant: Tenant
     rows: dict[str, int]

@@ -2,9 +2,9 @@
 
 A migration is stored, activated for one tenant and logged in one transaction; other tenants follow
 when they are opened, in one jump (rule 6). One that waits for running processes is stored first and
-activated when they all know it (rule 12). The lease of the chain keeps other processes from storing
-meanwhile, and each tenant's lease from activating it; they wait, look again, and find nothing left
-to do. The time that a migration takes does not depend on how many records there are.
+activated when they all know it (rule 12). The chain's lease keeps other processes from storing
+meanwhile, and each tenant's lease from activating. They wait, read the catalog again, and find the
+work done. The time of a migration does not depend on the number of records.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def tenant_lease(tenant: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppliedMigration:
-    """What was activated in one transaction, and how long it took.
+    """The migrations activated in one transaction, and the time that it took.
 
-    `number` and `label` are those of the newest migration of it: a tenant that is behind is
-    brought to the stored end in one jump. `active` is false for one that was stored only.
+    `number` and `label` identify the newest of them, since a tenant that is behind reaches the
+    stored end in one jump. `active` is false if the migration was only stored.
     """
 
     number: int
@@ -81,7 +81,7 @@ class MigrationChoice:
     again: bool = False
 
     def includes(self, number: int) -> bool:
-        """Whether a migration of this number is not above `to`."""
+        """Return whether a migration's number is at most `to`."""
         return self.to is None or number <= self.to
 
 
@@ -152,10 +152,11 @@ class _AllDone(Exception):
 def _ends_when_done(
     storage: Storage, tenant: int, files: list[MigrationFile], choice: MigrationChoice
 ) -> Callable[[int], None]:
-    """What looks, while a lease is waited for, whether it is still needed; raises `_AllDone`.
+    """Return a function for the time of waiting for a lease; it raises `_AllDone` if the lease is
+    no longer needed.
 
-    Of many processes that start at once, one has something to do. Were the others to take the lease
-    one after the other to find that out, the last would have waited for too long.
+    If many processes start at once, one of them has work to do. If each of the others took the
+    lease to find that out, the last one would wait too long.
     """
     known: TenantCatalog | None = None
 
@@ -291,7 +292,7 @@ def catch_up(
 def _jump(
     storage: Storage, tenant: int, owner: Owner, to: int | None, known: TenantCatalog | None
 ) -> tuple[AppliedMigration | None, BlockedActivation | None]:
-    """Activate all that may be, in one transaction; raises `LeaseHeld`."""
+    """Activate as many migrations as possible, in one transaction; raises `LeaseHeld`."""
     with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
@@ -335,9 +336,10 @@ def await_activation(
     *,
     on_applied: OnApplied = lambda applied: None,
 ) -> list[AppliedMigration]:
-    """Activate up to `target` as soon as the running processes let it.
+    """Activate migrations up to `target` as soon as the running processes allow it.
 
-    Raises `ActivationPending` after `wait_seconds`; what could be activated until then, is.
+    Raises `ActivationPending` after `wait_seconds`; migrations that could be activated until then
+    stay active.
     """
     done: list[AppliedMigration] = []
 

@@ -12,7 +12,7 @@ from zapdb.storage import Connection, TransactionMode
 
 @dataclass(frozen=True, slots=True)
 class BlockedActivation:
-    """A migration, and the live processes whose files do not hold it."""
+    """A migration, and the live processes whose files do not contain it."""
 
     migration: Migration
     nodes: tuple[str, ...]

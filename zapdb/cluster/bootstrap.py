@@ -14,7 +14,7 @@ from zapdb.storage import Storage, TransactionMode
 
 
 def ensure_rows(storage: Storage) -> None:
-    """Write the first rows if they are not there; safe to race."""
+    """Write the first rows if they are missing; several processes may do so at once."""
     if rows.get(storage.connection(), DatabaseRow) is not None:
         return
     with storage.transaction(TransactionMode.CATALOG) as connection:

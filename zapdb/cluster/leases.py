@@ -55,10 +55,11 @@ class Lease:
 
 
 def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
-    """Take the lease, or take it over if it is over; raises `LeaseHeld` naming its owner.
+    """Take the lease, also an expired one of another owner; raises `LeaseHeld`, which names the
+    owner.
 
-    It is tried again where the server ended the connection: a process that could not run for
-    seconds, on a loaded machine, was idle in a transaction for too long.
+    Tries again if the server ended the connection: on a loaded machine, a process may be idle in a
+    transaction for too long.
     """
 
     def try_once() -> Lease:
@@ -69,7 +70,7 @@ def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
 
 
 def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
-    """The same inside a CATALOG transaction."""
+    """Take the lease inside a CATALOG transaction; raises `LeaseHeld`."""
     now = connection.storage.now_us(connection)
     fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
     if _insert(connection, fresh):
@@ -132,7 +133,7 @@ def release(storage: Storage, lease: Lease) -> None:
 
 
 def return_lease(connection: Connection, name: str) -> None:
-    """The same inside the transaction that took it."""
+    """Give the lease back inside the transaction that took it."""
     _update(connection, name, expires_at=0)
 
 
@@ -171,7 +172,7 @@ def _to_columns(lease: Lease) -> dict[str, Any]:
 
 
 def _insert(connection: Connection, lease: Lease) -> bool:
-    """Whether there was none of the name; if there was, its row is locked."""
+    """Insert a lease and return True; if the name exists, lock its row and return False."""
     insert = rows.INSERT[connection.storage.dialect](LEASES)
     statement = insert.values(name=lease.name, **_to_columns(lease)).on_conflict_do_update(
         index_elements=["name"], set_={"epoch": LEASES.c.epoch}, where=sa.false()

@@ -1,4 +1,5 @@
-"""The cluster's level: what every live process can read, and nothing is written beyond (rule 10).
+"""The cluster's level: every live process can read data of this level, and no newer data are
+written (rule 10).
 
 Each release supports the levels up to its own. The database's level only rises, and only to a level
 that all live nodes support. With the setting `raise_level` at `auto` it rises automatically; else
@@ -31,13 +32,15 @@ Policy = Literal["auto", "on_demand"]
 
 
 def read_level(connection: Connection, *, lock: bool = False) -> int:
-    """The current level, as of the connection's snapshot; 0 before the first rows are written."""
+    """Return the current level as of the connection's snapshot; 0 before the first rows are
+    written."""
     row = rows.get(connection, LevelRow, lock=lock)
     return 0 if row is None else row.level
 
 
 def check_level(connection: Connection, *, lock: bool = False) -> int:
-    """The level; raises `IncompatibleVersion` if this release is too old for the database."""
+    """Return the level; raises `IncompatibleVersion` if this release is too old for the
+    database."""
     level = read_level(connection, lock=lock)
     if level > release.LEVEL:
         raise IncompatibleVersion(
@@ -51,12 +54,13 @@ def check_level(connection: Connection, *, lock: bool = False) -> int:
 
 
 def first_level() -> int:
-    """The level of a new database: its storage version needs it, and older releases may join."""
+    """Return the level of a new database: the lowest that its storage version needs, so that older
+    releases may join."""
     return max(upgrade.level for upgrade in list_upgrades())
 
 
 def level_of(migrations: Iterable[Migration]) -> int:
-    """The level that storing these migrations needs."""
+    """Return the level that storing these migrations needs."""
     needed = [1]
     for migration in migrations:
         needed.append(LEVELS["document"][migration.version])
@@ -66,21 +70,21 @@ def level_of(migrations: Iterable[Migration]) -> int:
 
 
 def read_policy(connection: Connection) -> Policy:
-    """The setting `level`."""
+    """Return the setting `raise_level`."""
     return "auto" if read_settings(connection, 0).get("raise_level") == "auto" else "on_demand"
 
 
 def level_possible(connection: Connection) -> int:
-    """The highest level that this release and all live nodes support."""
+    """Return the highest level that this release and all live nodes support."""
     live = [node.row.level for node, alive in nodes.list_nodes(connection) if alive]
     return min([release.LEVEL, *live])
 
 
 def require_level(storage: Storage, level: int) -> None:
-    """See to it that the level is at least this one: raise it if need be.
+    """Raise the level to at least this one, if it is lower.
 
-    Raises `IncompatibleVersion` if this release does not support it, or a live node does not,
-    naming those.
+    Raises `IncompatibleVersion` if this release or live nodes do not support it; the error names
+    the nodes.
     """
     with storage.transaction(TransactionMode.READ) as connection:
         current = check_level(connection)
@@ -90,7 +94,7 @@ def require_level(storage: Storage, level: int) -> None:
 
 
 def raise_level(connection: Connection, level: int) -> None:
-    """The same inside a DDL transaction. Nodes whose lease is over are evicted first."""
+    """Raise the level inside a DDL transaction. Nodes whose lease has expired are evicted first."""
     if level > release.LEVEL:
         raise IncompatibleVersion(
             "this operation needs a newer release",
@@ -129,7 +133,8 @@ def _describe(node: Node) -> str:
 
 
 def try_raise_level(storage: Storage) -> None:
-    """With `level: auto`, raise it to what all support; tried again later if it can't be now."""
+    """With `raise_level: auto`, raise the level to the highest that all support; if that is not
+    possible now, a later call tries again."""
     with storage.transaction(TransactionMode.READ) as connection:
         if read_policy(connection) != "auto":
             return
@@ -157,7 +162,8 @@ def upgrade_storage_with_level(storage: Storage) -> bool:
 
 
 def try_upgrade_storage(storage: Storage) -> None:
-    """The same where migrations are applied: if it can't be now, the old storage version stays."""
+    """Upgrade the storage before migrations are applied; if that is not possible now, the old
+    version stays."""
     try:
         upgrade_storage_with_level(storage)
     except (ConcurrencyError, IncompatibleVersion) as error:

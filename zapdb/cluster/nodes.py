@@ -34,7 +34,8 @@ class Node:
 
 
 def has_migration(node: Node, number: int, digest: str) -> bool:
-    """Whether the node's files hold this migration: not fewer, and no other one of this number."""
+    """Return whether the node's files contain this migration: they reach its number, with its
+    digest."""
     return node.row.files_end >= number and node.row.pending_digests.get(number, digest) == digest
 
 
@@ -61,7 +62,7 @@ def remove_node(connection: Connection, node_id: str) -> None:
 
 
 def evict(connection: Connection, node: Node) -> None:
-    """Inside a DDL transaction: what the node does from now on can't commit."""
+    """Evict a node inside a DDL transaction: its transactions can't commit from now on."""
     remove_node(connection, node.id)
     log_event(
         logger,

@@ -1,8 +1,7 @@
 """Nodes: a process registers, renews its lease from a thread of its own, and is evicted.
 
-A node registers with what others have to know of it, holds a lease, and renews it. Every writing
-transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10).
-"""
+A node registers its row for other processes, holds a lease, and renews it. Every writing
+transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10)."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ def register(
 ) -> Node:
     """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
 
-    `NodeRow` explains the arguments. The node's id is the storage's `session`, by which the server
-    knows its connections; a second node over the same storage gets an id of its own.
+    `NodeRow` explains the arguments. The node's id is the storage's `node_id`, which the server's
+    sessions have in their names. A second node of the same storage gets another id.
     """
     with storage.transaction(TransactionMode.CATALOG) as connection:
         check_level(connection, lock=True)  # whichever commits second sees the other
@@ -67,7 +66,8 @@ def _try_raise_level(storage: Storage) -> None:
 
 
 def evict_dead_nodes(storage: Storage, older_than_seconds: float) -> list[Node]:
-    """Evict nodes whose lease has been over for so long; returns them. Takes the gate if any."""
+    """Evict nodes whose lease expired at least this long ago, and return them. Takes the gate if
+    there are such nodes."""
     if not _list_dead(storage.connection(), older_than_seconds):
         return []
     with storage.transaction(TransactionMode.DDL) as connection:
@@ -87,9 +87,9 @@ def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
 
 
 def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool:
-    """The check of every writing transaction, of the epoch that its node's lease has there.
+    """Check, in every writing transaction, the epoch of its node's lease.
 
-    Raises `IncompatibleVersion` where the lease was lost since the level rose above this release.
+    Raises `IncompatibleVersion` if the lease was lost because the level rose above this release.
     """
     if found == epoch:
         return True

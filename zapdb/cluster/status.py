@@ -1,5 +1,5 @@
-"""The cluster as operators see it: its nodes, their positions, and which migration waits for which
-node."""
+"""The cluster's status for operators: its nodes, their positions, and the nodes that migrations
+wait for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from zapdb.storage.storage_version import StorageUpgrade, pending_upgrades, upgr
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node as of `now_us`: its age, and how long its lease still holds (negative: is over)."""
+    """A node as of `now_us`: its age, and the time left of its lease (negative if it has
+    expired)."""
 
     node: Node
     is_alive: bool
@@ -88,7 +89,7 @@ class ClusterStatus:
 
 
 def read_status(connection: Connection) -> ClusterStatus:
-    """Inside a transaction: all of it as of one moment."""
+    """Return the status as of one moment, inside a transaction."""
     nodes = read_nodes(connection)
     live = [status.node for status in nodes if status.is_alive]
     positions = Counter(tenant.position for tenant in list_tenants(connection))
@@ -126,7 +127,7 @@ def _read_inactive_migrations(
 
 
 def read_nodes(connection: Connection) -> tuple[NodeStatus, ...]:
-    """Every registered node, the oldest first."""
+    """Return every registered node, the oldest first."""
     now = connection.storage.now_us(connection)
     found = [
         NodeStatus(
@@ -156,7 +157,8 @@ def read_leases(connection: Connection) -> tuple[LeaseStatus, ...]:
 
 
 def find_nodes(connection: Connection, given: Collection[str]) -> list[NodeStatus]:
-    """The nodes whose ids begin so; raises `UnknownName`, or `UsageError` for what fits several."""
+    """Return the nodes with ids that begin with these texts; raises `UnknownName`, or `UsageError`
+    for a text that fits several nodes."""
     found, known = [], read_nodes(connection)
     for text in given:
         fitting = [status for status in known if text and status.node.id.startswith(text)]
@@ -185,9 +187,9 @@ def evict_nodes(storage: Storage, ids: Collection[str]) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class LevelUpgrade:
-    """From which level to which, with which storage versions.
+    """An upgrade: the levels before and after, and the storage versions.
 
-    `waiting_for` are the live nodes that keep the level below what this release supports.
+    `waiting_for` are the live nodes that keep the level below this release's.
     """
 
     before: int
@@ -199,8 +201,8 @@ class LevelUpgrade:
 def upgrade_cluster(storage: Storage, *, dry_run: bool = False) -> LevelUpgrade:
     """Raise the level to the highest that all support, and upgrade zapdb's own tables.
 
-    Raises `IncompatibleVersion` where the storage version waits for a level that a live node does
-    not support. With `dry_run` nothing is changed, and that is found in `waiting_for`.
+    Raises `IncompatibleVersion` if the storage version needs a level that a live node does not
+    support. With `dry_run` nothing is changed, and `waiting_for` has these nodes.
     """
     pending = tuple(pending_upgrades(storage))
     with storage.transaction(
