@@ -42,7 +42,9 @@ Positive = Annotated[int, Meta(ge=1)]
 IndexState = Literal["building", "readable", "rewriting", "disabled"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintState = Literal["unvalidated", "validated"]
-JobKind = Literal["convert", "index", "roll_back", "validate", "verify"]
+JobKind = Literal[
+    "convert", "index", "roll_back", "validate", "verify", "import", "export", "mirror"
+]
 JobState = Literal["planned", "paused", "cancelled", "done", "superseded", "blocked"]
 TimeOfDay = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
@@ -263,7 +265,8 @@ class JobThrottle(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Job(CatalogRow, frozen=True):
-    """Work on one table's records: what it works towards, and its state.
+    """Work on one table's records, or on all of a tenant's (`table` is 0): what it works towards,
+    and its state.
 
     `target` is the layout revision that records get (convert, roll_back), or the build of the index
     that is filled or rewritten (index), or the revision of the table whose constraints are
@@ -271,7 +274,7 @@ class Job(CatalogRow, frozen=True):
     the index keys depend on: executors compare both with their own. `findings` are what blocks it,
     if it is blocked. Of the planned jobs, those with a higher priority run first. `changed_at` and
     `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
-    throttle.
+    throttle. `subject` is the source of an import, or the target of an export or a mirror.
     """
 
     KIND = "job"
@@ -280,7 +283,7 @@ class Job(CatalogRow, frozen=True):
     id: str
     kind: JobKind
     tenant: Positive
-    table: Positive
+    table: Number
     table_name: str
     target: Number
     position: Number
@@ -294,6 +297,7 @@ class Job(CatalogRow, frozen=True):
     throttle: JobThrottle = JobThrottle()
     changed_at: Number = 0
     changed_by: str = ""
+    subject: str = ""
 
     def __repr__(self) -> str:
         return (

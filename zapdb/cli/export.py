@@ -20,7 +20,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.export.manifest import Form, Manifest
@@ -53,6 +53,7 @@ def export_command(
         bool,
         typer.Option("--change-log", help="Write the change log beside, as changes.ndjson."),
     ] = False,
+    engine: OnlyLocalOption = "local",
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
@@ -75,18 +76,24 @@ def export_command(
     indexes, and their rows, for `psql` or `sqlite3`. Nothing of zapdb is left in it. Checks are
     comments.
 
+    The export is a job, which `zapdb jobs` shows, pauses, throttles and cancels. While it is
+    paused, its snapshot stays open. After a failure, run the command again with a new directory.
+
     With `--json`: `{path, format, position, tables: [{name, file, records, digest, as_text}]}`,
     with `--all-tenants` `{path, tenants: {NAME: {format, position, tables}}}`; `as_text` names
     fields whose numbers are text, because some exceed 64 bits or 38 digits.
     With `--sql`: `{path, engine, records: {TABLE: COUNT}, omitted}`; `omitted` says what has no
     equivalent.
     """
-    output = Output(as_json)
+    refuse_spark("export", engine)
     given = {"--sql": sql is not None, "--all-tenants": all_tenants}
     given |= {"--change-log": change_log, "--tenant": tenant is not None}
     _refuse_together(given)
+    job = CommandJob("export", place_of(target), database, tenant)
+    output, counter = Output(as_json), JobCounter(job)
     if sql is not None:
-        with _opened(database, tenant) as db, ProgressCounter() as counter:
+        with _opened(database, tenant) as db, counter:
+            counter.begin()
             script = export_sql(db, target, sql, progress=counter.add)
         _report(sum(script.records.values()), len(script.records), target, output)
         for what in script.omitted:
@@ -105,7 +112,8 @@ def export_command(
         return
     from zapdb.export.directory import export_directory
 
-    with _opened(database, tenant) as db, ProgressCounter() as counter:
+    with _opened(database, tenant) as db, counter:
+        counter.begin()
         authored = find_migrations_if_any(migrations)
         made = export_directory(db, target, form=form, migrations=authored, progress=counter.add)
         changes = _write_changes(db, target) if change_log else 0
@@ -131,7 +139,9 @@ def _export_all(
 ) -> None:
     from zapdb.export.all_tenants import export_all_tenants
 
-    with _opened(database, None) as db, ProgressCounter() as counter:
+    job = CommandJob("export", place_of(target), database, None)
+    with _opened(database, None) as db, JobCounter(job) as counter:
+        counter.begin()
         authored = find_migrations_if_any(migrations)
         made = export_all_tenants(
             db, target, form=form, migrations=authored, progress=counter.add

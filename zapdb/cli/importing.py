@@ -11,6 +11,7 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption, MigrationsOption
 from zapdb.cli.output import Output
 from zapdb.cli.sources import find_kind
 from zapdb.cli.sources.base import STANDARD_INPUT, ImportRequest, OnError
+from zapdb.cli.undivided import OnlyLocalOption, refuse_spark
 from zapdb.database.imports import ImportMode
 from zapdb.datasets import zone
 from zapdb.errors import UsageError
@@ -120,6 +121,7 @@ def import_command(
     follow: FollowOption = False,
     switch: SwitchOption = None,
     every: EveryOption = 1.0,
+    engine: OnlyLocalOption = "local",
     database: DatabaseOption = None,
     migrations: MigrationsOption = None,
     tenant: TenantOption = None,
@@ -144,6 +146,9 @@ def import_command(
     COMMAND` ends it: nobody can write to the source's tables while the rest is copied, everything
     is compared, and the command is run.
 
+    The import is a job, which `zapdb jobs` shows, pauses, throttles and cancels, unless it is one
+    transaction (--atomic).
+
     The exit status is 3 if rows were skipped, or tables of a database were left out.
 
     With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a database
@@ -152,6 +157,7 @@ def import_command(
     `{path, source, tables, left_out, notes: [{subject, text}]}`; with `--switch` `{source, tables:
     [{table, rows, digest}], repaired}`.
     """
+    refuse_spark("import", engine)
     if (on_error == "skip") != (skipped is not None):
         raise UsageError(
             "--on-error skip and --skipped FILE go together",

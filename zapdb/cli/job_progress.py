@@ -43,6 +43,13 @@ def name_job(catalog: TenantCatalog, job: Job) -> JobName:
     if job.kind == "convert":
         target = f"{job.table_name} to revision {job.target}"
         return JobName(f"converting {target}", f"converted {target}")
+    if job.kind == "import":
+        into = f" into {job.table_name}" if job.table_name else ""
+        return JobName(f"importing {job.subject}{into}", f"imported {job.subject}{into}")
+    if job.kind == "export":
+        return JobName(f"exporting to {job.subject}", f"exported to {job.subject}")
+    if job.kind == "mirror":
+        return JobName(f"mirroring to {job.subject}", f"mirrored to {job.subject}")
     if job.kind == "verify":
         return JobName(f"verifying {job.table_name}", f"verified {job.table_name}")
     if job.kind == "validate":

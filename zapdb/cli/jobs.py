@@ -53,11 +53,12 @@ def jobs_list_command(
 ) -> None:
     """List the jobs that are not at their end, the most urgent first, and what they wait for.
 
-    With `--json`: `{jobs: [{id, kind, table, target, state, priority, throttle, records, ranges,
-    ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits, findings}],
-    lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back` or `verify`; `waits` says in
-    words what a job waits for, and `lagging` which migration is not active because processes lack
-    its file, or null; `changed_at` is in microseconds since 1970 UTC.
+    With `--json`: `{jobs: [{id, kind, table, subject, target, state, priority, throttle, records,
+    ranges, ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits,
+    findings}], lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back`, `verify`,
+    `import`, `export` or `mirror`; `subject` is the source of an import, or the target of an export
+    or mirror; `waits` says in words what a job waits for, and `lagging` which migration is not
+    active because processes lack its file, or null; `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -117,7 +118,8 @@ def jobs_show_command(
     with opened(database, tenant) as (storage, catalog):
         status = read_job_status(storage, catalog.tenant, job)
         rate = _measure_rate(storage, status, seconds)
-    left = None if not rate else max(0, status.reads - status.progress.read) / rate
+    is_known = not kind_of(status.job).is_undivided  # what others will read, nobody has counted
+    left = max(0, status.reads - status.progress.read) / rate if rate and is_known else None
     _write_status(catalog, status, rate, left, output)
     workers = [
         {"range": one.number, "owner": one.owner, "lease_left_us": one.lease_left_us}
@@ -163,8 +165,9 @@ def _write_status(
     said = changed if job.changed_at else ""
     output.write("  state: ", (job.state, COLORS.get(job.state, "yellow")), said)
     output.write(f"  priority: {job.priority}, throttle: {_show_throttle(job.throttle)}")
+    of = "" if kind_of(job).is_undivided else f" of {status.reads:,}"
     output.write(
-        f"  records: {progress.read:,} read of {status.reads:,}, {progress.written:,} written, "
+        f"  records: {progress.read:,} read{of}, {progress.written:,} written, "
         f"{progress.conflicts:,} conflicts"
     )
     output.write(f"  ranges: {progress.ranges_done:,} done of {progress.ranges:,}")
@@ -201,6 +204,7 @@ def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, 
         "id": job.id,
         "kind": job.kind,
         "table": job.table_name,
+        "subject": job.subject,
         "target": job.target,
         "state": job.state,
         "priority": job.priority,

@@ -16,7 +16,9 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.output import Output, format_count, print_note
+from zapdb.cli.undivided import CommandJob, OnlyLocalOption, refuse_spark
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
+from zapdb.jobs.undivided import UndividedJob
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.comparison import TableComparison, compare_mirror
 from zapdb.mirror.mirror import Mirror
@@ -48,6 +50,7 @@ def mirror_run_command(
     once: Annotated[
         bool, typer.Option("--once", help="End when all changes until now are applied.")
     ] = False,
+    engine: OnlyLocalOption = "local",
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -60,6 +63,8 @@ def mirror_run_command(
     on where it was. What others have changed is put right. The target must be a schema or a file
     of its own.
 
+    The mirror is a job, which `zapdb jobs` shows, pauses, throttles and cancels.
+
     Exit status 1 with `--once` if something is in the way of a table, such as a view on a column
     that was dropped; the other tables are kept.
 
@@ -67,6 +72,7 @@ def mirror_run_command(
     dropped: [TABLE], broken: [TABLE], rows_repaired, problems: {TABLE: TEXT}}`; `broken` names the
     tables that others had changed.
     """
+    refuse_spark("mirror", engine)
     if as_json and not once:
         raise UsageError("--json reports at the end, and a mirror has none", hint="add --once")
     output = Output(as_json)
@@ -75,9 +81,16 @@ def mirror_run_command(
         mirror = Mirror(db, target)
         if mirror.switch_on():
             print_note(COST_NOTE)
-        reporter = _Reporter(output)
         try:
-            run_mirror(mirror, once=once, report=reporter.show, wait=reporter.wait)
+            with CommandJob("mirror", target.shown, database, tenant).work() as job:
+                reporter = _Reporter(output, job)
+                run_mirror(
+                    mirror,
+                    once=once,
+                    report=reporter.show,
+                    wait=reporter.wait,
+                    keep_pace=lambda: job.note(0),
+                )
         finally:
             target.close()
     done = mirror.report
@@ -99,7 +112,9 @@ def mirror_run_command(
 class _Reporter:
     """Tells what a mirror does: tables at once, changes at the end of a batch."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, job: UndividedJob) -> None:
+        self._job = job
+        self._changes = 0
         self._output = output
         self._told = 0, 0, 0, 0
         self._repaired = 0
@@ -128,6 +143,8 @@ class _Reporter:
             if text and self._problems.get(name) != text:
                 print_note(f"{name} is not kept: {text}\n  hint: {PROBLEM_HINT}")
         self._problems = dict(report.problems)
+        self._job.note(report.changes - self._changes)
+        self._changes = report.changes
 
     def wait(self, reason: str) -> None:
         if reason != self._waits_for:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from types import TracebackType
 from typing import Final
 
 from zapdb.cli.output import format_count
@@ -23,7 +24,12 @@ class ProgressCounter:
     def __enter__(self) -> ProgressCounter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
         if self._is_shown and self._due:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

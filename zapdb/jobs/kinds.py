@@ -11,11 +11,17 @@ from zapdb.catalog.kinds import Job, JobKind
 @dataclass(frozen=True, slots=True)
 class KindOfJob:
     """`command` runs such jobs. If they are `needed` by the active schema, they are planned for it,
-    and superseded when it does not need them any more; otherwise, whoever asks for one needs it."""
+    and superseded when it does not need them any more; otherwise, whoever asks for one needs it.
+
+    An undivided job is the work of one process; `goes_on` says what the command does when it is run
+    again.
+    """
 
     priority: int
     command: str
     needed: bool = True
+    is_undivided: bool = False
+    goes_on: str = "goes on where it stopped"
 
     @property
     def retry_command(self) -> str:
@@ -23,6 +29,7 @@ class KindOfJob:
         return f"{self.command} --retry-quarantined" if self.command == CONVERT else self.command
 
 
+BEGINS_ANEW: Final = "begins anew"
 CONVERT: Final = "zapdb convert run"
 
 KINDS_OF_JOBS: Final[dict[JobKind, KindOfJob]] = {
@@ -32,6 +39,12 @@ KINDS_OF_JOBS: Final[dict[JobKind, KindOfJob]] = {
     "validate": KindOfJob(400, CONVERT),
     "convert": KindOfJob(200, CONVERT),
     "verify": KindOfJob(100, "zapdb verify", needed=False),
+    # They are begun by hand, and wait for nothing, unless an operator gives them a lower priority.
+    "import": KindOfJob(1_000, "zapdb import", needed=False, is_undivided=True),
+    "export": KindOfJob(
+        1_000, "zapdb export", needed=False, is_undivided=True, goes_on=BEGINS_ANEW
+    ),
+    "mirror": KindOfJob(1_000, "zapdb mirror run", needed=False, is_undivided=True),
 }
 
 

@@ -17,6 +17,7 @@ from zapdb.jobs.latency import list_probes
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.window import find_closing, find_opening
+from zapdb.limits import JOB_PRIORITY_MAX
 from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection, Storage, TransactionMode
 
@@ -130,9 +131,9 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
     elif not any(one.is_held for one in left):
         if seen_by == "driver":
             return
-        urgent = [one for one in _list_before(connection, job) if _has_worker(connection, one)]
-        if urgent:
-            yield f"{urgent[0].id} comes first"
+        urgent = find_more_urgent(connection, job)
+        if urgent is not None:
+            yield f"{urgent.id} comes first"
         else:
             command = kind_of(job).command
             watch = ", or `zapdb convert watch`" if command == CONVERT else ""
@@ -148,13 +149,17 @@ def _list_waits_for_others(left: list[OpenRange]) -> Iterator[str]:
         yield f"another process holds the lease of what is left: range {left[0]}"
 
 
-def _list_before(connection: Connection, job: Job) -> list[Job]:
-    """The tenant's planned jobs that come before this one."""
-    return [
-        other
-        for other in list_jobs(connection, job.tenant)
-        if other.state == "planned" and other.priority > job.priority
-    ]
+def find_more_urgent(connection: Connection, job: Job) -> Job | None:
+    """Return a job of the tenant that comes before this one, and that a process works on."""
+    if job.priority >= JOB_PRIORITY_MAX:
+        return None
+    for other in list_jobs(connection, job.tenant):
+        comes_before = other.state == "planned" and other.priority > job.priority
+        # What is begun by hand is beside the jobs of the schema: these do not wait for it.
+        is_counted = kind_of(other).needed or not kind_of(job).needed
+        if comes_before and is_counted and _has_worker(connection, other):
+            return other
+    return None
 
 
 def _has_worker(connection: Connection, job: Job) -> bool:

@@ -30,15 +30,18 @@ def run_mirror(
     stop: threading.Event | None = None,
     report: Callable[[Mirror], object] = lambda _: None,
     wait: Callable[[str], object] = lambda _: None,
+    keep_pace: Callable[[], object] = lambda: None,
 ) -> None:
     """Keep the target like the database until `stop` is set; `once` ends with the last change.
 
     `report` is called after each piece of work, `wait` with the reason why none can be done now:
     the target is not there, or the database is not; with `once`, that is raised as `StorageError`.
+    `keep_pace` is called before the mirror looks for work: it may take its time.
     """
     ended = stop or threading.Event()
     runner = _Runner(mirror, ended, report)
     while not ended.is_set():
+        keep_pace()
         try:
             runner.go_on(once=once)
         except (TargetFailed, TargetBlocked) as error:

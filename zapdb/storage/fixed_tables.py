@@ -160,7 +160,8 @@ RANGES = Table(
 )
 """The key ranges (lower, upper] of a job, each with its own lease, fence and counters.
 
-Rows without a job, `import/…` and `spark/…`, say how far an import or a write by Spark has come.
+Rows without a job, `import/…` of three parts and `spark/…`, say how far an import or a write by
+Spark has come.
 """
 
 QUARANTINE = Table(

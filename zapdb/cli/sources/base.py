@@ -17,6 +17,7 @@ from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
+from zapdb.cli.undivided import CommandJob, JobCounter, place_of
 from zapdb.database import Database
 from zapdb.database.imports import Coercion, Importer, ImportMode, ImportReport, RowSource
 from zapdb.errors import EXIT_PENDING, UsageError
@@ -59,6 +60,12 @@ class ImportRequest:
     @property
     def shown_source(self) -> str:
         return "standard input" if self.is_stdin else self.source
+
+    def job(self, subject: str, table: tuple[int, str] = (0, "")) -> CommandJob:
+        """The job of this import, into a table with this number and name."""
+        return CommandJob(
+            "import", subject, self.database, self.tenant, table, is_resumable=not self.is_stdin
+        )
 
     @property
     def identity(self) -> str:
@@ -138,7 +145,7 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
         table = db.table(request.table)
         schema = table._current().adapter.schema
         source = kind.open(request, schema)
-        with ProgressCounter() as counter:
+        with _count(request, (schema.number, schema.name)) as counter:
             importer = Importer(
                 db._session,
                 table,
@@ -153,6 +160,21 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
                 report = importer.run(source)
     write_report(report, request, output)
     return EXIT_PENDING if report.skipped else 0
+
+
+@contextmanager
+def _count(request: ImportRequest, table: tuple[int, str]) -> Iterator[ProgressCounter]:
+    """Counts rows, for a job of the database if these are batches, and not one transaction."""
+    if request.atomic:
+        with ProgressCounter("row") as counter:
+            yield counter
+        return
+    subject = place_of(request.source)
+    if request.is_stdin:
+        subject = f"standard input of process {os.getpid()}"
+    with JobCounter(request.job(subject, table)) as counter:
+        counter.begin()
+        yield counter
 
 
 def write_report(report: ImportReport, request: ImportRequest, output: Output) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.base import ImportRequest, SourceKind, counting, opened_target
 from zapdb.cli.sources.following import (
@@ -15,6 +14,7 @@ from zapdb.cli.sources.following import (
     tables_of,
 )
 from zapdb.cli.sources.inferring import write_migration
+from zapdb.cli.undivided import JobCounter
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.inference import (
     CopyOptions,
@@ -52,7 +52,8 @@ class DatabaseKind(SourceKind):
         ):
             found = infer_tables(source, tables_of(request))
             require_tables(found, db)
-            with ProgressCounter("row") as counter:
+            with JobCounter(request.job(found.source)) as counter:
+                counter.begin()
                 options = CopyOptions(
                     request.time_zone or datetime.UTC,
                     request.mode,

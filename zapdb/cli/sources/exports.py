@@ -6,8 +6,8 @@ from pathlib import Path
 
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.output import Output, format_count
-from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.base import ImportRequest, SourceKind
+from zapdb.cli.undivided import JobCounter, place_of
 from zapdb.errors import UsageError
 
 
@@ -27,7 +27,8 @@ class ExportKind(SourceKind):
         if is_of_all_tenants(request.source):
             return _load_all(request, output)
         address, tenant = find_database(request.database), find_tenant_name(request.tenant)
-        with ProgressCounter() as counter:
+        # Its first batch begins the job: only then is there a database.
+        with JobCounter(request.job(place_of(request.source))) as counter:
             loaded = load_export(request.source, address, tenant=tenant, progress=counter.add)
         records = format_count(sum(loaded.records.values()), "record")
         tables = format_count(len(loaded.records), "table")
@@ -57,7 +58,7 @@ def _load_all(request: ImportRequest, output: Output) -> int:
             hint=f"leave --tenant out, or import one of them: {request.source}/tenants/0001",
         )
     address = find_database(request.database)
-    with ProgressCounter() as counter:
+    with JobCounter(request.job(place_of(request.source))) as counter:
         loaded = load_all_tenants(request.source, address, progress=counter.add)
     count = sum(sum(one.records.values()) for one in loaded.values())
     output.write(

@@ -7,8 +7,8 @@ import subprocess
 import time
 
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.base import ImportRequest, counting, opened_target
+from zapdb.cli.undivided import JobCounter
 from zapdb.database import Database
 from zapdb.errors import StorageError, UsageError
 from zapdb.inference import CopyOptions, Follower, Inference, SourceDatabase, infer_tables
@@ -26,7 +26,8 @@ def follow_source(request: ImportRequest, output: Output) -> int:
                 tables=", ".join(found.left_out),
                 hint="give them a primary key, or name one table with --table",
             )
-        with ProgressCounter("row") as counter:
+        with JobCounter(request.job(found.source)) as counter:
+            counter.begin()
             options = CopyOptions(
                 request.time_zone or datetime.UTC,
                 batch_records=request.batch,
@@ -38,13 +39,16 @@ def follow_source(request: ImportRequest, output: Output) -> int:
                     output.write(f"copied {format_count(copied, 'row')}")
                 if request.switch is not None:
                     return _switch(follower, found, request, output)
-                _follow(follower, request, output)
+                _follow(follower, request, output, counter)
     return 0
 
 
-def _follow(follower: Follower, request: ImportRequest, output: Output) -> None:
+def _follow(
+    follower: Follower, request: ImportRequest, output: Output, counter: JobCounter
+) -> None:
     print_note("following; interrupt it at any time, and end it with --switch")
     while True:
+        counter.add(0)  # waits while the job is paused
         done = follower.step()
         if done.read or done.deleted:
             deleted = f", {format_count(done.deleted, 'record')} deleted" if done.deleted else ""

@@ -1,0 +1,206 @@
+"""Imports, exports and mirrors under an operator's hand: one row of the table of jobs each."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
+from zapdb.cluster.leases import Owner
+from zapdb.database import Database
+from zapdb.errors import LeaseHeld, UsageError
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.job import claim, give_back
+from zapdb.jobs.undivided import Undivided, working_on
+
+EXPORT = Undivided("export", 1, "/somewhere")
+COUNT = 1_500
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Iterator[Database]:
+    workspace.write(1, ITEMS)
+    with workspace.open() as opened:
+        yield opened
+
+
+@pytest.fixture
+def start(workspace: Workspace) -> Iterator[Start]:
+    """Starts a command of `zapdb` as a process of its own."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def start_one(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "zapdb", *words, "-d", workspace.address]
+        pipe = subprocess.PIPE
+        begun.append(subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
+        return begun[-1]
+
+    yield start_one
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def work(db: Database, about: Undivided, told: list[str], batches: list[int]) -> None:
+    """Counts a batch of ten records again and again, until the third one after it waited."""
+    with working_on(db._storage, about, told.append) as job:
+        while not told or len(batches) < 3:
+            job.note(10)
+            batches.append(time.monotonic_ns())
+            time.sleep(0.01)
+
+
+def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
+    told, batches = list[str](), list[int]()
+    run = threading.Thread(target=work, args=(db, EXPORT, told, batches))
+    run.start()
+    wait_until(lambda: batches, "it has begun")
+    assert db.admin.pause_job("export").subject == "/somewhere"
+    wait_until(lambda: told, "it waits")
+    assert told[0].startswith("paused by ")
+    before = len(batches)
+    time.sleep(0.3)
+    assert len(batches) == before
+    status = db.admin.job_status("export")
+    assert (len(status.open_ranges), status.open_ranges[0].is_held) == (1, True)
+    with pytest.raises(LeaseHeld, match="another process is at work on the same export"):
+        work(db, EXPORT, [], [])
+    with pytest.raises(UsageError, match="an export is throttled by its records"):
+        db.admin.throttle_job("export", bytes_per_second=5)
+    db.admin.resume_job("export")
+    finish(run)
+    (job,) = db.admin.jobs()
+    assert job.state == "done"
+    assert db.admin.job_status(job.id).progress.read >= 10 * len(batches)
+    with working_on(db._storage, Undivided("export", 1, "/elsewhere"), told.append):
+        assert [job.subject for job in db.admin.jobs()] == ["/elsewhere"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_less_urgent_import_waits_for_a_job_that_runs(workspace: Workspace, db: Database) -> None:
+    db.table("items").insert(id=1, title="a")
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    with workspace.open() as db:
+        (convert,) = plan_jobs(db._storage, 1)
+        claimed = claim(db._storage, convert.id, Owner.here())
+        assert claimed is not None
+        about, told = Undivided("import", 1, "a.csv"), list[str]()
+        with working_on(db._storage, about, told.append) as job:
+            db.admin.set_job_priority("import", 100)
+            back = threading.Timer(1.5, lambda: give_back(db._storage, claimed))
+            back.start()
+            wait_until(lambda: job.note(1) or told, "it has waited")
+            finish(back)
+        assert told[0] == f"{convert.id} comes first"
+        with working_on(db._storage, about, told.append):
+            pass
+        assert db.admin.run_jobs() != []
+        (found,) = [job for job in db.admin.jobs() if job.kind == "import"]
+        assert (found.state, found.priority) == ("done", 100)
+
+
+@pytest.mark.long_on("postgresql")
+def test_an_import_is_paused_cancelled_and_killed_and_imports_each_row_once(
+    db: Database, start: Start, tmp_path: Path
+) -> None:
+    source = tmp_path / "items.ndjson"
+    source.write_text('{"id": "x"}\n')
+    words = ("import", str(source), "--table", "items", "--batch", "50")
+    assert end_of(start(*words))[0] != 0
+    source.write_text("".join(f'{{"id": {n}, "title": "t"}}\n' for n in range(COUNT)))
+    job = db.admin.throttle_job("import", records_per_second=200)
+    assert job.state == "planned"
+
+    first = start(*words)
+    wait_until(lambda: progress(db) > 0, "it has begun")
+    db.admin.pause_job(job.id)
+    wait_until(lambda: count(db) == pause_at(db), "it stands")
+    assert first.poll() is None
+    db.admin.cancel_job(job.id)
+    status, err = end_of(first)
+    assert status == 1
+    assert "the import was cancelled" in err
+    assert "`zapdb import`, run again, goes on where it stopped" in err
+    done = count(db)
+    assert 0 < done < COUNT
+
+    second = start(*words)
+    wait_until(lambda: count(db) > done, "it goes on")
+    second.send_signal(signal.SIGKILL)
+    second.communicate()
+    db.admin.throttle_job(job.id)
+    status, err = end_of(start(*words))
+    assert (status, count(db)) == (0, COUNT), err
+    assert [found.state for found in db.admin.jobs()] == ["done"]
+
+
+def progress(db: Database) -> int:
+    return db.admin.job_status("import").progress.read
+
+
+def count(db: Database) -> int:
+    return db.table("items").count()
+
+
+def pause_at(db: Database) -> int:
+    """How many records there are once none came for longer than a batch takes."""
+    time.sleep(0.6)
+    return count(db)
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, err = process.communicate(timeout=GUARD_SECONDS)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_mirror_waits_and_ends_as_the_operator_says(
+    db: Database, start: Start, tmp_path: Path
+) -> None:
+    db.table("items").insert(id=1, title="a")
+    target = f"sqlite:///{tmp_path / 'mirror.db'}"
+    process = start("mirror", "run", "--to", target)
+    wait_until(lambda: kinds(db) == ["mirror"] and progress_of_mirror(db) is not None, "it runs")
+    db.admin.pause_job("mirror")
+    time.sleep(1)
+    db.table("items").insert(id=2, title="b")
+    time.sleep(0.8)
+    assert mirrored(tmp_path) == 1
+    db.admin.resume_job("mirror")
+    wait_until(lambda: mirrored(tmp_path) == 2, "it goes on")
+    db.admin.cancel_job("mirror")
+    status, err = end_of(process)
+    assert (status, "the mirror was cancelled" in err) == (1, True)
+    status, err = end_of(start("mirror", "run", "--to", target, "--engine", "spark"))
+    assert (status, "`zapdb mirror run` does not run on Spark" in err) == (2, True)
+    assert end_of(start("mirror", "run", "--to", target, "--once"))[0] == 0
+    assert [job.state for job in db.admin.jobs()] == ["done"]
+
+
+def kinds(db: Database) -> list[str]:
+    return [job.kind for job in db.admin.jobs()]
+
+
+def progress_of_mirror(db: Database) -> Any:
+    return next(iter(db.admin.job_status("mirror").open_ranges), None)
+
+
+def mirrored(place: Path) -> int:
+    with sqlite3.connect(place / "mirror.db") as connection:
+        try:
+            return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0

@@ -1,0 +1,122 @@
+"""The jobs of `import`, `export` and `mirror run`: what they wait for is told, what they have done
+is counted, and Spark is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Annotated, Final
+
+import typer
+
+from zapdb.catalog.kinds import JobKind
+from zapdb.catalog.tenants import find_tenant
+from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cli.engine import EngineName
+from zapdb.cli.output import print_note
+from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.errors import StorageError, UsageError
+from zapdb.jobs.kinds import KINDS_OF_JOBS
+from zapdb.jobs.undivided import Undivided, UndividedJob, working_on
+from zapdb.storage import TransactionMode, connect
+
+OnlyLocalOption = Annotated[
+    EngineName, typer.Option("--engine", help="Only local: this process does the work.")
+]
+
+ELSEWHERE: Final[dict[JobKind, str]] = {
+    "import": 'write a frame with Spark: frame.write.format("zapdb").option("table", …).save()',
+    "export": 'read with Spark, and write what you like: spark.read.format("zapdb")',
+    "mirror": "leave it out: a mirror applies one log in its order, which is the work of one "
+    "process; a stream of Spark can follow the changes, too",
+}
+
+
+def refuse_spark(kind: JobKind, engine: EngineName) -> None:
+    """Raise `UsageError`: one process does the work of an undivided job."""
+    if engine == "spark":
+        command = KINDS_OF_JOBS[kind].command
+        raise UsageError(f"`{command}` does not run on Spark", hint=ELSEWHERE[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class CommandJob:
+    """The job of a command: its kind and subject, where, and the number and name of its table."""
+
+    kind: JobKind
+    subject: str
+    database: str | None
+    tenant: str | None
+    table: tuple[int, str] = (0, "")
+    is_resumable: bool = True
+
+    @contextmanager
+    def work(self) -> Iterator[UndividedJob]:
+        """Work on the job in the block, by a connection of its own."""
+        storage = connect(find_database(self.database))
+        try:
+            with storage.transaction(TransactionMode.READ) as connection:
+                number = find_tenant(connection, find_tenant_name(self.tenant)).number
+            about = Undivided(
+                self.kind, number, self.subject, *self.table, is_resumable=self.is_resumable
+            )
+            with working_on(storage, about, _tell) as job:
+                yield job
+        finally:
+            storage.close()
+
+
+class JobCounter(ProgressCounter):
+    """Counts records for people and for a job, which may wait meanwhile, or end the command."""
+
+    def __init__(self, job: CommandJob) -> None:
+        super().__init__("row" if job.kind == "import" else "record")
+        self._about = job
+        self._job: UndividedJob | None = None
+        self._is_begun = False
+        self._stack = ExitStack()
+
+    def __enter__(self) -> JobCounter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        super().__exit__()
+        self._stack.__exit__(kind, error, trace)
+
+    def begin(self) -> None:
+        """Work on the job from now on, instead of from the first count on; waits while it is held
+        back.
+
+        What only reads goes on without a job in a database that can't be written.
+        """
+        self._is_begun = True
+        try:
+            self._job = self._stack.enter_context(self._about.work())
+        except StorageError as error:
+            if self._about.kind != "export":
+                raise
+            print_note(f"this export is not among the jobs of the database: {error.message}")
+
+    def add(self, count: int = 1) -> None:
+        super().add(count)
+        if not self._is_begun:
+            self.begin()
+        if self._job is not None:
+            self._job.note(count, count if self._about.kind == "import" else 0)
+
+
+def _tell(reason: str) -> None:
+    print_note(f"waiting: {reason}")
+
+
+def place_of(path: str | os.PathLike[str]) -> str:
+    """What a file is called in the table of jobs, wherever the command runs."""
+    return os.path.realpath(path)
