@@ -1,4 +1,4 @@
-"""What the errors of SQLite's driver mean."""
+"""The meanings of the errors of SQLite's driver."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ READ_ONLY_HINT = (
 )
 
 FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
-"""There is no room: for the database or its log, or for the index of the log in the -shm file."""
+"""Errors of a full disk: no room for the database or its log, or for the log's index in the -shm
+file."""
 
 
 def translate_sqlite_error(error: BaseException, shown_url: str, *, read_only: bool) -> Exception:
-    """The error that an error of the driver means to zapdb; `shown_url` is without secrets."""
+    """Return zapdb's error for an error of the driver; `shown_url` contains no secrets."""
     match error:
         case sqlite3.OperationalError() if "no such table" in str(error):
             return MissingTable(
@@ -85,12 +86,13 @@ def is_busy(error: sqlite3.OperationalError) -> bool:
 
 
 def name_of(error: BaseException) -> str:
-    """SQLite's name of an error; Python's own have none."""
+    """Return SQLite's name of an error; Python's own errors have none."""
     return getattr(error, "sqlite_errorname", "")
 
 
 def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
-    """Whether the file, or those beside it that readers need, can't be opened or made."""
+    """Return whether the database file can't be opened, or its -wal and -shm files, which readers
+    need."""
     return name_of(error) in (
         "SQLITE_CANTOPEN",
         "SQLITE_READONLY_CANTINIT",

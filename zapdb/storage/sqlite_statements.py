@@ -1,4 +1,4 @@
-"""The statements that SQLite has in words of its own."""
+"""The statements that differ on SQLite."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal
 
 ROWS_PER_STATEMENT: Final = 100
-"""Rows that one statement inserts: beginning and ending it costs as much as one of them."""
+"""The number of rows that one statement inserts; beginning and ending it costs as much as one
+row."""
 
 
 class SQLiteStatements(Storage):
-    """What a storage says to SQLite, apart from connections and transactions."""
+    """The statements of a SQLite storage, apart from connections and transactions."""
 
     dialect = "sqlite"
     placeholder = "?"
@@ -31,7 +32,7 @@ class SQLiteStatements(Storage):
         return [name for (name,) in rows]
 
     def lock_storage_version(self, connection: Connection) -> None:
-        """`BEGIN IMMEDIATE` keeps all others out."""
+        """Do nothing, because `BEGIN IMMEDIATE` keeps all other writers out."""
 
     # WITHOUT ROWID keeps a record beside its key: one search instead of two.
     def create_record_table_sql(self, table: str) -> str:
@@ -163,7 +164,7 @@ class SQLiteStatements(Storage):
 def _fetch_in_ranges(
     connection: Connection, select: str, ranges: Sequence[tuple[bytes, bytes]], limit: int
 ) -> list[Any]:
-    """Up to `limit` rows of a SELECT from `given(low, high)`, which holds the ranges."""
+    """Return up to `limit` rows of a SELECT from `given(low, high)`, which holds the ranges."""
     found = list[Any]()
     for start in range(0, len(ranges), ROWS_PER_STATEMENT):
         some = ranges[start : start + ROWS_PER_STATEMENT]

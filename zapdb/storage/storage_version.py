@@ -43,17 +43,18 @@ VERSION_TABLE: Final = "zapdb_storage_version"
 
 
 def upgrades_directory() -> Path:
-    """Where the Alembic revisions are: inside an installed package, or beside it in a checkout."""
+    """Return the directory of the Alembic revisions: inside an installed package, or beside it in a
+    checkout."""
     package = Path(__file__).parent
     installed = package / "storage_upgrades"
     return installed if installed.is_dir() else package.parent.parent / "migrations"
 
 
 def read_storage_version(storage: Storage) -> str | None:
-    """The storage version of a database, or None for an empty database.
+    """Return the storage version of a database, or None for an empty database.
 
-    Raises `NotZapdb` for a database that holds something else, `NewerStorageVersion` for one that a
-    later release upgraded, `IncompatibleVersion` for one from before the first release.
+    Raises `NotZapdb` for a database with other contents, `NewerStorageVersion` for one that a later
+    release upgraded, `IncompatibleVersion` for one from before the first release.
     """
     if storage.is_absent():
         return None
@@ -104,7 +105,7 @@ def read_storage_version(storage: Storage) -> str | None:
 def ensure_storage(storage: Storage, *, create: bool) -> None:
     """Create zapdb's own tables if there are none; with `create` false, refuse an empty database.
 
-    An older storage version is left as it is, and worked on: `upgrade_storage` upgrades it.
+    An older storage version stays and is used; `upgrade_storage` upgrades it.
     """
     version = read_storage_version(storage)
     if version is None and not create:
@@ -140,7 +141,7 @@ class StorageUpgrade:
 
 
 def pending_upgrades(storage: Storage) -> list[StorageUpgrade]:
-    """The upgrades that the database does not have yet, oldest first; none if it is empty."""
+    """Return the upgrades that the database lacks, oldest first; none for an empty database."""
     current = read_storage_version(storage)
     if current in (None, STORAGE_VERSION):
         return []
@@ -148,7 +149,7 @@ def pending_upgrades(storage: Storage) -> list[StorageUpgrade]:
 
 
 def list_upgrades() -> list[StorageUpgrade]:
-    """All storage versions that this code knows, oldest first."""
+    """Return all storage versions that this code knows, oldest first."""
     from alembic.script import ScriptDirectory
 
     found = ScriptDirectory.from_config(_config()).walk_revisions()
@@ -156,7 +157,7 @@ def list_upgrades() -> list[StorageUpgrade]:
 
 
 def upgrade_storage(connection: Connection) -> None:
-    """Inside a DDL transaction, once the cluster's level allows it: run what is pending.
+    """Run the pending upgrades, inside a DDL transaction, if the cluster's level allows them.
 
     Every process then reloads its tenant catalogs, as after an activation.
     """
