@@ -31,7 +31,7 @@ class BlobFile:
             yield chunk
 
     async def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer at the end alone; all that are left, by default."""
+        """Read `size` bytes, fewer only at the end; by default, all the rest."""
         read: bytes = await self._carry(lambda: self._file.read(size))
         return read
 

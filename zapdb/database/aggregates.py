@@ -1,4 +1,4 @@
-"""Sums, exact whatever the order of the records: of integers, decimals, and floats."""
+"""Sums of integers, decimals and floats, which are exact in every order of the records."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class AsyncFile(Protocol):
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
     async def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer at the end alone; all that are left, by default."""
+        """Read `size` bytes, fewer only at the end; by default, all the rest."""
         ...
 
     async def seek(self, offset: int, whence: int = 0) -> int:
@@ -110,7 +110,7 @@ class AsyncTypedTable(Protocol[R]):
         ...
 
     async def first(self) -> R | None:
-        """Any record; None if there is none."""
+        """Any record; None if the table is empty."""
         ...
 
     async def one(self) -> R:
@@ -118,7 +118,7 @@ class AsyncTypedTable(Protocol[R]):
         ...
 
     def limit(self, count: int) -> aio.Query[R]:
-        """At most so many records."""
+        """At most `count` records."""
         ...
 
     def include(self, *references: str | TypedField[Any]) -> aio.Query[R]:
@@ -130,7 +130,7 @@ class AsyncTypedTable(Protocol[R]):
         ...
 
     async def min(self, field: str | TypedOrderedField[Any]) -> Any:
-        """The least value of a field; None if there is none but nulls."""
+        """The least value of a field; None if there are only nulls."""
         ...
 
     async def max(self, field: str | TypedOrderedField[Any]) -> Any:

@@ -1,11 +1,11 @@
 """Jobs that an open database runs by itself, if the setting `convert` allows it (rule 14).
 
-Indexes whose collation or time zone data changed are built again whatever it says.
+Indexes whose collation or time zone data changed are rebuilt even if it does not.
 
-They begin when the database is opened, whenever the schema of the tenant changes, and when a job is
-resumed or its window opens. They end with the batch that they are at when the database is closed,
-the setting changes, or a rollback begins. A change of the schema or of a priority interrupts them:
-the most urgent job goes on first. What several processes do at once, they share range by range.
+They begin when the database is opened, when the tenant's schema changes, and when a job is resumed
+or its window opens. When the database is closed, the setting changes, or a rollback begins, they
+end after their present batch. A change of the schema or of a priority interrupts them, and the most
+urgent job continues first. Several processes share a job range by range.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class StreamedValues:
 def _store(
     blobs: BlobStatements, connection: Connection, kind: Binary, path: str, file: Any
 ) -> bytes | Blob:
-    """Store what is left of a file as a blob, unless it is so little that the record holds it."""
+    """Store the rest of a file as a blob, unless it is small enough for the record."""
     made, number, size = make_uuid7(), 0, 0
     while chunk := _read_chunk(file, kind, path):
         size += len(chunk)

@@ -36,8 +36,8 @@ class FirstPage:
     is_read: bool = False
 
     def require_unread(self) -> None:
-        """The active schema is not what the plan was made for: raises `CatalogChanged` if no page
-        was read by it yet, so that the plan can be made anew."""
+        """Raise `CatalogChanged` if no page was read yet. The plan is for another schema than the
+        active one, so the query is planned again."""
         if not self.is_read:
             raise CatalogChanged("the schema changed before the first page of a query was read")
 
@@ -89,7 +89,7 @@ class BoundPlan:
         return index
 
     def _make_read(self) -> Callable[[bytes, bytes], Record]:
-        """How records are read: from their keys and bytes, whatever their revision."""
+        """Return the function that reads records of any revision from their keys and bytes."""
         bound = self.bound
         if self._fields is None:
             return bound.adapter.reader.read

@@ -83,8 +83,8 @@ def remove_all(
 def change_all(
     connection: Connection, bound: BoundTable, keys: Iterable[bytes], changes: Mapping[str, Any]
 ) -> int:
-    """Change fields of the records with these keys, all of which are read first; returns how
-    many."""
+    """Change fields of the records with these keys, which are all read first; returns their
+    number."""
     if changes.keys() & set(bound.adapter.key_names):
         raise UsageError(
             "the key of a record cannot be changed",

@@ -1,10 +1,9 @@
 """The catalog watch: one thread of an open database keeps the process's catalog cache new.
 
 About once a second the thread checks whether the newest seq has changed, and if so updates the
-cache (`catalog.cache`). Listeners are called before the new cache is shown, so whatever is derived
-from it (the active tables, the settings) is as new as the cache. The application's callbacks are
-called afterwards.
-"""
+cache (`catalog.cache`). Listeners are called before the new cache is shown, so that everything
+derived from it (the active tables, the settings) is as new as the cache. The application's
+callbacks are called afterwards."""
 
 from __future__ import annotations
 

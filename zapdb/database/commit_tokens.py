@@ -1,4 +1,4 @@
-"""Commit tokens: rows that settle whether a COMMIT with an unknown outcome took effect (rule 15).
+"""Commit tokens: rows that tell whether a COMMIT with an unknown outcome took effect (rule 15).
 
 A transaction that carries a token inserts a row with it. If COMMIT then reports an error, another
 connection inserts the same row again. The database makes that insert wait until the first
@@ -6,8 +6,8 @@ transaction has ended. Then the row either exists, together with everything that
 wrote, or it does not exist and never will.
 
 The rows have a table of their own: a row of the catalog would need a number of its feed, whose
-counter all writers would wait for. A row expires by the database's clock. After that it settles
-nothing, and a process that settles or writes other tokens deletes it.
+counter all writers would wait for. A row expires by the database's clock. An expired row tells
+nothing, and a process that resolves or writes other tokens deletes it.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a cursor is of: the fingerprint of a query, and the data that its order depends on."""
+    """The query of a cursor: its fingerprint, and the datasets that its order depends on."""
 
     query: bytes
     data: tuple[Data, ...]

@@ -110,7 +110,8 @@ class PlannedJobs:
         return None
 
     def put_later(self, tenant: int, seconds: float) -> None:
-        """Plan for a tenant again in so many seconds, or earlier if that was said before."""
+        """Plan for a tenant again after these seconds, or earlier if an earlier time is set
+        already."""
         at = time.monotonic() + seconds
         self._later[tenant] = min(at, self._later.get(tenant, at))
 

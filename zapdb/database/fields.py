@@ -361,7 +361,7 @@ RANGE_OPERATORS: Final = frozenset({"<", "<=", ">", ">="})
 
 
 def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
-    """Return a field that is given by itself or by its name, and its collation.
+    """Return a field, given as such or by its name, and its collation.
 
     Raises `UnknownField`, and `UsageError` for an argument that is not a field of this table.
     """

@@ -48,7 +48,8 @@ class Model(StructValue, Generic[T, A]):
 
 @dataclass(frozen=True, slots=True)
 class TableModel:
-    """What a module was told of a table: its key, and its fields in words, in declared order."""
+    """A table as a generated module declares it: its key, and its fields in words, in declared
+    order."""
 
     fingerprint: int
     key: tuple[str, ...]

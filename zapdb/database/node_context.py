@@ -63,8 +63,8 @@ class MigrationFiles:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What the databases of one process share, whatever their tenants. The process is one node, or
-    none if it only reads."""
+    """The parts that one process's databases of all tenants share. The process is one node, or none
+    if it only reads."""
 
     storage: Storage
     node: Node | None

@@ -228,13 +228,13 @@ def _find_key(order: TotalOrder, behind: QueryPlace) -> bytes | None:
 
 
 def _cut_spans(spans: tuple[Span, ...], key: bytes, *, is_reversed: bool) -> tuple[Span, ...]:
-    """What is left of spans from a key on, in the direction of reading; that key included."""
+    """Return the rest of spans from a key on, in the direction of reading, with that key."""
     left = (_remainder(span, (key, b""), is_reversed) for span in spans)
     return tuple(s for s in left if s.lower is None or s.upper is None or s.lower < s.upper)
 
 
 def _remainder(span: Span, last: Last, descending: bool) -> Span:
-    """What is left of a span from the full key of a row on; that key is read again."""
+    """Return the rest of a span from a row's full key on; that key is read again."""
     if last is None:
         return span
     if not descending:

@@ -1,9 +1,9 @@
 """The numbers of sequences that an open database has in hand.
 
-A process draws blocks of numbers, each as large as all that it drew of the sequence before, up to a
-bound: so nearly no insert costs a round trip more, and a process that inserts little leaves few
-numbers unused. Numbers rise within an open database. What is left of a block when it is closed, or
-killed, is never given: sequences have gaps.
+A process draws blocks of numbers. Each block is as large as all earlier ones of the sequence
+together, up to a bound. So almost no insert needs another round trip, and a process with few
+inserts leaves few numbers unused. Numbers rise within an open database. When it is closed or
+killed, the rest of its block is never used: sequences have gaps.
 
 An explicit number above the last one that is known to be drawn draws a block behind it before it is
 written. So no number is drawn that was committed before, except one out of a block that another
@@ -181,8 +181,8 @@ class OperationNumbers:
     def _have(
         self, connection: Connection, bound: BoundTable, field: int, above: int, count: int
     ) -> None:
-        """See to it that so many numbers are in hand. Raises `BlockNeeded`, `CatalogChanged`,
-        `SequenceExhausted`."""
+        """Make sure that this many numbers are available. Raises `BlockNeeded`, `CatalogChanged`
+        and `SequenceExhausted`."""
         session = self._session
         while session.sequences.lack(connection, field, above, count):
             needed = BlockNeeded(bound, field, above, count)
@@ -339,7 +339,8 @@ def _scan(connection: Connection, bound: BoundTable, field: int) -> int:
 
 
 def _highest(numbers: Any) -> int:
-    """The highest of some explicit numbers that a sequence could come to; 0 if there is none."""
+    """Return the highest of some explicit numbers that a sequence could reach; 0 without such a
+    number."""
     possible = (n for n in numbers if type(n) is int and n <= SEQUENCE_MAX)
     return max(possible, default=0)
 

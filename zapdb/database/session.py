@@ -144,8 +144,8 @@ class Session(SessionCatalog):
     def writing(self) -> Iterator[Connection]:
         """A transaction of its own, or a savepoint in the one that this thread is in.
 
-        Either way all of an operation is done, or none: a record without its entries must not
-        stay behind when the error is caught and the transaction goes on.
+        In both cases an operation is done completely or not at all: if the application catches an
+        error and continues the transaction, no record may lack its entries.
         """
         connection = self.storage.connection()
         self.storage.require_writable()
@@ -244,8 +244,8 @@ class Session(SessionCatalog):
         return CatalogReloaded()
 
     def _send_token(self, connection: Connection) -> CommitToken | None:
-        """What settles a COMMIT that travels with what it commits: from its first byte on, its
-        outcome is unknown."""
+        """Send the commit token of a COMMIT that travels with its statements: its outcome is
+        unknown from the first byte on."""
         clock_us, node = self._token_purger.clock_us, self.node
         if not connection.is_pipelined or connection.is_unused or clock_us is None or node is None:
             return None
@@ -301,8 +301,8 @@ class Session(SessionCatalog):
                 connection.token = write_commit_token(connection, self.node.id)
 
     def commit(self, begun: OpenTransaction) -> None:
-        """Commit a transaction that stayed open. Where it has a token, that settles what becomes of
-        a COMMIT that reports an error."""
+        """Commit a transaction that stayed open. If COMMIT reports an error, its commit token tells
+        whether it took effect."""
         token, begun.connection.token = begun.connection.token, None
         try:
             self.storage.commit_open(begun)
@@ -322,7 +322,7 @@ class Session(SessionCatalog):
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """A snapshot of one call, as of which this thread reads in the block."""
+        """Open a snapshot for one call; in the block, this thread reads as of the snapshot."""
         with self.reading() as connection:
             self._pin(connection)
             yield connection
@@ -380,8 +380,8 @@ class Session(SessionCatalog):
         return self.repeat(drawing, may_be_exclusive=may_be_exclusive)
 
     def repeat(self, action: Callable[[], T], *, may_be_exclusive: bool) -> T:
-        """Call `action`, and again whenever it conflicts with a concurrent transaction; raise the
-        last `TransactionConflict` if that goes on for too long."""
+        """Call `action`, and again after each conflict with a concurrent transaction; raises the
+        last `TransactionConflict` once the time is over."""
 
         def take_gate_exclusively(made: int) -> None:
             # Only every second time: the gate can't be taken while another writer's block is open.

@@ -59,7 +59,7 @@ class _Shared:
 
 
 class SessionCatalog:
-    """Thread-safe: whatever was cached is replaced as a whole."""
+    """Thread-safe: cached values are replaced as a whole."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class SessionCatalog:
         self._shared = _Shared(catalog)
 
     def bind(self, begun: OpenTransaction) -> Self:
-        """The same, working in an open transaction from whatever thread or task."""
+        """Return the same session for an open transaction, usable from any thread or task."""
         bound = object.__new__(type(self))
         bound.__dict__.update(self.__dict__, open=begun)
         return bound
@@ -194,7 +194,8 @@ class SessionCatalog:
         return self._open(loaded, loaded.catalog.table_numbered(number, name))
 
     def rebind(self, bound: BoundTable) -> BoundTable:
-        """The same table, whatever its name, in the tenant catalog of now; raises `UnknownName`."""
+        """Return the same table, even under another name, in the present tenant catalog; raises
+        `UnknownName`."""
         if bound.catalog is self.catalog:
             return bound
         return self.bind_numbered(bound.schema.number, bound.schema.name)

@@ -1,4 +1,4 @@
-"""Tables as applications see them: records in, records out, whatever their stored revision."""
+"""Tables as applications see them: they write and read records, stored at any revision."""
 
 from __future__ import annotations
 

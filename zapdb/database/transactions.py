@@ -182,7 +182,7 @@ class Block(AbstractContextManager[H]):
 
     @property
     def begun(self) -> OpenTransaction | None:
-        """What it has begun, or is a part of."""
+        """The open transaction that the block has begun, or of which it is a savepoint."""
         return self._open
 
     def find_outer(self) -> OpenTransaction | None:

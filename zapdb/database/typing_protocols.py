@@ -1,8 +1,8 @@
 """Tables, queries and fields as type checkers see them through generated models.
 
-Protocols alone: at run time a table is a `Table`, a query a `Query` and a field a
-`FieldExpression`, whatever the models say. The functions at the end hold mypy to it that those do
-what is promised here; a test holds us to it that no public method is left out.
+These are only protocols: at run time a table is always a `Table`, a query a `Query` and a field a
+`FieldExpression`. By the functions at the end, mypy checks that these classes satisfy the
+protocols. A test checks that no public method is missing.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TypedQuery(Protocol[R]):
         ...
 
     def limit(self, count: int) -> TypedQuery[R]:
-        """At most so many records: the first ones in the order that is given, or any."""
+        """At most `count` records: the first ones in the given order, or any."""
         ...
 
     def include(self, *references: str | TypedField[Any]) -> TypedQuery[R]:
@@ -178,7 +178,7 @@ class TypedQuery(Protocol[R]):
         ...
 
     def first(self) -> R | None:
-        """The first record in the order that is given, or any; None if there is none."""
+        """The first record in the given order, or any; None if no record matches."""
         ...
 
     def one(self) -> R:
@@ -194,7 +194,7 @@ class TypedQuery(Protocol[R]):
         ...
 
     def min(self, field: str | TypedOrderedField[Any]) -> Any:
-        """The least value of a field; None if there is none but nulls."""
+        """The least value of a field; None if there are only nulls."""
         ...
 
     def max(self, field: str | TypedOrderedField[Any]) -> Any:
@@ -291,7 +291,7 @@ class TypedTable(Protocol[R]):
         ...
 
     def first(self) -> R | None:
-        """Any record; None if there is none."""
+        """Any record; None if the table is empty."""
         ...
 
     def one(self) -> R:
@@ -299,7 +299,7 @@ class TypedTable(Protocol[R]):
         ...
 
     def limit(self, count: int) -> TypedQuery[R]:
-        """At most so many records."""
+        """At most `count` records."""
         ...
 
     def include(self, *references: str | TypedField[Any]) -> TypedQuery[R]:
@@ -311,7 +311,7 @@ class TypedTable(Protocol[R]):
         ...
 
     def min(self, field: str | TypedOrderedField[Any]) -> Any:
-        """The least value of a field; None if there is none but nulls."""
+        """The least value of a field; None if there are only nulls."""
         ...
 
     def max(self, field: str | TypedOrderedField[Any]) -> Any:

@@ -29,7 +29,8 @@ def write_back(
     new: bytes,
     attachments: Attachments,
 ) -> None:
-    """Set a record that is still `old` to what was made of it, unless anything is in the way."""
+    """Write the converted record back if the stored one is still `old` and no concurrent work
+    prevents it."""
     with _best_effort(), _begin(session, bound) as connection:
         if _lock(connection, bound, "value =", old, [key]):
             execute(connection, bound, [plan_conversion(key, old, new, attachments)])
@@ -52,7 +53,7 @@ def write_back_page(
 
 
 def _best_effort() -> AbstractContextManager[None]:
-    """Whatever is in the way: the next read of the records converts them, as this one did."""
+    """Ignore errors of the block: the next read converts the records again, as this one did."""
     return suppress(ConcurrencyError, StorageError, CorruptRecord, ReadConflict)
 
 
@@ -68,7 +69,7 @@ def _begin(session: Session, bound: BoundTable) -> Iterator[Connection]:
 def _lock(
     connection: Connection, bound: BoundTable, value_is: str, value: bytes, keys: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    """Lock those of some records whose values are so, and that nobody else has locked."""
+    """Lock the records that still have these values and that no other transaction has locked."""
     records, mark = bound.records, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
     locked = connection.storage.lock_records(

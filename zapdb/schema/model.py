@@ -135,7 +135,7 @@ OnDelete = Literal["restrict", "cascade", "set_null"]
 class ForeignKey:
     """The records that a field of type reference names, by the field's number, must exist.
 
-    `on_delete` says what becomes of a record when the one that it refers to is deleted.
+    `on_delete` is the action on a record when its target is deleted.
     """
 
     field: int

@@ -154,9 +154,8 @@ def etag(instance: StructValue, /) -> str:
     """Return a short text that stands for all parts: equal, in any process, if all parts are equal.
 
     It has 22 characters of printable ASCII without spaces: 128 bits of a hash, which reveal nothing
-    of the record. A record read at one schema has one etag, whatever its stored revision. Large
-    values are loaded for it.
-    """
+    of the record. A record that is read at one schema has one etag for all its stored revisions.
+    Large values are loaded for it."""
     mark = hashlib.sha256(repr(_mark(instance)).encode()).digest()[:ETAG_SIZE_BYTES]
     return base64.urlsafe_b64encode(mark).decode().rstrip("=")
 

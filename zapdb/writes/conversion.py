@@ -35,7 +35,7 @@ _BARE: Final = Write(b"", b"", b"", is_locked=True)[3:]
 
 @dataclass(frozen=True, slots=True)
 class BatchConversion:
-    """What becomes of the records of a table."""
+    """The conversion of a batch of a table's records."""
 
     convert: Convert
     find_change: FindChange | None = None

@@ -48,7 +48,7 @@ KEPT: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 class StatementProcess:
-    """The process of one statement; leaving it ends the process, whatever it does.
+    """The process of one statement; leaving the block ends the process in any state.
 
     Raises `StorageError` if none can be started.
     """
@@ -84,7 +84,7 @@ class StatementProcess:
         """Kill the process if it runs, and return how it ended: `signal`, or `error` if it never
         ran.
 
-        One that has answered ends by itself, and need not be awaited.
+        A process that has answered ends itself and need not be awaited.
         """
         self._interruptible.close()
         self._connection.close()

@@ -32,7 +32,8 @@ def run_sql(
 ) -> Result:
     """The answer of a statement, held in memory as a whole; its tables are streams.
 
-    Raises `SqlError`, `UsageError` for what is no SELECT, and whatever reading a table raises.
+    Raises `SqlError`, `UsageError` for a statement other than SELECT, and the errors of reading a
+    table.
     """
     check_text(statement, "statement")
     values = check_parameters(parameters)

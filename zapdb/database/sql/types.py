@@ -1,7 +1,7 @@
 """What DuckDB calls the types of zapdb.
 
 Columns come to DuckDB as Arrow has them (see `records.arrow.columns`): a UUID is 16 bytes, JSON is
-text, a member of an enum its name. A view casts them to what they are.
+text, a member of an enum its name. A view casts them to their types.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def needs_cast(kind: ValueType) -> bool:
 
 
 def view_sql(name: str, source: str, columns: Iterable[tuple[str, ValueType, bool]]) -> str:
-    """The view of this name: the columns (name, type, as_text) of a source as what they are."""
+    """Return the view of this name: the columns (name, type, as_text) of a source, cast to their
+    types."""
     parts = []
     for column, kind, as_text in columns:
         part = quote_identifier(column)

@@ -37,9 +37,9 @@ class AlterType(TypeOperation):
         alter_type: {type: state, add: [{name: paused, back: open}], remove: {dropped: {to: done}}}
         alter_type: {type: place, rename: {way: road}, add: [{name: zip, type: string, fill: ""}]}
 
-    Everything that is of the type changes with it, in all tables, also inside lists and structs.
-    What records hold is mapped both ways: `to` and `fill` say what they get on the way up, `back`
-    and `restore` what they get on the way back.
+    All fields of the type change with it, in all tables, also inside lists and structs. Values in
+    records are mapped both ways: by `to` and `fill` on the way up, by `back` and `restore` on the
+    way back.
     """
 
     keyword = "alter_type"

@@ -182,7 +182,7 @@ class TableOperation(Operation):
 
 @dataclass(frozen=True)
 class FieldOperation(TableOperation):
-    """One change to one field that there is."""
+    """One change to one existing field."""
 
     field: Name
 

@@ -37,8 +37,8 @@ from zapdb.values import ValueType
 class ChangeType(FieldOperation):
     """The same field under another type, with an expression each way.
 
-    Null stays null; the expressions see values only. The field keeps its number, its default has to
-    be said again, since the old one is of the old type.
+    Null stays null; the expressions see only values. The field keeps its number. A default must be
+    given again, because the old one has the old type.
     """
 
     keyword = "change_type"

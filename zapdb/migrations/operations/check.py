@@ -64,7 +64,7 @@ class AddCheck(TableOperation):
 
 @dataclass(frozen=True)
 class DropCheck(TableOperation):
-    """A check binds no longer; a rollback adds it again, to be validated anew."""
+    """A check no longer binds writes; a rollback adds it again, and it is validated again."""
 
     keyword = "drop_check"
 

@@ -1,6 +1,6 @@
 """How values of a declared type become values of the type that it is altered to.
 
-A value is converted wherever the type stands in it: in lists, structs and keys of references.
+A value is converted in all places of the type: in lists, structs and keys of references.
 """
 
 from __future__ import annotations

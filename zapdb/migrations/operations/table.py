@@ -185,7 +185,7 @@ class DropTable(TableOperation):
 class RestoreTable(TableOperation):
     """A table that was dropped with its records archived comes back as it was.
 
-    It has its old number, so the records are its own; its indexes are built anew.
+    It has its old number, so it has its old records; its indexes are rebuilt.
 
     `archived_by` is the number of the migration that dropped the table with its archive.
 

@@ -115,7 +115,7 @@ def open_duckdb(spill: str | None = None) -> Any:
 
 
 def _give_up(max_memory: int, seconds: float, spill: str | None) -> None:
-    """What this process can't do any more, whatever runs in it."""
+    """Limit the resources of this process; no code in it can raise the limits again."""
     held = _read_held_bytes()
     if held is not None:
         _limit(resource.RLIMIT_AS, held + max_memory + EXTRA_MEMORY_SIZE_BYTES)
