@@ -66,26 +66,44 @@ def _read_json(table: TableSchema, stream: TextIO) -> Iterator[Given]:
 
 
 def _read_csv(table: TableSchema, stream: TextIO) -> Iterator[Given]:
-    csv.field_size_limit(CELL_LENGTH_MAX)
-    reader = csv.reader(stream, strict=True)
-    number, width, columns = 1, 0, list[tuple[str, Callable[[str], Any]]]()
+    rows = split_csv(stream, ",", table.name)
+    number, header = next(rows, (1, None))
+    if header is None:
+        return
     try:
-        for row in reader:
-            if not columns:
-                columns, width = _read_header(table, row), len(row)
-            else:
-                if len(row) != width:
-                    raise UsageError(
-                        "a row has other columns than the header", columns=width, cells=len(row)
-                    )
-                cells = zip(columns, row, strict=True)
-                yield number, {name: read(cell) for (name, read), cell in cells}
-            number = reader.line_num + 1
-    except csv.Error as error:
-        raise UsageError("the input is not CSV", problem=str(error), line=number) from None
+        columns = _read_header(table, header)
+        for number, row in rows:
+            if len(row) != len(header):
+                raise UsageError(
+                    "a row has other columns than the header", columns=len(header), cells=len(row)
+                )
+            cells = zip(columns, row, strict=True)
+            yield number, {name: read(cell) for (name, read), cell in cells}
     except ZapdbError as error:
-        name_line(error, number)
+        error.context.setdefault("line", number)
         raise
+
+
+def split_csv(stream: TextIO, delimiter: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with the line that it begins at; a blank line is no row.
+
+    Raises `UsageError` where it is no CSV: where the next row begins is not known then.
+    """
+    csv.field_size_limit(CELL_LENGTH_MAX)
+    reader = csv.reader(stream, strict=True, delimiter=delimiter)
+    number = 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UsageError(
+                "the file is not CSV from here on", source=name, line=number, problem=str(error)
+            ) from None
+        if cells is None:
+            return
+        if cells:
+            yield number, cells
+        number = reader.line_num + 1
 
 
 def _read_header(table: TableSchema, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:

@@ -7,9 +7,8 @@ null, unless an empty text is a value of the field.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from zapdb.cli.output import Output
 from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
@@ -19,11 +18,9 @@ from zapdb.database.imports import RowSource, SourceRow, make_coercer, match_col
 from zapdb.errors import InvalidValue, UsageError, ZapdbError
 from zapdb.inference.files import infer_csv
 from zapdb.records.cell_format import NULL
+from zapdb.records.record_lines import split_csv
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Binary, String
-
-CELL_LENGTH_MAX: Final = 2**31 - 1
-"""Python's CSV reader refuses cells longer than 128 KiB by default."""
 
 ReadCell = Callable[[str], Any]
 
@@ -38,7 +35,7 @@ class CsvKind(FileKind):
     def infer(self, request: ImportRequest, output: Output) -> int:
         name = name_of_table(request.source, request.table)
         with opened_text(request, newline="") as stream:
-            rows = (cells for _, cells in read_csv(stream, delimiter_of(request), name))
+            rows = (cells for _, cells in split_csv(stream, delimiter_of(request), name))
             header = next(rows, None)
             if not header:
                 raise UsageError("the file is empty", source=request.shown_source)
@@ -61,7 +58,7 @@ class CsvSource(RowSource):
             yield from self._read(stream)
 
     def _read(self, stream: TextIO) -> Iterator[SourceRow]:
-        rows = read_csv(stream, delimiter_of(self._request), self.name)
+        rows = split_csv(stream, delimiter_of(self._request), self.name)
         number, header = next(rows, (1, None))
         if header is None:
             raise UsageError("the file is empty", source=self.name)
@@ -121,28 +118,6 @@ def delimiter_of(request: ImportRequest) -> str:
     if len(given) != 1 or given in '"\r\n':
         raise UsageError("a delimiter is one character", delimiter=request.delimiter)
     return given
-
-
-def read_csv(stream: TextIO, delimiter: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with the line that it begins at; a blank line is no row.
-
-    Raises `UsageError` where it is no CSV: where the next row begins is not known then.
-    """
-    csv.field_size_limit(CELL_LENGTH_MAX)
-    reader = csv.reader(stream, strict=True, delimiter=delimiter)
-    number = 1
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise UsageError(
-                "the file is not CSV from here on", source=name, line=number, problem=str(error)
-            ) from None
-        if cells is None:
-            return
-        if cells:
-            yield number, cells
-        number = reader.line_num + 1
 
 
 def _read_row(
