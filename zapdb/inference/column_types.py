@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.migrations.operations.definitions import TypeDefinition
@@ -38,6 +39,8 @@ def map_type_of(kind: Any, scale: int | None = None) -> MappedType:
         return _map_numeric(kind, scale)
     if isinstance(kind, sa.DateTime) and not kind.timezone:
         return MappedType(_named("timestamp"), "its times have no zone; import takes them as UTC")
+    if isinstance(kind, mysql.TINYINT) and kind.display_width == 1:
+        return MappedType(_named("boolean"), "tinyint(1) is taken as a boolean: only 0 and 1 are")
     for classes, name in _SIMPLE:
         if isinstance(kind, classes):
             return MappedType(_named(name))
@@ -46,13 +49,13 @@ def map_type_of(kind: Any, scale: int | None = None) -> MappedType:
 
 _SIMPLE: tuple[tuple[Any, str], ...] = (
     (sa.Boolean, "boolean"),
-    (sa.Integer, "integer"),
+    ((sa.Integer, mysql.YEAR), "integer"),
     (sa.Float, "float"),
     (sa.DateTime, "timestamp"),
     (sa.Date, "date"),
     (sa.JSON, "json"),
     (sa.Uuid, "uuid"),
-    (sa.types._Binary, "binary"),
+    ((sa.types._Binary, mysql.BIT), "binary"),
     (sa.String, "string"),
 )
 

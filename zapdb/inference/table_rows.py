@@ -17,6 +17,8 @@ from zapdb.errors import ZapdbError
 from zapdb.inference.copy_plans import CopyPlan
 from zapdb.inference.inferred import InferredField
 from zapdb.inference.source import SourceDatabase
+from zapdb.schema import Field
+from zapdb.values import String
 
 SOURCE_PAGE_ROWS: Final = 5_000
 
@@ -61,9 +63,16 @@ class TableRows(RowSource):
         how = Coercion(time_zone, is_text=source.dialect == "sqlite")
         by_name = {f.name: f for f in plan.schema.fields}
         self._readers: list[tuple[str, tuple[str, ...], Coerce]] = [
-            (f.name, f.columns, make_coercer(by_name[f.name], f"{plan.schema.name}.{f.name}", how))
+            (f.name, f.columns, self._make_reader(by_name[f.name], table.c[f.columns[0]], how))
             for f in fields
         ]
+
+    def _make_reader(self, field: Field, column: sa.Column[Any], how: Coercion) -> Coerce:
+        coerce = make_coercer(field, f"{self._plan.schema.name}.{field.name}", how)
+        has_equivalent = how.is_text or isinstance(column.type, sa.String | sa.Enum)
+        if not isinstance(field.type, String) or has_equivalent:
+            return coerce
+        return lambda value: coerce(to_text(value))
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         table, number = self._plan.inferred.source, 0
@@ -126,6 +135,21 @@ class TableRows(RowSource):
     def place(self, error: ZapdbError, number: int) -> ZapdbError:
         error.context.setdefault("source", self.name)
         return super().place(error, number)
+
+
+def to_text(value: Any) -> str | None:
+    """What stands for a value of a type that has no equivalent; bytes are their digits."""
+    match value:
+        case None | str():
+            return value
+        case bytes():
+            return value.hex()
+        case datetime.timedelta():  # a time of MySQL, which may be negative or longer than a day
+            sign, seconds = "-" if value.days < 0 else "", abs(value)
+            whole = seconds // datetime.timedelta(seconds=1)
+            shown = f"{sign}{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+            return f"{shown}.{seconds.microseconds:06}" if seconds.microseconds else shown
+    return str(value)
 
 
 def _flatten(names: Sequence[str], key: tuple[Any, ...]) -> Iterator[Any]:

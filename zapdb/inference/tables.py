@@ -211,7 +211,12 @@ class _Inferrer:
         is_serial = (
             column.identity is not None
             or is_generator(text)
-            or (is_key and definition.type == "integer" and _is_only_key(column, made.source))
+            or (
+                is_key
+                and definition.type == "integer"
+                and column.autoincrement is not False
+                and _is_only_key(column, made.source)
+            )
         )
         if column.computed is not None:
             made.notes.append(Note(place, "a computed column; its values are imported"))
@@ -306,8 +311,11 @@ class _Inferrer:
         for constraint in self._unique_constraints(made.source):
             found.append((constraint["name"], constraint["column_names"], True, {}, ""))
         for index in self.inspector.get_indexes(name, schema):
-            partial = any(key.endswith("_where") for key in index.get("dialect_options", {}))
+            options = index.get("dialect_options", {})
+            partial = any(key.endswith("_where") for key in options)
             why = "a partial index" if partial else ""
+            if index.get("type") or any(k.endswith("_prefix") for k in options):
+                why = "an index of words or places"
             why = "an index of expressions" if None in index["column_names"] else why
             sorting = index.get("column_sorting", {})
             is_unique = bool(index["unique"])
