@@ -26,6 +26,7 @@ from zapdb.errors import (
     StorageError,
     UniqueViolation,
 )
+from zapdb.jobs import roll_back_newest
 from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 
@@ -459,6 +460,38 @@ def test_a_sequence_goes_on_where_it_was_when_its_field_comes_back(workspace: Wo
     orders = workspace.open().table("orders")
     assert [order.number for order in orders] == [*range(1, 10), 0]
     assert orders.insert().number == 10
+
+
+def test_a_sequence_goes_with_its_field_when_that_is_rolled_back(workspace: Workspace) -> None:
+    workspace.write(1, ORDERS)
+    workspace.write(
+        2,
+        "add_field: {table: orders, field: {name: gone, type: integer, generated: sequence,"
+        " optional: true}}",
+        "create_table: {table: others, key: [id], fields: [{name: id, type: integer,"
+        " generated: sequence}]}",
+    )
+    with workspace.open() as db:
+        db.table("orders").insert()
+        db.table("others").insert()
+        schemas = [descriptor.schema for descriptor in db._session.catalog.tables.values()]
+    names = {f.number: f"{schema.name}.{f.name}" for schema in schemas for f in schema.fields}
+    workspace.write(
+        3,
+        "drop_field: {table: orders, field: number, restore: {archive: true,"
+        " otherwise: {value: 0}}}",
+    )
+    workspace.open().close()
+
+    def sequences() -> set[str]:
+        rows = workspace.execute("SELECT field FROM zapdb_sequences")
+        return {names[field] for (field,) in rows}
+
+    every = {"orders.id", "orders.number", "orders.gone", "others.id"}
+    assert sequences() == every
+    for left in (every, {"orders.id", "orders.number"}):
+        roll_back_newest(workspace.control)
+        assert sequences() == left
 
 
 # Several processes

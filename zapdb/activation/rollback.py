@@ -50,6 +50,7 @@ from zapdb.schema import TableSchema
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.data_tables import create_record_table
 from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.sequences import delete_sequence, read_last_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,21 @@ def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Mig
         for rollback in list_table_rollbacks(catalog):
             _check_none_left(connection, tenant, rollback)
         _restore_tables(connection, catalog, catalog.rolling_back)
+        _forget_sequences(connection, catalog, migration.number)
         set_position(connection, tenant, migration.number - 1)
+
+
+def _forget_sequences(connection: Connection, catalog: TenantCatalog, number: int) -> None:
+    """Take away the last numbers of fields that no earlier schema has: their numbers are never used
+    again. A field that was dropped earlier may be restored, and goes on then."""
+    left = set(read_last_numbers(connection, catalog.tenant))
+    for position in range(number - 1, catalog.chain.start - 1, -1):
+        if not left:
+            return
+        schema = catalog.chain.schema_at(position)
+        left -= {field.number for table in schema for field in table.fields}
+    for field in left:
+        delete_sequence(connection, catalog.tenant, field)
 
 
 def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> None:

@@ -79,6 +79,12 @@ def read_last_numbers(connection: Connection, tenant: int) -> dict[int, int]:
     return {as_number(field): as_number(last) for field, last in connection.fetch_all(sql)}
 
 
+def delete_sequence(connection: Connection, tenant: int, field: int) -> None:
+    """Forget what was drawn of a sequence whose field is gone for good."""
+    sql = f"DELETE FROM zapdb_sequences WHERE tenant = {int(tenant)} AND field = {int(field)}"
+    connection.run(sql)
+
+
 class DrawnInside:
     """The blocks that a SQLite transaction drew itself, until it ends."""
 

@@ -1,4 +1,4 @@
-"""Types of MySQL, of which no server runs in the tests, and values of types without an equivalent."""
+"""Types of MySQL, of which no server runs in the tests, and values that have no equivalent."""
 
 from __future__ import annotations
 
