@@ -33,7 +33,9 @@ from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
 from zapdb.limits import CATALOG
+from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode, connect
+from zapdb.storage.data_tables import list_record_tables
 from zapdb.storage.pipelined import PipelinedConnection
 
 ROOT = Path(__file__).parents[1]
@@ -272,6 +274,27 @@ def count_stale(storage: Storage, catalog: TenantCatalog, table: str) -> int:
     with storage.transaction(TransactionMode.READ) as connection:
         statuses = read_table_statuses(connection, catalog)
     return next(status.stale for status in statuses if status.table == table)
+
+
+def assert_revisions_are_known(storage: Storage) -> int:
+    """No record has a lower revision than any row says of its key, of whatever tenant and table;
+    returns how many rows there are."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        there = list_record_tables(connection)
+        facts = connection.fetch_all(
+            "SELECT tenant, table_number, revision, lower, upper FROM zapdb_range_revisions"
+        )
+        for tenant, number, revision, lower, upper in facts:
+            if number not in there:
+                continue
+            records = connection.fetch_all(
+                f"SELECT key, value FROM zapdb_records_{number} WHERE tenant = {tenant}"
+            )
+            for key, value in records:
+                if key > lower and (upper is None or key <= upper):
+                    found, _ = decode_prefix(value, 0)
+                    assert found >= revision, f"{key.hex()}: {found}, and not {revision}"
+    return len(facts)
 
 
 def advance_clock(monkeypatch: pytest.MonkeyPatch, storage: Storage, seconds: float) -> None:

@@ -246,6 +246,13 @@ RANGE_RECORDS: Final = 16_384
 OTHERS_POLL_SECONDS: Final = 0.2
 """How often a runner without a range checks whether other processes have finished theirs."""
 RANGES_PER_JOB_MAX: Final = 4_096
+SPLIT_SECONDS_MIN: Final = 0.5
+"""A range is cut in two, where a worker has none, if its own takes that much longer."""
+SPLIT_RECORDS_MIN: Final = 2_048
+"""It is not cut if fewer records are left: workers would spend the time on claiming."""
+SPLIT_LOOK_RECORDS: Final = 65_536
+"""Records that are counted in a range to find its middle; of more, the worker keeps half of
+these."""
 JOB_PRIORITY_MAX: Final = 1_000
 """The highest priority of a job."""
 BUILD_PAUSE_SHARE: Final = 0.25

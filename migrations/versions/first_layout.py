@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0014"
+revision = "0015"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -136,6 +136,14 @@ def upgrade() -> None:
         sa.Column("conflicts", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "zapdb_range_revisions",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("table_number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("revision", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("lower", sa.LargeBinary, primary_key=True),
+        sa.Column("upper", sa.LargeBinary),
+    )
+    op.create_table(
         "zapdb_quarantine",
         sa.Column("job", sa.Text, primary_key=True),
         sa.Column("key", sa.LargeBinary, primary_key=True),
@@ -207,6 +215,8 @@ def downgrade() -> None:
         "transactions",
         "commit_tokens",
         "quarantine",
+        "probes",
+        "range_revisions",
         "ranges",
         "archives",
         "blobs",

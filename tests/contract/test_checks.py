@@ -39,7 +39,7 @@ def items(db: Database) -> Table:
 def run_jobs(storage: Storage, batch_records_max: int = 16) -> list[JobReport]:
     reports = [
         run_job(storage, job, lambda s, j: run_locally(s, j, batch_records_max=batch_records_max))
-        for job in plan_jobs(storage, DEFAULT_TENANT)
+        for job in plan_jobs(storage, DEFAULT_TENANT, is_by_hand=True)
     ]
     return [report for report in reports if report is not None]
 
@@ -325,7 +325,7 @@ def test_rule_25_a_validation_counts_right_whatever_statement_fails(
 
     def validate() -> None:
         done.clear()
-        for job in plan_jobs(storage, DEFAULT_TENANT):
+        for job in plan_jobs(storage, DEFAULT_TENANT, is_by_hand=True):
             report = run_job(
                 storage, job, lambda s, j: run_locally(s, j, workers=1, batch_records_max=16)
             )

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 import zapdb
 from tests.contract.model import Key, Model
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
-from tests.support import PostgresServer, make_place
+from tests.support import PostgresServer, assert_revisions_are_known, make_place
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import (
@@ -274,6 +274,10 @@ class Life(RuleBasedStateMachine):
     def the_older_process_sees_its_shapes(self) -> None:
         if self.older is not None:
             self.model.check_at(self.older, self.chain, self.at)
+
+    @invariant()
+    def no_range_is_noted_with_a_revision_above_its_records(self) -> None:
+        assert_revisions_are_known(self.db._storage)
 
     @invariant()
     def what_is_read_is_what_the_model_says(self) -> None:

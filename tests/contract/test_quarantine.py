@@ -17,8 +17,9 @@ from tests.contract.test_jobs import small_ranges as small_ranges
 from tests.contract.test_jobs import start as start
 from tests.support import Workspace, wait_until
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning
+from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.errors import CorruptRecord, JobError
+from zapdb.errors import EXIT_PENDING, CorruptRecord, JobError
 from zapdb.jobs import Job, list_jobs, plan_jobs, roll_back_newest
 from zapdb.storage import TransactionMode
 
@@ -79,6 +80,34 @@ def test_rule_08_records_that_can_not_be_read_do_not_stop_a_conversion(
     assert (report.job.state, report.progress.quarantined) == ("done", 0)
     assert report.progress.written == COUNT - 1
     assert contents(db) == {at: values for at, values in EXPECTED.items() if at != 4}
+
+
+def test_rule_18_a_record_that_was_cut_or_emptied_is_left_as_it_is_and_shown(
+    workspace: Workspace, db: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that the conversion needs is missing in the one that was cut."""
+    rows = sorted(workspace.execute("SELECT key, value FROM zapdb_records_1"))
+    (cut, whole), (empty, gone) = ((bytes(key), bytes(value)) for key, value in (rows[3], rows[7]))
+    put_value(workspace, cut, whole[:-1])
+    put_value(workspace, empty, b"")
+    assert db.admin.count_by_revision("items") == {0: 1, 1: 334, 2: 332, 3: 333}
+    assert run_program(["convert", "status", "-d", workspace.address]) == EXIT_PENDING
+    assert "unreadable: 1, 1: 334, 2: 332, 3: 333" in capsys.readouterr().out
+    (report,) = db.admin.run_jobs()
+    assert (report.job.state, report.progress.quarantined, stale(db)) == ("blocked", 2, 2)
+    (verified,) = db.admin.verify()
+    assert verified.revisions == {0: 1, 1: 1, 4: COUNT - 2}
+    assert [cut.hex() in one or empty.hex() in one for one in verified.problems] == [True, True]
+    now = dict(workspace.execute("SELECT key, value FROM zapdb_records_1"))
+    assert {bytes(k): bytes(v) for k, v in now.items() if bytes(k) in (cut, empty)} == {
+        cut: whole[:-1],
+        empty: b"",
+    }
+    put_value(workspace, cut, whole)
+    put_value(workspace, empty, gone)
+    (report,) = db.admin.run_jobs(retry_quarantined=True)
+    assert report.job.state == "done"
+    assert contents(db) == EXPECTED
 
 
 def test_a_worker_that_was_killed_leaves_its_quarantine(

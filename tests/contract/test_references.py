@@ -88,7 +88,7 @@ def assert_clean(db: Database) -> None:
 def run_jobs(storage: Storage) -> list[JobReport]:
     reports = [
         run_job(storage, job, lambda s, j: run_locally(s, j, batch_records_max=16))
-        for job in plan_jobs(storage, DEFAULT_TENANT)
+        for job in plan_jobs(storage, DEFAULT_TENANT, is_by_hand=True)
     ]
     return [report for report in reports if report is not None]
 

@@ -314,7 +314,7 @@ def doubled(workspace: Workspace) -> Database:
 
 
 def only_job(storage: Storage) -> Job:
-    (job,) = plan_jobs(storage, DEFAULT_TENANT)
+    (job,) = plan_jobs(storage, DEFAULT_TENANT, is_by_hand=True)
     return job
 
 
@@ -325,7 +325,7 @@ def run_jobs(storage: Storage, batch_records_max: int = 4) -> list[JobReport]:
             job,
             lambda s, j: run_locally(s, j, workers=2, batch_records_max=batch_records_max),
         )
-        for job in plan_jobs(storage, DEFAULT_TENANT)
+        for job in plan_jobs(storage, DEFAULT_TENANT, is_by_hand=True)
     ]
     return [report for report in reports if report is not None]
 
@@ -636,7 +636,7 @@ def test_rule_25_a_build_with_duplicates_survives_a_fault_at_each_statement(
     def build() -> None:
         ended.extend(
             run_job(storage, job, lambda s, j: run_locally(s, j, workers=1))
-            for job in plan_jobs(storage, DEFAULT_TENANT)
+            for job in plan_jobs(storage, DEFAULT_TENANT, is_by_hand=True)
         )
 
     for call in itertools.count(1):

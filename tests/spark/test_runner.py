@@ -101,6 +101,24 @@ def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
     check(db)
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_17_executors_share_a_table_that_is_one_range(workspace, spark, monkeypatch):
+    """One task has all the records; the others take the rest of its range, again and again."""
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", CITIES)
+    db = load(workspace)
+    tasks: list[TaskReport] = []
+    run = partial(run_on_spark, on_tasks=tasks.extend, batch_records_max=512)
+    (report,) = db.admin.run_jobs(run, ["convert"])
+    assert report.progress.ranges == report.progress.ranges_done > 1
+    assert (report.progress.read, report.progress.written) == (CITIES, CITIES)
+    written = {task.number: task.written for task in tasks}
+    assert sum(written.values()) == CITIES
+    assert max(written.values()) < CITIES - 2048
+    assert len({task.process for task in tasks}) > 1
+    db.admin.run_jobs()
+    check(db)
+
+
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spark):
     db = load(workspace)

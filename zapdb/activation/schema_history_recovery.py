@@ -40,7 +40,7 @@ from zapdb.errors import (
 )
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.migrations import Chain
-from zapdb.records import Attachments, codec_for, decode_prefix
+from zapdb.records import Attachments, codec_for, decode_prefix, group_by_revision
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -166,13 +166,15 @@ def _choose_revisions(layout: int | None, unused: int) -> list[int]:
 def _find_revision(connection: Connection, tenant: int, table: TableSchema) -> int | None:
     """The one revision of the table's records; None where there are none."""
     records = RecordStatements(connection.storage, table.number, tenant)
-    counts = {decode_prefix(p, 0)[0]: count for p, count in records.count_by_prefix(connection)}
+    counts = group_by_revision(records.count_by_prefix(connection))
     if len(counts) > 1:
         raise CorruptCatalog(
             "a table has records of several revisions but no schema history that describes them",
             tenant=tenant,
             table=table.name,
-            records=", ".join(f"{count} of revision {r}" for r, count in counts.items()),
+            records=", ".join(
+                f"{count} of {f'revision {r}' if r else 'none'}" for r, count in counts.items()
+            ),
             hint=RECOVERY_HINT,
         )
     for revision in counts:

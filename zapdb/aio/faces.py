@@ -563,7 +563,7 @@ class DatabaseAdmin(DatabaseAdminFace):
         )
 
     async def count_by_revision(self, table: str) -> dict[int, int]:
-        """Return how many records of a table have each revision."""
+        """Return how many records of a table have each revision, 0 if it can't be read."""
         return await self._done("read", lambda sync: sync.count_by_revision(table))
 
     async def verify(self, runner: Runner | None = None) -> list[TableReport]:
@@ -580,8 +580,9 @@ class DatabaseAdmin(DatabaseAdminFace):
         """Make missing index entries anew, and remove those that no record has; with `dry_run`,
         only count them.
 
-        Returns a report for each index that has something wrong. Records are never changed. Safe
-        beside readers and writers.
+        Returns a report for each index that has something wrong. What is noted about the
+        revisions of a table's records is forgotten if it is wrong. Records are never changed.
+        Safe beside readers and writers.
         """
         return await self._done("task", lambda sync: sync.repair(dry_run=dry_run))
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from zapdb.catalog import schema_history
+from zapdb.catalog.range_revisions import find_ranges_below
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored import read_chain_state
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
-from zapdb.records import decode_prefix
+from zapdb.records import group_by_revision
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.archives import count_archives
 from zapdb.storage.data_tables import list_record_tables
@@ -78,7 +79,8 @@ class Pruning:
 def plan_pruning(
     connection: Connection, log: Sequence[RevisionEntry], bound: PruneBound
 ) -> Pruning:
-    """Plan a pruning, in a READ transaction; counts all records of the table.
+    """Plan a pruning, in a READ transaction; counts the records of the table by their revisions,
+    unless they are known to be newer.
 
     Raises `RollbackInProgress`, because a rollback needs the history that it began with.
     """
@@ -152,7 +154,10 @@ def _find_records(
     """Yield records of these revisions, also of archived and discarded tables."""
     if not pruned or pruned[0].table_number not in list_record_tables(connection):
         return
-    records = RecordStatements(connection.storage, pruned[0].table_number, pruned[0].tenant)
+    tenant, table = pruned[0].tenant, pruned[0].table_number
+    if not find_ranges_below(connection, tenant, table, max(e.revision for e in pruned) + 1):
+        return  # all records are known to be newer: nothing to count
+    records = RecordStatements(connection.storage, table, tenant)
     yield from _list_required(pruned, records.count_by_prefix(connection), "record")
 
 
@@ -190,7 +195,7 @@ def _list_required(
     pruned: Sequence[RevisionEntry], found: Iterable[tuple[bytes, int]], what: str
 ) -> Iterator[RequiredBy]:
     """Yield the entries that data need; `found` has the number of such data by their prefix."""
-    counts = {decode_prefix(prefix, 0)[0]: count for prefix, count in found}
+    counts = group_by_revision(found)
     for entry in pruned:
         if count := counts.get(entry.revision):
             yield RequiredBy(entry.revision, f"{count:,} {what}" + "s" * (count != 1))

@@ -8,14 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
+from zapdb.activation import (
+    IndexDescriptor,
+    TableDescriptor,
+    TenantCatalog,
+    load_tenant_catalog,
+)
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import FingerprintMatch, find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.catalog.kinds import ConstraintKind
+from zapdb.catalog.range_revisions import RangeRevision
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
+from zapdb.cli.key_ranges import ranges_to_json, write_ranges
 from zapdb.cli.opening import opened, opened_for
 from zapdb.cli.output import Output, Part
 from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
@@ -23,6 +30,7 @@ from zapdb.cli.types import show_type, type_to_json
 from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.indexes.code import show_code
+from zapdb.jobs.known_revisions import list_range_revisions
 from zapdb.schema import Check, Field, ForeignKey, Index, TableSchema, fingerprint
 from zapdb.storage import TransactionMode
 from zapdb.values import Reference
@@ -96,6 +104,10 @@ def catalog_show_command(
         bool,
         typer.Option("--code", help="Print the generated source: codec, index keys, conversions."),
     ] = False,
+    ranges: Annotated[
+        bool,
+        typer.Option("--ranges", help="Print which revisions the records of each key range have."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a table: its fields, its key, its indexes, checks and references, and their states.
@@ -104,19 +116,32 @@ def catalog_show_command(
     number, type, key, optional, generated, default}], indexes: [{name, number, unique, state,
     fields: [{field, collation, descending}], built_with, rewritten_from}], checks: [{name, number,
     expression, state}], references: [{field, table, on_delete, state}], archived: [{field, number,
-    type, migration}]}`, and with `--code` also `code`. The state of an index is `readable`,
-    `building`, `rewriting` while its entries are converted to other collation or time zone data, or
-    `disabled`. `built_with` has the version and fingerprint of each dataset by name;
-    `rewritten_from` has those that some entries may still have. `default` is present only if the
-    field has one. `archived` are dropped fields whose values are kept, with the number of the
-    migration that dropped them.
+    type, migration}]}`, and with `--code` also `code`. With `--ranges`, also `ranges: [{after,
+    up_to, revision, current}]`, in the order of the keys: no record behind the key `after`, up to
+    `up_to`, has a lower revision, as far as is known. Keys are objects of fields, null where there
+    is no bound; `current` says that these records need no conversion.
+
+    The state of an index is `readable`, `building`, `rewriting` while its entries are converted
+    to other collation or time zone data, or `disabled`. `built_with` has the version and
+    fingerprint of each dataset by name; `rewritten_from` has those that some entries may still
+    have. `default` is present only if the field has one. `archived` are dropped fields whose
+    values are kept, with the number of the migration that dropped them.
     """
-    output = Output(as_json)
-    with opened(database, tenant) as (_, catalog):
+    if code and ranges:
+        raise UsageError("--code and --ranges show different things", hint="give one of them")
+    output, known = Output(as_json), list[RangeRevision]()
+    with opened(database, tenant) as (storage, catalog):
         descriptor = catalog.table(table)
+        if ranges:
+            with storage.transaction(TransactionMode.READ) as connection:
+                catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+                descriptor = catalog.table(table)
+                known = list_range_revisions(connection, catalog, table)
     source = show_code(catalog, descriptor) if code else None
     if source is not None:
         _write_code(source, output)
+    elif ranges:
+        write_ranges(descriptor, known, output)
     else:
         _write_table(descriptor, output)
     document = _summarize(descriptor) | {
@@ -136,7 +161,11 @@ def catalog_show_command(
             for a in descriptor.schema.archived
         ],
     }
-    output.document(document if source is None else document | {"code": source})
+    if source is not None:
+        document["code"] = source
+    if ranges:
+        document["ranges"] = ranges_to_json(descriptor, known)
+    output.document(document)
 
 
 def _write_code(source: str, output: Output) -> None:

@@ -96,7 +96,7 @@ def convert_run_command(
     ):
         require_not_rolling_back(catalog)
         jobs = plan_jobs(
-            storage, catalog.tenant, renews_cancelled=True, retries_quarantined=retry_quarantined
+            storage, catalog.tenant, is_by_hand=True, retries_quarantined=retry_quarantined
         )
         if plan_only:
             for job in jobs:
@@ -195,8 +195,9 @@ def convert_status_command(
     With `--json`: `{pending, tables: [{table, records, stale, revision, layout_revision,
     by_revision, indexes_to_build, unvalidated}], jobs: [{id, kind, table, target, records, ranges,
     ranges_done, read, written, conflicts}], blocked: [{id, kind, table, findings: [{what, count,
-    examples}], quarantined}]}`. `by_revision` maps a revision to a count; `jobs` are the unfinished
-    jobs, and `blocked` the jobs that found violating records, or records that can't be read.
+    examples}], quarantined}]}`. `by_revision` maps a revision to a count, 0 to that of records
+    whose revision can't be read; `jobs` are the unfinished jobs, and `blocked` the jobs that found
+    violating records, or records that can't be read.
     """
     output = Output(as_json)
     with (
@@ -250,7 +251,10 @@ def _write_tables(tables: list[TableStatus], output: Output) -> None:
             table.table,
             f"{table.records:,}",
             (f"{table.stale:,}", "yellow" if table.stale else ""),
-            ", ".join(f"{index}: {count:,}" for index, count in table.by_revision.items()) or "-",
+            ", ".join(
+                f"{index or 'unreadable'}: {count:,}" for index, count in table.by_revision.items()
+            )
+            or "-",
             (", ".join(table.unbuilt) or "-", "yellow" if table.unbuilt else ""),
         )
         for table in tables

@@ -86,5 +86,5 @@ def _confirm(*, as_json: bool) -> bool:
 
 def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:
     catalog = read_tenant_catalog(storage, tenant)
-    jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"], renews_cancelled=True)
+    jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"], is_by_hand=True)
     run_jobs_here(storage, catalog, jobs, output)

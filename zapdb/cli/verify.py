@@ -23,6 +23,7 @@ from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, confirm, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
+from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.waiting import Hold
 from zapdb.migrations import list_files
 from zapdb.printing import show_moment
@@ -62,8 +63,9 @@ def verify_command(
     paused, cancelled or outside its window.
 
     With `--repair`, index entries that are missing are made anew, and entries that no record has
-    are removed, after a confirmation; then everything is checked again. Records and large values
-    are never changed: restore what is lost from a backup.
+    are removed, after a confirmation; then everything is checked again. Wrong notes about the
+    revisions of records are forgotten. Records and large values are never changed: restore what is
+    lost from a backup.
 
     With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
     records, revisions, entries, building, problem_count, problems}], held: [{id, table, reason}],
@@ -85,8 +87,8 @@ def verify_command(
         reports = verification.run(anew=from_start)
         repairs: list[IndexRepair] | None = None
         if repair and not verification.held:
-            repairs = jobs.repair_indexes(storage, catalog.tenant, dry_run=True)
-            _write_repairs(repairs, output)
+            reports = verification.forget_wrong_ranges(reports, dry_run=dry_run)
+            repairs = _plan_repairs(storage, catalog.tenant, output)
             if _is_needed(repairs) and not dry_run:
                 if not yes and not confirm("a repair", "repair these indexes?", as_json=as_json):
                     output.write("nothing was changed")
@@ -144,6 +146,17 @@ class Verification:
             {"id": job.id, "table": job.table_name, "reason": str(hold)} for job, hold in self.held
         ]
 
+    def forget_wrong_ranges(
+        self, reports: list[TableReport], *, dry_run: bool
+    ) -> list[TableReport]:
+        """Forget wrong notes about revisions, unless it is a dry run; returns the reports of
+        now."""
+        forgotten = [] if dry_run else forget_wrong_ranges(self._storage, self._catalog.tenant)
+        if not forgotten:
+            return reports
+        self._output.write(("forgot", "green"), f" what was noted of {', '.join(forgotten)}")
+        return self.run(anew=True)
+
     def run(self, *, anew: bool) -> list[TableReport]:
         """Raises `KeyboardInterrupt` after a note how to go on."""
         jobs.check_migrations(self._catalog)
@@ -181,6 +194,12 @@ def _write_intact(migrations: int, output: Output, *, compared: bool) -> None:
         f": {format_count(migrations, 'migration')} {match}{' and the files' * compared}; "
         "history, records, indexes, constraints and blobs are intact",
     )
+
+
+def _plan_repairs(storage: Storage, tenant: int, output: Output) -> list[IndexRepair]:
+    repairs = jobs.repair_indexes(storage, tenant, dry_run=True)
+    _write_repairs(repairs, output)
+    return repairs
 
 
 def _count_blobs(storage: Storage) -> BlobsReport | None:

@@ -53,9 +53,10 @@ from zapdb.jobs.control import (
 )
 from zapdb.jobs.job import list_jobs
 from zapdb.jobs.job_status import JobStatus, read_job_status
+from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.window import parse_window
 from zapdb.limits import CATALOG_WAIT_SECONDS
-from zapdb.records import decode_prefix
+from zapdb.records import group_by_revision
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -128,7 +129,7 @@ class DatabaseAdmin(Facet):
             self._storage,
             self._tenant,
             kinds,
-            renews_cancelled=True,
+            is_by_hand=True,
             retries_quarantined=retry_quarantined,
         )
         for job in jobs:
@@ -201,11 +202,11 @@ class DatabaseAdmin(Facet):
             return find_job(connection, self._tenant, job).id
 
     def count_by_revision(self, table: str) -> dict[int, int]:
-        """Return how many records of a table have each revision."""
+        """Return how many records of a table have each revision, 0 if it can't be read."""
         bound = self._session.bind_served(table)
         with self._session.connected() as connection:
             counts = bound.records.count_by_prefix(connection)
-        return {decode_prefix(prefix, 0)[0]: count for prefix, count in counts}
+        return group_by_revision(counts)
 
     def verify(self, runner: Runner | None = None) -> list[TableReport]:
         """Check that every record decodes, that indexes have exactly their entries, and that no
@@ -224,9 +225,13 @@ class DatabaseAdmin(Facet):
         """Make missing index entries anew, and remove those that no record has; with `dry_run`,
         only count them.
 
-        Returns a report for each index that has something wrong. Records are never changed. Safe
-        beside readers and writers.
+        Returns a report for each index that has something wrong. What is noted about the revisions
+        of a table's records is forgotten if it is wrong. Records are never changed. Safe beside
+        readers and writers.
         """
+        if not dry_run:
+            self._storage.require_writable()
+            forget_wrong_ranges(self._storage, self._tenant)
         return repair_indexes(self._storage, self._tenant, dry_run=dry_run)
 
     def sweep(

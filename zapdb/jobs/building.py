@@ -10,7 +10,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage import Connection, EntryStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.entry_statements import unpack_entry
 from zapdb.storage.statements import VALUES_PER_STATEMENT
@@ -72,8 +72,17 @@ class RewriteWork(IndexWork):
         skip_locked: bool,
     ) -> list[tuple[bytes, bytes]]:
         """Return entries in their order, with their records; nothing is locked."""
+        return self.entries.walk(connection, lower, upper, limit)
+
+    @property
+    def entries(self) -> EntryStatements:
         assert self.index is not None
-        return self.index.entries.walk(connection, lower, upper, limit)
+        return self.index.entries
+
+    def find_middle(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> tuple[int, bytes | None]:
+        return self.entries.find_middle(connection, lower, upper, limit)
 
     def record_key(self, place: bytes) -> bytes:
         return unpack_entry(place)[1]
@@ -102,7 +111,7 @@ class RewriteWork(IndexWork):
         With `orphans`, entries without a record are deleted, too: under the gate.
         """
         assert self.index is not None
-        entries, values = self.index.entries, self._lock({record for _, record in suspects})
+        entries, values = self.entries, self._lock({record for _, record in suspects})
         wrong, right = list[EntryRow](), set[EntryRow]()
         for key, record_key in suspects:
             value = values.get(record_key)

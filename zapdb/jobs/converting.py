@@ -7,6 +7,7 @@ from typing import Any
 from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.kinds import Job
+from zapdb.catalog.range_revisions import note_range_revision
 from zapdb.indexes import BoundTable, make_reader
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Attachments, decode_prefix, encode_prefix
@@ -32,6 +33,10 @@ class ConvertWork(Work):
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
+
+    def note_done(self, connection: Connection, lower: bytes | None, upper: bytes | None) -> None:
+        bounds = lower, upper
+        note_range_revision(connection, self.job.tenant, self.job.table, bounds, self.job.target)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         return convert_records(connection, self.bound, batch, self.conversion)

@@ -1,8 +1,11 @@
 """Jobs and their ranges as rows: planned once, claimed, fenced, resumed.
 
 A job's key ranges are fixed when it is planned, so progress is a set of finished ranges that only
-grows. Each range has a lease and a fence: claiming raises the fence, and every batch commits under
-the fence it was claimed with, so a worker that was taken for dead can do no harm.
+grows. The last one ends at the highest key of that moment: whatever is written later is written as
+the job would leave it, so a table that grows faster than a job comes on does not keep it from its
+end. Each range has a lease and a fence: claiming raises the fence, and every batch commits under
+the fence it was claimed with, so a worker that was taken for dead can do no harm. A range that lags
+is cut in two (`splitting`): its worker goes on with the first part.
 
     planned ──▶ done            superseded: its target is no longer needed
     │  ▲ ├────▶ superseded      blocked: records are in the way, which its findings name
@@ -10,14 +13,15 @@ the fence it was claimed with, so a worker that was taken for dead can do no har
     ▼  │ ╰────▶ cancelled       cancelled: until somebody starts a run by hand
     paused
 
-A job that was superseded or blocked is planned again when its target is needed again: blocked ones
-by the next run, which finds out whether the records are still in the way. A cancelled job is
-planned again, and continues behind its finished ranges, if a run is started by hand while its
-target is still needed; jobs in the background leave it alone.
+A job that was superseded is planned again when its target is needed again. A run that is started by
+hand also plans blocked jobs again, which finds out whether the records are still in the way, and
+cancelled ones, which continue behind their finished ranges; jobs in the background leave both
+alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, get_args
@@ -27,6 +31,7 @@ from msgspec import structs
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import Job, JobKind, JobState
+from zapdb.catalog.range_revisions import Bounds, find_ranges_below, intersect
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import LeaseLost, UnknownName
 from zapdb.jobs.findings import clear_findings
@@ -35,9 +40,6 @@ from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import RANGES
-
-REPLANNED_STATES: Final[tuple[JobState, ...]] = ("superseded", "blocked")
-"""The states of jobs that are planned again, from their beginning, when they are needed."""
 
 OPEN_STATES: Final[tuple[JobState, ...]] = ("planned", "paused", "cancelled", "blocked")
 """The states of jobs whose target was not reached, and is needed as far as is known."""
@@ -74,72 +76,111 @@ class Progress:
     """Records that can't be read, and were left as they are."""
 
 
+class RangeShortened(Exception):
+    """Another worker has taken the rest of the range; `upper` is where it ends now."""
+
+    def __init__(self, upper: bytes) -> None:
+        super().__init__()
+        self.upper = upper
+
+
 def plan_job(
     storage: Storage,
     job: Job,
     entries: EntryStatements | None = None,
     *,
-    renews_cancelled: bool = False,
+    is_by_hand: bool = False,
     retries_quarantined: bool = False,
 ) -> Job:
     """Store the job with its ranges unless it exists; returns it as it is stored.
 
-    The ranges are ranges of the table's records, or of `entries` if the job goes through these.
+    The ranges are ranges of the table's records, or of `entries` if the job goes through these. A
+    conversion has none where records are known to be converted; if they all are, it is returned as
+    done, and is not stored.
 
-    A superseded job is needed again after a rollback, and begins anew. So does a blocked job,
-    because the records that blocked it may have been repaired. With `renews_cancelled`, a cancelled
-    job is planned again, too. What it has done stays done: writers keep it so. A
-    job that records in quarantine block is planned again with `retries_quarantined` only, and then
-    does the ranges of these records anew.
+    A superseded job is needed again after a rollback, and begins anew. If `is_by_hand`, so does a
+    blocked job, because the records that blocked it may have been repaired, and a cancelled job is
+    planned again, too: what it has done stays done, writers keep it so. A job that records in
+    quarantine block is planned again with `retries_quarantined` only, and then does the ranges of
+    these records anew.
     """
-    replanned = (*REPLANNED_STATES, "cancelled") if renews_cancelled else REPLANNED_STATES
+    replanned = _list_replanned(is_by_hand=is_by_hand, retries_quarantined=retries_quarantined)
     with storage.transaction(TransactionMode.READ) as connection:
         stored = rows.get(connection, Job, job.id)
         if stored is not None and stored.state not in replanned:
             return stored
-        records = RecordStatements(storage, job.table, job.tenant)
-        count, bounds = slice_records(connection, records, entries)
+        unknown = _find_unknown(connection, job)
+        if stored is None and not unknown:
+            return structs.replace(job, state="done")
+        count, ranges = slice_records(
+            connection, RecordStatements(storage, job.table, job.tenant), entries
+        )
+        ranges = intersect(ranges, unknown)
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, records=count, created_at=storage.now_us(connection))
         if stored is None and rows.put_if_absent(connection, job):
-            insert_ranges(connection, job.id, bounds)
+            insert_ranges(connection, job.id, ranges)
             return job
         job = read_job(connection, job.id, lock=True)
-        if job.state == "blocked" and count_quarantined(connection, job.id):
-            if not retries_quarantined:
-                return job
-            reopen_quarantined(connection, job, is_of_records=entries is None)
-        elif job.state in REPLANNED_STATES:
-            reopen(connection, job.id)
-        if job.state in replanned:
-            job = set_state(connection, structs.replace(job, findings=()), "planned")
-    return job
+        quarantined = count_quarantined(connection, job.id) if job.state == "blocked" else 0
+        if job.state not in replanned or (quarantined and not retries_quarantined):
+            return job
+        if quarantined and entries is None and not job.findings:
+            reopen_quarantined(connection, job.id)
+        elif job.state != "cancelled":
+            begin_anew(connection, job.id, ranges)
+        return set_state(connection, structs.replace(job, findings=()), "planned")
+
+
+def _list_replanned(*, is_by_hand: bool, retries_quarantined: bool) -> Collection[JobState]:
+    """The states of jobs that are planned again."""
+    states: set[JobState] = {"superseded"}
+    if is_by_hand:
+        states |= {"blocked", "cancelled"}
+    if retries_quarantined:
+        states.add("blocked")
+    return states
+
+
+def _find_unknown(connection: Connection, job: Job) -> list[Bounds]:
+    """The ranges in which a job may have something to do, as far as is known before it looks."""
+    if job.kind != "convert":
+        return [(None, None)]
+    return find_ranges_below(connection, job.tenant, job.table, job.target)
 
 
 def slice_records(
     connection: Connection, records: RecordStatements, entries: EntryStatements | None = None
-) -> tuple[int, list[bytes | None]]:
-    """Return how many records a table has, and the bounds of ranges of them, or of `entries`."""
+) -> tuple[int, list[Bounds]]:
+    """How many records a table has, and ranges of as many of them each, or of `entries`, up to the
+    last one."""
     (count,) = connection.fetch_one(records.count_sql)
     every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
-    slices = records.slice_keys if entries is None else entries.slice_entries
-    return int(count), [None, *slices(connection, every), None]
+    if entries is None:
+        found, last = records.slice_keys(connection, every), records.find_last_key(connection)
+    else:
+        found, last = entries.slice_entries(connection, every), entries.find_last_entry(connection)
+    if last is None:
+        return int(count), []
+    bounds = [None, *found] if found and found[-1] == last else [None, *found, last]
+    return int(count), list(pairwise(bounds))
 
 
-def insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | None]) -> None:
-    """Store a free range between each bound and the next one."""
-    pairs = list(enumerate(pairwise(bounds)))
-    for start in range(0, len(pairs), RANGES_PER_STATEMENT):
+def insert_ranges(
+    connection: Connection, job_id: str, ranges: Sequence[Bounds], first: int = 0, fence: int = 0
+) -> None:
+    """Store free ranges, numbered from `first` on; claims have fences above `fence`."""
+    for start in range(0, len(ranges), RANGES_PER_STATEMENT):
         connection.core_execute(
             sa.insert(RANGES).values(
                 [
                     {
                         "job": job_id,
-                        "range": number,
+                        "range": first + number,
                         "lower": lower,
                         "upper": upper,
                         "state": FREE,
-                        "fence": 0,
+                        "fence": fence,
                         "owner": "",
                         "expires_at": 0,
                         "resume_after": None,
@@ -147,7 +188,9 @@ def insert_ranges(connection: Connection, job_id: str, bounds: list[bytes | None
                         "written": 0,
                         "conflicts": 0,
                     }
-                    for number, (lower, upper) in pairs[start : start + RANGES_PER_STATEMENT]
+                    for number, (lower, upper) in enumerate(
+                        ranges[start : start + RANGES_PER_STATEMENT], start
+                    )
                 ]
             )
         )
@@ -233,28 +276,32 @@ def count_workers(connection: Connection, job_id: str) -> int:
     return max(1, int(count))
 
 
-def reopen(connection: Connection, job_id: str) -> None:
-    """Make all ranges of a job free again, from their beginning, above all fences so far."""
+def begin_anew(connection: Connection, job_id: str, ranges: Sequence[Bounds]) -> None:
+    """Give a job other ranges, above all fences so far; what it has counted stays counted."""
     clear_findings(connection, job_id)
-    _reopen_ranges(connection, RANGES.c.job == job_id)
     clear_quarantine(connection, job_id)
-
-
-def reopen_quarantined(connection: Connection, job: Job, *, is_of_records: bool) -> None:
-    """Make the ranges free again that have records in quarantine, which are taken out of it."""
-    if job.findings or not is_of_records:
-        reopen(connection, job.id)
-        return
-    _reopen_ranges(connection, sa.and_(RANGES.c.job == job.id, is_in_range()))
-    clear_quarantine(connection, job.id)
-
-
-def _reopen_ranges(connection: Connection, condition: sa.ColumnElement[bool]) -> None:
+    columns = (RANGES.c.read, RANGES.c.written, RANGES.c.conflicts)
+    sums = [sa.func.coalesce(sa.func.sum(column), 0) for column in columns]
+    of_job = RANGES.c.job == job_id
+    query = sa.select(sa.func.coalesce(sa.func.max(RANGES.c.fence), 0), *sums).where(of_job)
+    fence, read, written, conflicts = map(int, connection.core_execute(query).one())
+    connection.core_execute(sa.delete(RANGES).where(of_job))
+    insert_ranges(connection, job_id, ranges, fence=fence)
     connection.core_execute(
         sa.update(RANGES)
-        .where(condition)
+        .where(of_job, RANGES.c.range == 0)
+        .values(read=read, written=written, conflicts=conflicts)
+    )
+
+
+def reopen_quarantined(connection: Connection, job_id: str) -> None:
+    """Make the ranges free again that have records in quarantine, which are taken out of it."""
+    connection.core_execute(
+        sa.update(RANGES)
+        .where(sa.and_(RANGES.c.job == job_id, is_in_range()))
         .values(state=FREE, fence=RANGES.c.fence + 1, resume_after=None, expires_at=0)
     )
+    clear_quarantine(connection, job_id)
 
 
 def read_progress(connection: Connection, job_id: str) -> Progress:
@@ -342,15 +389,18 @@ def record_progress(
     *,
     done: bool = False,
 ) -> None:
-    """Note a batch in the transaction that did it; raises `LeaseLost` if the fence moved on."""
+    """Note a batch in the transaction that did it; raises `LeaseLost` if the fence moved on, and
+    `RangeShortened` if the range ends earlier by now."""
     counted = counted or BatchCounts()
     mark = connection.storage.placeholder
     expires = connection.storage.now_us(connection) + int(RANGE_LEASE_SECONDS * 1e6)
+    place = (claimed.job, claimed.number, claimed.fence)
+    end, ends = ("IS NULL", ()) if claimed.upper is None else (f"= {mark}", (claimed.upper,))
     touched = connection.run(
         f'UPDATE zapdb_ranges SET resume_after = {mark}, "read" = "read" + {mark},'
         f" written = written + {mark}, conflicts = conflicts + {mark},"
         f" expires_at = {mark}, state = {mark}"
-        f" WHERE job = {mark} AND range = {mark} AND fence = {mark}",
+        f" WHERE job = {mark} AND range = {mark} AND fence = {mark} AND upper {end}",
         (
             resume_after,
             counted.read,
@@ -358,18 +408,24 @@ def record_progress(
             counted.conflicts,
             expires,
             DONE if done else RUNNING,
-            claimed.job,
-            claimed.number,
-            claimed.fence,
+            *place,
+            *ends,
         ),
     )
-    if touched != 1:
-        raise LeaseLost(
-            "another worker took over the range",
-            job=claimed.job,
-            range=claimed.number,
-            hint="nothing was lost; the other worker continues with it",
-        )
+    if touched == 1:
+        return
+    row = connection.fetch_one(
+        f"SELECT upper FROM zapdb_ranges WHERE job = {mark} AND range = {mark} AND fence = {mark}",
+        place,
+    )
+    if row is not None:
+        raise RangeShortened(as_bytes(row[0]))
+    raise LeaseLost(
+        "another worker took over the range",
+        job=claimed.job,
+        range=claimed.number,
+        hint="nothing was lost; the other worker continues with it",
+    )
 
 
 def give_back(storage: Storage, claimed: Range) -> None:

@@ -23,7 +23,7 @@ from zapdb.jobs.waiting import find_waits
 from zapdb.jobs.work import Superseded
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
 from zapdb.migrations import Migration
-from zapdb.records import decode_prefix
+from zapdb.records import group_by_revision
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Schema, TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
@@ -31,8 +31,8 @@ from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's records by revision, how many are stale, the indexes still to be built, and the
-    checks and references still to be validated."""
+    """A table's records by revision (0: it can't be read), how many are stale, the indexes still to
+    be built, and the checks and references still to be validated."""
 
     table: str
     revision: int
@@ -73,11 +73,9 @@ def _read_table_status(
 
 
 def count_by_revision(connection: Connection, catalog: TenantCatalog, table: int) -> dict[int, int]:
-    """Return how many records of a table have each revision."""
+    """Return how many records of a table have each revision, 0 if it can't be read."""
     records = RecordStatements(connection.storage, table, catalog.tenant)
-    return {
-        decode_prefix(prefix, 0)[0]: count for prefix, count in records.count_by_prefix(connection)
-    }
+    return group_by_revision(records.count_by_prefix(connection))
 
 
 @dataclass(frozen=True, slots=True)

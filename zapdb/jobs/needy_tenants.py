@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import ConstraintRow, IndexRow, Job, Tenant, row_key
+from zapdb.catalog.range_revisions import read_table_revisions
 from zapdb.catalog.schema_history import list_stale_layouts
 from zapdb.datasets import Dependency, dataset_of
 from zapdb.migrations import Chain
@@ -54,8 +55,8 @@ def _is_needy(row: IndexRow, dependencies: Dependencies) -> bool:
 
 
 def _list_unconverted(connection: Connection, cache: CatalogCache, chain: Chain) -> Iterator[int]:
-    """The tenants with tables that may have stale records: no conversion to their layout, by the
-    present chain, is done."""
+    """The tenants with tables that may have stale records: nothing is known of their revisions, and
+    no conversion to their layout, by the present chain, is done."""
     done = {
         row_key(job.tenant, job.table, job.target)
         for job in cache.list(Job, "convert")
@@ -63,6 +64,9 @@ def _list_unconverted(connection: Connection, cache: CatalogCache, chain: Chain)
         and job.position <= chain.end
         and job.chain == digest_chain(chain, job.position)
     }
+    known = read_table_revisions(connection)
     for tenant, table, layout_revision in list_stale_layouts(connection):
+        if known.get((tenant, table), 0) >= layout_revision:
+            continue
         if row_key(tenant, table, layout_revision) not in done:
             yield tenant

@@ -35,7 +35,7 @@ def plan_jobs(
     tenant: int,
     kinds: Collection[JobKind] = ("index", "convert", "validate"),
     *,
-    renews_cancelled: bool = False,
+    is_by_hand: bool = False,
     retries_quarantined: bool = False,
     known: TenantCatalog | None = None,
 ) -> list[Job]:
@@ -43,14 +43,14 @@ def plan_jobs(
 
     Indexes come first, since queries wait for them, and of these the ones that queries used until
     their datasets changed; then validations, then conversions. Paused jobs are left out, and so are
-    cancelled ones, unless `renews_cancelled` plans them again, and ones that are blocked by records
-    in quarantine, unless `retries_quarantined` does. The chain is not read again if `known`, of any
-    tenant, has it.
+    cancelled and blocked ones, unless they are planned again because somebody started the run
+    (`is_by_hand`). Ones that records in quarantine block are planned again by `retries_quarantined`
+    only. The chain is not read again if `known`, of any tenant, has it.
     """
     plan_one = partial(
         plan_job,
         storage,
-        renews_cancelled=renews_cancelled,
+        is_by_hand=is_by_hand,
         retries_quarantined=retries_quarantined,
     )
     plan = partial(_plan_jobs, storage, tenant, kinds, plan_one, known)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
@@ -22,13 +23,22 @@ from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.building import open_index_work
 from zapdb.jobs.converting import ConvertWork, RollbackWork
-from zapdb.jobs.job import BatchCounts, Range, claim, give_back, read_job, record_progress
+from zapdb.jobs.job import (
+    BatchCounts,
+    Range,
+    RangeShortened,
+    claim,
+    give_back,
+    read_job,
+    record_progress,
+)
 from zapdb.jobs.quarantine import (
     UNREADABLE,
     describe_error,
     put_in_quarantine,
     read_keys_between,
 )
+from zapdb.jobs.splitting import split_lagging_range
 from zapdb.jobs.throttle import Stopped, Throttle, wait
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.verifying import VerifyWork
@@ -47,6 +57,8 @@ from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.retries import retry
 
 logger = logging.getLogger("zapdb.jobs")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +150,14 @@ def run_range(
 ) -> RangeResult | None:
     """Claim a range and work through it; None if there is none to claim.
 
+    If all are other workers', the rest of one that lags is claimed (`splitting`).
     Gives the range back and raises `Stopped` between batches where it should stop, or `HeldBack`
     where the job was paused or cancelled, or its window has closed.
     """
     started = time.perf_counter()
     claimed = claim(storage, work.job.id, owner, number)
+    if claimed is None and number is None and split_lagging_range(storage, work) is not None:
+        claimed = claim(storage, work.job.id, owner)
     if claimed is None:
         return None
     throttle = Throttle(storage, work.job.id, should_stop)
@@ -155,6 +170,7 @@ def run_range(
     finally:
         throttle.close()
     seconds = time.perf_counter() - started
+    work.rate = run.read / seconds
     return RangeResult(claimed.number, run.read, run.written, run.conflicts, finished, seconds)
 
 
@@ -205,10 +221,10 @@ class _RangeRun:
                 run_batch = partial(self._run_batch, resume_after, skips)
             began = time.monotonic()
             try:
-                rows = retry(BATCH, run_batch, before_again=self._shrink)
+                rows = self._retry(run_batch)
             except UNREADABLE:
                 run_batch = partial(self._run_batch, resume_after, skips, is_tried=True)
-                rows = retry(BATCH, run_batch, before_again=self._shrink)
+                rows = self._retry(run_batch)
             if not rows:
                 return resume_after
             resume_after = rows[-1][0]
@@ -223,7 +239,7 @@ class _RangeRun:
         while not throttle.should_stop() and (seconds := throttle.count_seconds_left()) > 0:
             wait(min(seconds, THROTTLE_LOOK_SECONDS), throttle.should_stop)
             if seconds > THROTTLE_LOOK_SECONDS:
-                retry(BATCH, partial(self._stay, resume_after))
+                self._retry(partial(self._stay, resume_after))
         if throttle.should_stop():
             raise Stopped
 
@@ -231,6 +247,14 @@ class _RangeRun:
         with self.storage.transaction(TransactionMode.JOB) as connection:
             self._current_work(connection)
             record_progress(connection, self.claimed, resume_after)
+
+    def _retry(self, action: Callable[[], T]) -> T:
+        """Try a transaction again after conflicts, and where the range ends earlier by now."""
+        while True:
+            try:
+                return retry(BATCH, action, before_again=self._shrink)
+            except RangeShortened as shortened:
+                self.claimed = replace(self.claimed, upper=shortened.upper)
 
     def _shrink(self, _: int) -> None:
         """After a conflict (rule 17)."""
@@ -380,6 +404,8 @@ class _RangeRun:
                         record_progress(connection, self.claimed, self.claimed.lower)
                         return True
                 record_progress(connection, self.claimed, self.claimed.upper, done=True)
+                if not self.quarantined:
+                    work.note_done(connection, self.claimed.lower, self.claimed.upper)
                 return False
 
-        return retry(BATCH, look, before_again=self._shrink)
+        return self._retry(look)

@@ -3,7 +3,8 @@
 Every record decodes, has its entry in each readable index, and satisfies the validated checks and
 references. Every blob that a record or an archived value refers to exists and has the size that the
 record says, and its chunks are the bytes that were written. Every archived value decodes. As many
-entries as records mean that there is no other entry, and no archived value outlives its record.
+entries as records mean that there is no other entry, and no archived value outlives its record. No
+record has a lower revision than is noted of its range of keys.
 
 The records of a dropped table that are archived are decoded by the schema of their revision.
 """
@@ -20,6 +21,7 @@ from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.schema_history_faults import find_faults
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
 from zapdb.indexes import BoundTable, IndexMaintainer
+from zapdb.jobs.known_revisions import find_wrong_ranges
 from zapdb.jobs.validation import find_violations
 from zapdb.records import Attachments, OwnedBlobs, Record, codec_for, decode_prefix
 from zapdb.schema import TableSchema
@@ -215,10 +217,23 @@ class ActiveChecks(RecordChecks):
     def check_counts(self, connection: Connection) -> Problems:
         # Each record has its entry; as many entries as records means that there is no other.
         (records,) = connection.fetch_one(self.records.count_sql)
-        return [
+        problems = [
             _of_index(index, f"index {index.name!r}: {entries} entries for {records} records")
             for index in self.indexes
             if (entries := count_entries(connection, index)) != records
+        ]
+        return problems + self._check_ranges(connection)
+
+    def _check_ranges(self, connection: Connection) -> Problems:
+        wrong = find_wrong_ranges(connection, self.catalog, self.bound.schema.name)
+        return [
+            Problem(
+                "range revisions",
+                f"records of revisions below {known.revision}, which is noted as the lowest one of "
+                f"their keys: {count:,}; `zapdb verify --repair` forgets the note, and then `zapdb "
+                "convert run` converts them",
+            )
+            for known, count in wrong
         ]
 
 

@@ -20,6 +20,7 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.activation.activate import publish_index
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import ConstraintFinding, Job
+from zapdb.catalog.range_revisions import forget_range_revisions, note_table_revision
 from zapdb.cluster.leases import Owner
 from zapdb.errors import JobError, LeaseLost
 from zapdb.indexes import find_collision, violations
@@ -29,11 +30,12 @@ from zapdb.jobs.converting import ConvertWork, RollbackWork
 from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import (
     Progress,
+    begin_anew,
     open_ranges,
     read_job,
     read_progress,
-    reopen,
     set_state,
+    slice_records,
 )
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, read_keys_between
 from zapdb.jobs.range_work import load_work, run_range
@@ -173,9 +175,12 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
             count_quarantined(connection, job.id),
         )
         findings = () if not missing else _find_duplicates(connection, work, is_last=is_last)
+        _, ranges = slice_records(connection, work.records, work.entries) if missing else (0, [])
     if missing and not findings and not 0 < missing <= quarantined:
         with storage.transaction(TransactionMode.CATALOG) as connection:
-            reopen(connection, job.id)
+            begin_anew(connection, job.id, ranges)
+            if isinstance(work, ConvertWork):  # or somebody has restored records beside zapdb
+                forget_range_revisions(connection, job.tenant, job.table)
         return None
     if isinstance(work, IndexWork) and not missing:
         _publish(storage, work)
@@ -199,6 +204,8 @@ def _end_job(
         stored = read_job(connection, job.id, lock=True)
         if is_reached:
             clear_quarantine(connection, job.id)
+            if job.kind == "convert":
+                note_table_revision(connection, job.tenant, job.table, job.target)
             return _EndedJob(
                 set_state(connection, stored, "done"), ended_here=stored.state != "done"
             )

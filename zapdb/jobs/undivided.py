@@ -264,7 +264,7 @@ def _plan(storage: Storage, about: Undivided) -> None:
                     subject=about.subject,
                 ),
             )
-            insert_ranges(connection, about.job_id, [None, None])
+            insert_ranges(connection, about.job_id, [(None, None)])
 
 
 def _is_over(connection: Connection, job: Job) -> bool:

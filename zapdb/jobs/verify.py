@@ -12,6 +12,8 @@ Every blob that a record or an archived value refers to exists and has the size 
 and its chunks are the bytes that were written. Blobs that no record owns are no problem: the sweep
 deletes them.
 
+No record has a lower revision than is noted of its range of keys.
+
 With a runner, that is the work of jobs (`verifying`); without, one snapshot shows it all, and
 nothing is written.
 """
@@ -37,7 +39,7 @@ from zapdb.jobs.run import Runner, run_job
 from zapdb.jobs.sweep import count_blobs
 from zapdb.jobs.verifying import plan_verification
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
-from zapdb.records import decode_prefix
+from zapdb.records import group_by_revision
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -208,8 +210,7 @@ def _report_dropped(
 
 
 def _count_by_revision(connection: Connection, records: RecordStatements) -> dict[int, int]:
-    found = records.count_by_prefix(connection)
-    return {decode_prefix(prefix, 0)[0]: count for prefix, count in found}
+    return group_by_revision(records.count_by_prefix(connection))
 
 
 def verify_blobs(storage: Storage) -> BlobsReport:

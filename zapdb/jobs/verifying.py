@@ -97,7 +97,7 @@ def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> l
 def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
     with storage.transaction(TransactionMode.READ) as connection:
         records = RecordStatements(storage, table.number, catalog.tenant)
-        count, bounds = slice_records(connection, records)
+        count, ranges = slice_records(connection, records)
     job = Job(
         f"verify/{catalog.tenant}/{table.number}/{uuid4().hex[:12]}",
         "verify",
@@ -116,7 +116,7 @@ def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, created_at=storage.now_us(connection))
         rows.put(connection, job)
-        insert_ranges(connection, job.id, bounds)
+        insert_ranges(connection, job.id, ranges)
     return job
 
 

@@ -7,8 +7,15 @@ from typing import Any, Generic, TypeVar
 
 from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.catalog.kinds import Job
-from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
+from zapdb.storage import (
+    ArchiveStatements,
+    Connection,
+    EntryStatements,
+    RecordStatements,
+    Storage,
+)
 from zapdb.storage.cells import as_bytes
+from zapdb.storage.statements import find_middle, in_range
 
 Found = TypeVar("Found")
 
@@ -27,6 +34,9 @@ class Work(ABC):
     skips_locked: bool
     """Whether rows that a writer holds may be left for another pass."""
 
+    rate: float | None = None
+    """How many records a second a worker has read in its last range; None before its first one."""
+
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         self.storage = storage
         self.catalog = catalog
@@ -40,20 +50,20 @@ class Work(ABC):
         """The SQL condition of the records to work on, in addition to the range itself."""
 
     @property
+    def entries(self) -> EntryStatements | None:
+        """The index entries that the ranges are of; None if they are of records."""
+        return None
+
+    @property
     def goes_back(self) -> bool:
         """Whether a range is done only when no record is left that satisfies the condition."""
         return bool(self.condition[1])
 
     def range_condition(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:
         """The SQL condition of the records to work on in a range above `lower`, up to `upper`."""
-        mark = self.storage.placeholder
         condition, parameters = self.condition
-        condition, parameters = f"tenant = {self.job.tenant} AND {condition}", [*parameters]
-        for operator, bound in ((">", lower), ("<=", upper)):
-            if bound is not None:
-                condition += f" AND key {operator} {mark}"
-                parameters.append(bound)
-        return condition, parameters
+        keys, bounds = in_range(self.storage.placeholder, lower, upper)
+        return f"tenant = {self.job.tenant} AND {condition}{keys}", [*parameters, *bounds]
 
     def fetch(
         self,
@@ -73,6 +83,22 @@ class Work(ABC):
             connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
         )
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
+
+    def find_middle(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> tuple[int, bytes | None]:
+        """How many rows are left in a range, up to `limit`, and the place of the middle one."""
+        condition, parameters = self.range_condition(lower, upper)
+        count, row = find_middle(
+            connection, "key", f"{self.records.name} WHERE {condition}", parameters, limit
+        )
+        return count, None if row is None else as_bytes(row[0])
+
+    def note_done(  # noqa: B027 - most kinds have nothing to note
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> None:
+        """Store what is known about a range in which nothing is left to do, in the transaction that
+        marks it as done."""
 
     def record_key(self, place: bytes) -> bytes:
         """The key of the record of a row that `fetch` gave."""

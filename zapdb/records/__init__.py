@@ -17,7 +17,14 @@ from zapdb.records.derivation import (
     compose_archives,
     copied_from,
 )
-from zapdb.records.layout import Layout, Slot, decode_prefix, encode_prefix
+from zapdb.records.layout import (
+    NO_REVISION,
+    Layout,
+    Slot,
+    decode_prefix,
+    encode_prefix,
+    group_by_revision,
+)
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import RecordReader
 from zapdb.records.record import (
@@ -33,6 +40,7 @@ from zapdb.records.record import (
 from zapdb.values import asdict, etag, replace, to_json
 
 __all__ = [
+    "NO_REVISION",
     "Archive",
     "Archives",
     "Attachments",
@@ -67,6 +75,7 @@ __all__ = [
     "encode_prefix",
     "etag",
     "follow",
+    "group_by_revision",
     "held",
     "load_all",
     "load_through",

@@ -2,8 +2,9 @@
 
 A program copies runs of untouched fields as slices and decodes only what its expressions read.
 Since fields are stored by number, most changes leave long runs. It is total: it raises only
-`CorruptRecord`, on bytes that no encoder wrote, and the errors of loading a blob. It does not check
-the bytes that it copies; decoding the result does. Copied blobs stay unchanged. New blobs and
+`CorruptRecord`, on bytes that no encoder wrote, and the errors of loading a blob. Of the bytes that
+it copies it checks only where fields end, so that a record that was cut is never taken for a whole
+one; decoding the result checks the rest. Copied blobs stay unchanged. New blobs and
 archived values are added to the record's `Attachments` (rule 19).
 """
 
@@ -194,23 +195,20 @@ class _Program:
         return lines
 
     def _walk_source(self, read: frozenset[int], marks: set[int]) -> list[str]:
-        """Step through the source up to the last needed field, marking positions on the way."""
-        slots = self.source.slots
-        needed = [at for at, slot in enumerate(slots) if slot.number in read]
-        # The end of the last run need not be reached if it is the end of the record.
-        stops = [at for at in marks if at < len(slots)]
-        last = max([*stops, *(at + 1 for at in needed)], default=0)
+        """Step through the source, marking positions on the way.
+
+        To its end, whatever is needed of it: a record that was cut short must not be taken for a
+        whole one, and only its last field tells (80 ns for a record of 9 fields).
+        """
         lines: list[str] = []
         if 0 in marks:
             lines.append("s0 = p")
-        for at in range(last):
-            slot = slots[at]
+        for at, slot in enumerate(self.source.slots):
             lines += self._step_over(slot, is_read=slot.number in read)
-            if at + 1 in marks and at + 1 <= last and at + 1 < len(slots):
+            if at + 1 in marks and at + 1 < len(self.source.slots):
                 lines.append(f"s{at + 1} = p")
         corrupt = self.names.bind(CorruptRecord.at, "corrupt")
-        compare = "!=" if last == len(slots) else ">"
-        return [*lines, f"if p {compare} n: raise {corrupt}('record', b, p)"]
+        return [*lines, f"if p != n: raise {corrupt}('record', b, p)"]
 
     def _step_over(self, slot: Slot, *, is_read: bool) -> list[str]:
         """Step over one field of the source, which is decoded on the way if it is read."""

@@ -12,15 +12,34 @@ The prefix sorts as the revision does, so `value < prefix` compares revisions (r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from zapdb.errors import CorruptRecord
 from zapdb.schema import TableSchema
 from zapdb.values import ValueType, Zones
 from zapdb.values.varint import decode_varint, encode_varint
 
 encode_prefix = encode_varint
 decode_prefix = decode_varint
+
+NO_REVISION: Final = 0
+"""Stands for the revision of records whose prefix can't be read; no revision is so low."""
+
+
+def group_by_revision(counts: Iterable[tuple[bytes, int]]) -> dict[int, int]:
+    """How many records have each revision, from how many have each prefix, or what may be one."""
+    found: dict[int, int] = {}
+    for prefix, count in counts:
+        try:
+            revision, end = decode_prefix(prefix, 0)
+        except CorruptRecord:
+            revision, end = NO_REVISION, len(prefix)
+        if end != len(prefix) or revision < 1:
+            revision = NO_REVISION
+        found[revision] = found.get(revision, 0) + count
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from zapdb.catalog.kinds import Job
 from zapdb.errors import JobError, ZapdbError
 from zapdb.jobs.job import list_open_ranges, open_ranges, read_progress
 from zapdb.jobs.work import HeldBack, Superseded
-from zapdb.limits import BATCH_RECORDS_MAX
+from zapdb.limits import BATCH_RECORDS_MAX, SPLIT_RECORDS_MIN
 from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
 from zapdb.storage import Storage, TransactionMode
@@ -94,7 +94,8 @@ def _left_over(storage: Storage, job: Job) -> JobError:
 def _run_open_ranges(
     spark: SparkSession, storage: Storage, job: Job, numbers: list[int], batch_records_max: int
 ) -> list[TaskReport]:
-    frame = spark.range(0, len(numbers), numPartitions=_count_tasks(spark, storage, len(numbers)))
+    tasks = _count_tasks(spark, storage, job, len(numbers))
+    frame = spark.range(0, len(numbers), numPartitions=tasks)
     address = storage.full_address()
     task = RangeTask(address, job.id, batch_records_max, numbers)
     try:
@@ -132,13 +133,17 @@ def _run_open_ranges(
     ]
 
 
-def _count_tasks(spark: SparkSession, storage: Storage, ranges: int) -> int:
+def _count_tasks(spark: SparkSession, storage: Storage, job: Job, ranges: int) -> int:
     """Return the number of tasks: several per core, so that an idle executor takes the next one,
     but fewer than one per range, because starting a task takes about as long as a quarter of a
-    range."""
+    range. Where ranges are fewer than cores, one task for each core: those without a range take the
+    rest of another's, if there are records enough."""
     if storage.dialect == "sqlite":
         return 1  # it has room for one writer
-    return min(ranges, spark.sparkContext.defaultParallelism * TASKS_PER_CORE)
+    cores = spark.sparkContext.defaultParallelism
+    if ranges < cores and job.records >= 2 * SPLIT_RECORDS_MIN:
+        return cores
+    return min(ranges, cores * TASKS_PER_CORE)
 
 
 def _last_line(text: str) -> str:

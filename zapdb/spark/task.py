@@ -20,8 +20,11 @@ import pyarrow
 
 from zapdb.cluster.leases import Owner
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
-from zapdb.jobs.range_work import RangeResult, Superseded, load_work, run_range
-from zapdb.jobs.work import HeldBack, Work
+from zapdb.jobs.range_work import RangeResult, load_work, run_range
+from zapdb.jobs.splitting import has_free_ranges, split_lagging_range
+from zapdb.jobs.throttle import wait
+from zapdb.jobs.work import HeldBack, Superseded, Work
+from zapdb.limits import OTHERS_POLL_SECONDS
 from zapdb.spark.driver import DriverContext
 from zapdb.storage import Storage, connect
 
@@ -30,6 +33,9 @@ RESULT_SCHEMA: Final = (
     " host string, process long, superseded boolean,"
     " held boolean, error binary"
 )
+
+STARTING_POLLS: Final = 10
+"""How often a task without work looks whether those that are to begin have begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,26 @@ class RangeTask:
             for batch in batches:
                 for at in batch.column("id").to_pylist():
                     yield self._run(storage, load, owner, self.ranges[at])
+            while (number := self._take_rest(storage, load)) is not None:
+                yield self._run(storage, load, owner, number)
         finally:
             storage.close()
+
+    def _take_rest(self, storage: Storage, load: Callable[[], Work]) -> int | None:
+        """Cut a range that lags in two, and return the number of its second part; None if none is
+        worth it.
+
+        Ranges that are free are other tasks', which may just be starting, and lag later.
+        """
+        for _ in range(STARTING_POLLS):
+            try:
+                number = split_lagging_range(storage, load())
+                if number is not None or not has_free_ranges(storage, self.job_id):
+                    return number
+            except (ZapdbError, HeldBack, Superseded):
+                return None  # whoever has the range says so
+            wait(OTHERS_POLL_SECONDS, lambda: False)
+        return None
 
     def _run(self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int) -> Any:
         try:

@@ -16,6 +16,7 @@ from zapdb.storage.statements import (
     catalog_version_sql,
     count_rows,
     fetch_in,
+    find_middle,
 )
 
 
@@ -132,11 +133,43 @@ class EntryStatements:
         )
         return [pack_entry(as_bytes(key), as_bytes(record)) for key, record in rows]
 
+    def find_last_entry(self, connection: Connection) -> bytes | None:
+        """The place of the last entry; None if there are none."""
+        row = connection.fetch_one(
+            f"SELECT key, record FROM {self.name} WHERE tenant = {self.tenant}"
+            " ORDER BY key DESC, record DESC LIMIT 1"
+        )
+        return None if row is None else pack_entry(as_bytes(row[0]), as_bytes(row[1]))
+
     def walk(
         self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
         """Return entries by their places, after `after` and up to `last`, each with its record; the
         record is empty if it is missing."""
+        condition, parameters = self._places_between(after, last)
+        rows = connection.fetch_all(
+            f"SELECT x.key, x.record, r.value FROM {self.name} AS x"
+            f" LEFT JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
+            f" WHERE {condition} ORDER BY x.key, x.record LIMIT {int(limit)}",
+            parameters,
+        )
+        return [
+            (pack_entry(as_bytes(key), as_bytes(record)), b"" if value is None else as_bytes(value))
+            for key, record, value in rows
+        ]
+
+    def find_middle(
+        self, connection: Connection, after: bytes | None, last: bytes | None, limit: int
+    ) -> tuple[int, bytes | None]:
+        """How many entries there are behind `after` up to `last`, up to `limit`, and the place of
+        the middle one."""
+        condition, parameters = self._places_between(after, last)
+        count, row = find_middle(
+            connection, "x.key, x.record", f"{self.name} AS x WHERE {condition}", parameters, limit
+        )
+        return count, None if row is None else pack_entry(as_bytes(row[0]), as_bytes(row[1]))
+
+    def _places_between(self, after: bytes | None, last: bytes | None) -> tuple[str, list[bytes]]:
         conditions, parameters = [f"x.tenant = {self.tenant}"], list[bytes]()
         for operator, place in ((">", after), ("<=", last)):
             if place is not None:
@@ -145,16 +178,7 @@ class EntryStatements:
                     f" {self.storage.placeholder})"
                 )
                 parameters += unpack_entry(place)
-        rows = connection.fetch_all(
-            f"SELECT x.key, x.record, r.value FROM {self.name} AS x"
-            f" LEFT JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
-            f" WHERE {' AND '.join(conditions)} ORDER BY x.key, x.record LIMIT {int(limit)}",
-            parameters,
-        )
-        return [
-            (pack_entry(as_bytes(key), as_bytes(record)), b"" if value is None else as_bytes(value))
-            for key, record, value in rows
-        ]
+        return " AND ".join(conditions), parameters
 
     def list_orphans(self, connection: Connection, limit: int) -> list[tuple[bytes, bytes]]:
         """Return the entries whose record is missing or has several entries, by record: (key,

@@ -164,6 +164,18 @@ Rows without a job, `import/…` of three parts and `spark/…`, say how far an 
 Spark has come.
 """
 
+RANGE_REVISIONS = Table(
+    "zapdb_range_revisions",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("table_number", BigInteger, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("lower", LargeBinary, primary_key=True),
+    Column("upper", LargeBinary),
+)
+"""Facts about a table's records: none whose key is in (lower, upper] has a lower revision; an empty
+`lower`, and no `upper`, are no bound."""
+
 QUARANTINE = Table(
     "zapdb_quarantine",
     METADATA,

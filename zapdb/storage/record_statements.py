@@ -134,10 +134,11 @@ class RecordStatements:
         return between(self.storage.placeholder, self.tenant, lower, upper)
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
-        """Return the number of records of each revision, by its encoded prefix."""
+        """Return the number of records of each revision, by its encoded prefix, which is empty for
+        empty records."""
         prefix = prefix_sql(self.storage.placeholder, "value")
         return [
-            (as_bytes(prefix), count)
+            (b"" if prefix is None else as_bytes(prefix), count)
             for prefix, count in connection.fetch_all(
                 f"SELECT prefix, count(*) FROM (SELECT {prefix} AS prefix"
                 f" FROM {self.name} WHERE tenant = {self.tenant}) AS prefixes"
@@ -187,6 +188,13 @@ class RecordStatements:
         """Return every n-th key, in order."""
         sql = self.storage.key_slice_sql(self.name)
         return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
+
+    def find_last_key(self, connection: Connection) -> bytes | None:
+        """The highest key; None if there are no records."""
+        row = connection.fetch_one(
+            f"SELECT key FROM {self.name} WHERE tenant = {self.tenant} ORDER BY key DESC LIMIT 1"
+        )
+        return None if row is None else as_bytes(row[0])
 
     def slice_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, every: int

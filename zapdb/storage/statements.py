@@ -42,6 +42,33 @@ def catalog_version_sql(tenant: int) -> str:
     return f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {int(tenant)}"
 
 
+def in_range(mark: str, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:
+    """A condition on keys, lower < key ≤ upper, that begins with AND, and its parameters."""
+    condition, parameters = "", []
+    for operator, bound in ((">", lower), ("<=", upper)):
+        if bound is not None:
+            condition += f" AND key {operator} {mark}"
+            parameters.append(bound)
+    return condition, parameters
+
+
+def find_middle(
+    connection: Connection, columns: str, source: str, parameters: Sequence[Any], limit: int
+) -> tuple[int, Any]:
+    """How many rows `source`, a table with a condition, has, up to `limit`; and of these, in the
+    order of the columns, the one in the middle: None if there are none."""
+    (count,) = connection.fetch_one(
+        f"SELECT count(*) FROM (SELECT 1 FROM {source} LIMIT {int(limit)}) AS counted",
+        parameters,
+    )
+    row = connection.fetch_one(
+        f"SELECT {columns} FROM {source} ORDER BY {columns} LIMIT 1"
+        f" OFFSET {max(0, int(count) - 1) // 2}",
+        parameters,
+    )
+    return int(count), row
+
+
 def between(
     mark: str, tenant: int, lower: bytes | None, upper: bytes | None
 ) -> tuple[str, list[bytes]]:

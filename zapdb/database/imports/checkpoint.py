@@ -53,7 +53,7 @@ class Checkpoint:
         """
         with storage.transaction(TransactionMode.CATALOG) as connection:
             if not open_ranges(connection, name):
-                insert_ranges(connection, name, [None, None])
+                insert_ranges(connection, name, [(None, None)])
         claimed = claim(storage, name, Owner.here())
         if claimed is None:
             raise LeaseHeld(
