@@ -141,12 +141,18 @@ def run_jobs_here(
 
 
 def run_one(
-    storage: Storage, catalog: TenantCatalog, job: Job, runner: Runner, output: Output
+    storage: Storage,
+    catalog: TenantCatalog,
+    job: Job,
+    runner: Runner,
+    output: Output,
+    since: Progress | None = None,
 ) -> JobRun:
-    """Run a planned job, with a bar on a terminal."""
+    """Run a planned job, with a bar on a terminal; counts what was done since it was at `since`, or
+    from now on."""
     waits = Waits()
     watched = with_bar(runner, catalog, output, waits)
-    before = read_progress(storage.connection(), job.id)
+    before = since or read_progress(storage.connection(), job.id)
     run = _count_run(job, before, run_job(storage, job, watched))
     return replace(run, waits=tuple(waits.values()))
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -30,7 +31,7 @@ from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.database.due_tenants import DueTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
-from zapdb.jobs import Job, Runner, plan_jobs, run_locally
+from zapdb.jobs import Job, Progress, Runner, plan_jobs, read_progress, run_locally
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
@@ -145,6 +146,8 @@ class _Watch:
         self._planned = PlannedJobs()
         self._pauses = BuildPauses(self._is_interrupted)
         self._known: TenantCatalog | None = None
+        self._begun = dict[str, tuple[Progress, float]]()
+        """How far jobs were, and when, that were begun and interrupted by more urgent ones."""
         self._problems = dict[int, str]()
         self._told = set[str]()
 
@@ -229,7 +232,13 @@ class _Watch:
         with self._storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, job.tenant, self._known)
         self._pauses.wait_before(job)
-        run = run_one(self._storage, catalog, job, runner, self._output)
+        if job.id not in self._begun:
+            progress = read_progress(self._storage.connection(), job.id)
+            self._begun[job.id] = progress, time.perf_counter()
+        since, began = self._begun[job.id]
+        run = run_one(self._storage, catalog, job, runner, self._output, since)
+        del self._begun[job.id]
+        run = replace(run, seconds=time.perf_counter() - began)
         self._pauses.note(run)
         self._planned.remove(job)
         self._report(run, catalog)

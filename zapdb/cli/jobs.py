@@ -369,8 +369,11 @@ def _parse_rate(option: str, text: str | None) -> int | None:
     if text is None or text == NONE:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**62):
+        example = 20 if option == "--max-latency" else 1000
         raise UsageError(
-            f"{option} takes a whole number above 0, or none", given=text, hint="for example 1000"
+            f"{option} takes a whole number above 0, or none",
+            given=text,
+            hint=f"for example {option} {example}",
         )
     return int(text)
 
