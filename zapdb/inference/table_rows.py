@@ -72,7 +72,7 @@ class TableRows(RowSource):
         has_equivalent = how.is_text or isinstance(column.type, sa.String | sa.Enum)
         if not isinstance(field.type, String) or has_equivalent:
             return coerce
-        return lambda value: coerce(to_text(value))
+        return lambda value: coerce(foreign_text(value))
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         table, number = self._plan.inferred.source, 0
@@ -137,7 +137,7 @@ class TableRows(RowSource):
         return super().place(error, number)
 
 
-def to_text(value: Any) -> str | None:
+def foreign_text(value: Any) -> str | None:
     """What stands for a value of a type that has no equivalent; bytes are their digits."""
     match value:
         case None | str():

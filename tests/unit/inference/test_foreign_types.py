@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.dialects import mysql
 
 from zapdb.inference.column_types import map_type_of
-from zapdb.inference.table_rows import to_text
+from zapdb.inference.table_rows import foreign_text
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_types_of_mysql(kind: Any, name: str) -> None:
     ],
 )
 def test_the_text_of_a_value_without_an_equivalent(value: Any, text: str | None) -> None:
-    assert to_text(value) == text
+    assert foreign_text(value) == text
