@@ -63,6 +63,7 @@ HEAVY_MODULES = {
     "zapdb.database.pandas_frames": "pandas",
     "zapdb.database.sql": "duckdb",
     "zapdb.database.sql.frame": "pandas",
+    "zapdb.export.all_tenants": "pyarrow",
     "zapdb.export.directory": "pyarrow",
     "zapdb.export.loading": "pyarrow",
     "zapdb.mirror.duckdb_target": "duckdb",
