@@ -31,6 +31,7 @@ from zapdb.database import (
     table_reading,
     transactions,
 )
+from zapdb.database.history import past
 
 TARGET = Path(__file__).parent.parent / "zapdb" / "aio" / "faces.py"
 
@@ -80,10 +81,43 @@ class Source:
     base: str
     methods: Mapping[str, Method]
     words: Mapping[str, str] = field(default_factory=dict)
+    base_module: str = "zapdb.aio.face"
     faces: Mapping[str, str] = field(default_factory=dict)
     """The classes that what is written by hand makes, by its names for them."""
 
 
+READABLE = {
+    "name": OWN,
+    "field_names": BUILD,
+    "__repr__": OWN,
+    "get": READ,
+    "find": READ,
+    "get_many": Method("read", held=("keys",)),
+    "exists": READ,
+    "open": OWN,
+    "__iter__": ROWS,
+    "scan": ROWS,
+    "to_arrow": ARROW,
+    "to_pandas": READ,
+    "history": READ,
+    "count": READ,
+    "where": BUILD,
+    "order_by": BUILD,
+    "f": OWN,
+    "__getitem__": OWN,
+    "all": READ,
+    "first": READ,
+    "one": READ,
+    "limit": BUILD,
+    "include": BUILD,
+    "page": READ,
+    "min": READ,
+    "max": READ,
+    "sum": READ,
+    "using": BUILD,
+    "readable_indexes": READ,
+}
+ACCESS = ((access, "ReadAccess"), (access, "Access"))
 HANDLE = {
     "table": OWN,
     "tables": BUILD,
@@ -97,34 +131,7 @@ FACES = {
         ((table_reading, "ReadableTable"), (table, "Table")),
         "TableFace",
         {
-            "name": OWN,
-            "field_names": BUILD,
-            "__repr__": OWN,
-            "get": READ,
-            "find": READ,
-            "get_many": Method("read", held=("keys",)),
-            "exists": READ,
-            "open": OWN,
-            "__iter__": ROWS,
-            "scan": ROWS,
-            "to_arrow": ARROW,
-            "to_pandas": READ,
-            "count": READ,
-            "where": BUILD,
-            "order_by": BUILD,
-            "f": OWN,
-            "__getitem__": OWN,
-            "all": READ,
-            "first": READ,
-            "one": READ,
-            "limit": BUILD,
-            "include": BUILD,
-            "page": READ,
-            "min": READ,
-            "max": READ,
-            "sum": READ,
-            "using": BUILD,
-            "readable_indexes": READ,
+            **READABLE,
             "insert": WRITE,
             "upsert": WRITE,
             "insert_many": OWN,
@@ -135,6 +142,9 @@ FACES = {
             "delete_where": WRITE,
             "update_where": WRITE,
         },
+    ),
+    "PastTable": Source(
+        ((table_reading, "ReadableTable"), (past, "PastTable")), "ReadableTableFace", READABLE
     ),
     "Query": Source(
         ((query, "Query"),),
@@ -224,7 +234,12 @@ FACES = {
         },
     ),
     "Transaction": Source(
-        ((access, "Access"), (transactions, "Handle"), (transactions, "Transaction")),
+        (
+            (access, "ReadAccess"),
+            (access, "Access"),
+            (transactions, "Handle"),
+            (transactions, "Transaction"),
+        ),
         "TransactionFace",
         {
             **HANDLE,
@@ -234,14 +249,34 @@ FACES = {
         faces=HANDLE_FACES,
     ),
     "Snapshot": Source(
-        ((access, "Access"), (transactions, "Handle"), (transactions, "Snapshot")),
+        (
+            (access, "ReadAccess"),
+            (access, "Access"),
+            (transactions, "Handle"),
+            (transactions, "Snapshot"),
+        ),
         "SnapshotFace",
         HANDLE,
         words={"`with db.": "`async with db."},
         faces=HANDLE_FACES,
     ),
+    "Past": Source(
+        ((access, "ReadAccess"), (past, "Past")),
+        "PastFace",
+        {
+            "tables": READ,
+            "sql": SQL,
+            "__repr__": OWN,
+            "moment": BUILD,
+            "position": READ,
+            "schema": READ,
+            "table": OWN,
+        },
+        faces={"_table_face": "PastTable"},
+        base_module="zapdb.aio.past_face",
+    ),
     "Database": Source(
-        ((access, "Access"), (database, "Database")),
+        (*ACCESS, (database, "Database")),
         "DatabaseFace",
         {
             "table": OWN,
@@ -255,6 +290,10 @@ FACES = {
             "position": BUILD,
             "admin": BUILD,
             "change_log": BUILD,
+            "at": TASK,
+            "before": TASK,
+            "moments": Method("task rows"),
+            "diff": Method("task rows"),
             "transaction": Method("block", words=ASYNC_WITH),
             "snapshot": Method("block", words=ASYNC_WITH),
             "run": OWN,
@@ -286,7 +325,8 @@ def generate() -> str:
     needed = dict[str, str]()
     bodies = [write_face(name, source, known, needed) for name, source in FACES.items()]
     bodies.append(write_open(known[opening], needed))
-    bases = ", ".join(sorted({"R", "open_database", *(source.base for source in FACES.values())}))
+    bases = {("R", "zapdb.aio.face"), ("open_database", "zapdb.aio.face")}
+    bases |= {(source.base, source.base_module) for source in FACES.values()}
     names = sorted(needed.items())
     now = [(name, module) for name, module in names if not module.startswith(LATE)]
     late = [(n, module.removeprefix(LATE)) for n, module in names if module.startswith(LATE)]
@@ -300,7 +340,7 @@ def generate() -> str:
                     *(f"from {module} import {name}" for name, module in now),
                     "from collections.abc import AsyncIterator",
                     "from zapdb.aio.block import Block",
-                    f"from zapdb.aio.face import {bases}",
+                    *(f"from {module} import {name}" for name, module in sorted(bases)),
                     "from zapdb.database.opening import open as open_sync",
                     "if TYPE_CHECKING:",
                     *(f"    from {module} import {name}" for name, module in late),

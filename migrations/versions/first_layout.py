@@ -185,12 +185,26 @@ def upgrade() -> None:
         sa.Column("after", sa.LargeBinary),
         sqlite_with_rowid=False,
     )
+    op.create_index(
+        "zapdb_changes_by_key",
+        "zapdb_changes",
+        ["tenant", "table_number", "key", "transaction_number"],
+    )
+    op.create_index(
+        "zapdb_changes_events",
+        "zapdb_changes",
+        ["tenant", "transaction_number"],
+        postgresql_where=sa.text("event IS NOT NULL"),
+        sqlite_where=sa.text("event IS NOT NULL"),
+    )
     op.create_table(
         "zapdb_stamps",
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("snapshot", sa.Text, nullable=False),
         sa.Column("stamped_at", sa.BigInteger, nullable=False),
+        sa.Column("moment", sa.BigInteger, nullable=False),
+        sa.Column("visible_at", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "zapdb_followers",

@@ -17,8 +17,7 @@ from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.catalog import principal
 from zapdb.catalog.schema_history import read_entries
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
-from zapdb.database import Database
-from zapdb.database.changes import RecordChange, SchemaEvent
+from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
@@ -29,7 +28,8 @@ from zapdb.errors import (
 from zapdb.jobs import rollback
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import TransactionMode, change_log, pending_changes
-from zapdb.storage.change_log import START, Bookmark, LogSnapshot
+from zapdb.storage.change_log import START, Bookmark
+from zapdb.storage.stamps import LogSnapshot
 
 REFERRING = (
     "create_table: {{table: {name}, key: [id], fields: [{{name: id, type: integer}},"

@@ -20,7 +20,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
-from zapdb.database.changes import RecordChange
+from zapdb.database import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
 from zapdb.jobs import Job, roll_back_newest
 from zapdb.records import asdict

@@ -13,8 +13,7 @@ import pyarrow
 import pytest
 
 from tests.support import Workspace
-from zapdb.database import Database
-from zapdb.database.changes import RecordChange
+from zapdb.database import Database, RecordChange
 from zapdb.database.imports import SkippedRow, batches
 from zapdb.errors import CheckViolation, RecordExists, ReferenceViolation, UniqueViolation
 from zapdb.storage import postgresql_statements

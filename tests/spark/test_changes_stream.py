@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.documents import PEOPLE
 from tests.support import Workspace
-from zapdb.database.changes import RecordChange
+from zapdb.database import RecordChange
 from zapdb.errors import UsageError
 from zapdb.spark.changes import StreamOptions, ZapdbChangesSource
 

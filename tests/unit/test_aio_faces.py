@@ -17,6 +17,7 @@ import zapdb
 from tools import aio as tool
 from zapdb import aio
 from zapdb.database import admin, change_log, changes, database, query, table, transactions
+from zapdb.database.history import past
 from zapdb.database.sql import Result
 
 PAIRS: dict[type, type] = {
@@ -29,6 +30,8 @@ PAIRS: dict[type, type] = {
     changes.ChangeFollower: aio.ChangeFollower,
     admin.DatabaseAdmin: aio.DatabaseAdmin,
     change_log.DatabaseChangeLog: aio.DatabaseChangeLog,
+    past.Past: aio.Past,
+    past.PastTable: aio.PastTable,
 }
 RENAMED = {"__iter__": "__aiter__"}
 ADDED = {"__aenter__", "__aexit__"}
@@ -37,6 +40,8 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "Table.insert_many": {"records": "Iterable or AsyncIterable"},
     "Table.delete_many": {"keys": "Iterable or AsyncIterable"},
     "Table.open": {"return": "BlobFile"},
+    "PastTable.open": {"return": "BlobFile"},
+    "Past.table": {"like": "an asynchronous table"},
     "Database.table": {"name": "models", "return": "a table of a model's records"},
     "Transaction.table": {"name": "models", "return": "a table of a model's records"},
     "Snapshot.table": {"name": "models", "return": "a table of a model's records"},

@@ -36,6 +36,7 @@ LOOPS = {
     "database/arrow.py": PAGES,
     "database/background.py": WORK,
     "database/changes_pruning.py": DELETES,
+    "database/history/listing.py": PAGES,
     "database/imports/batches.py": "each round writes rows that the last one could not",
     "database/paging.py": PAGES,
     "database/key_ranges.py": PAGES,

@@ -32,7 +32,7 @@ FACE = "in zapdb.aio it is the same for tasks"
 LARGE_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
-    "zapdb/database/access.py:Access.sql": INTERFACE,
+    "zapdb/database/access.py:ReadAccess.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
 }
 

@@ -277,8 +277,8 @@ class AwaitedRecords(Uncounted):
             )
 
 
-class TableFace(AwaitedRecords, Face[Any], Generic[R]):
-    """The parts of `Table` that differ for tasks."""
+class ReadableTableFace(AwaitedRecords, Face[Any], Generic[R]):
+    """The parts of tables that differ for tasks: of reading them."""
 
     @property
     def _begun(self) -> OpenTransaction | None:
@@ -318,6 +318,10 @@ class TableFace(AwaitedRecords, Face[Any], Generic[R]):
         file = await self._read(lambda items: items.open(*key, field=field))
         begun = self._begun
         return BlobFile(lambda act: self._runtime.call("read", act, begun), file)
+
+
+class TableFace(ReadableTableFace[R]):
+    """The parts of `Table` that differ for tasks."""
 
     async def insert_many(
         self,

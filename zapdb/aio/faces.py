@@ -19,22 +19,30 @@ from zapdb.aio.face import (
     DatabaseFace,
     QueryFace,
     R,
+    ReadableTableFace,
     SnapshotFace,
     TableFace,
     TransactionFace,
     open_database,
 )
+from zapdb.aio.past_face import PastFace
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.kinds import Job, JobKind, Tenant
 from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
-from zapdb.database.changes import FollowerStatus, RecordChange, SchemaEvent
+from zapdb.database.change_decoding import RecordChange, SchemaEvent
+from zapdb.database.changes import FollowerStatus
 from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
+from zapdb.database.history.difference import RecordDifference
+from zapdb.database.history.listing import MomentSummary
+from zapdb.database.history.moment import Moment, When
+from zapdb.database.history.versions import Version
 from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
 from zapdb.database.node_context import Apply
 from zapdb.database.opening import open as open_sync
+from zapdb.database.page import Page
 from zapdb.database.typing_protocols import TypedPage
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import IndexRepair, JobReport, Runner, SweepReport, TableReport, run_locally
@@ -46,6 +54,8 @@ from zapdb.limits import (
     SQL_ROWS,
     SQL_SECONDS,
 )
+from zapdb.records import Record
+from zapdb.schema import TableSchema
 from zapdb.storage.change_log import Bookmark, Lag
 
 if TYPE_CHECKING:
@@ -114,6 +124,11 @@ class Table(TableFace[R]):
         errors are those of `to_arrow`. Needs the extra `pandas`.
         """
         return await self._done("read", lambda sync: sync.to_pandas(fields, as_text))
+
+    async def history(self, /, *key: Any, **named: Any) -> list[Version]:
+        """Return the versions of the record with this key, oldest first: what each transaction
+        of the change log made of it, by whom and when. Empty if the log has nothing of it."""
+        return await self._done("read", lambda sync: sync.history(*key, **named))
 
     async def count(self) -> int:
         return await self._done("read", lambda sync: sync.count())
@@ -261,6 +276,132 @@ class Table(TableFace[R]):
         Raises `ReferenceViolation`, and `UsageError` without a condition.
         """
         return await self._done("write", lambda sync: sync.delete_where(*predicates, **values))
+
+
+class PastTable(ReadableTableFace):
+    """A table as it was at a past moment, under its schema of then; read-only.
+
+    Queries scan it: indexes have the entries of now.
+    """
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return self._built(lambda sync: sync.field_names)
+
+    async def get(self, /, *key: Any, **named: Any) -> Record:
+        """Return the record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
+        return await self._done("read", lambda sync: sync.get(*key, **named))
+
+    async def find(self, /, *key: Any, **named: Any) -> Record | None:
+        """Return the record with this key, or None."""
+        return await self._done("read", lambda sync: sync.find(*key, **named))
+
+    async def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
+        """Return the records with these keys in the order of the keys, None for a key without a
+        record.
+
+        A key of one field is given as its value, a key of several fields as a tuple:
+        `items.get_many([1, 2])`, `lines.get_many([(1, "a"), (1, "b")])`. One statement fetches
+        some hundred records; inside `db.snapshot()` or `db.transaction()` all are read as of one
+        moment.
+        """
+        keys = list(keys)
+        return await self._done("read", lambda sync: sync.get_many(keys))
+
+    async def exists(self, /, *key: Any, **named: Any) -> bool:
+        """Return whether a record has this key; without a key, whether the table has any record."""
+        return await self._done("read", lambda sync: sync.exists(*key, **named))
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        """Iterate all records, as `scan` does: `for item in items`."""
+        return self._iterated("read", lambda sync: sync)
+
+    def scan(self) -> AsyncIterator[Record]:
+        """Iterate all records in key order, page by page. Each page is a snapshot of its own,
+        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
+        return self._iterated("read", lambda sync: sync.scan())
+
+    async def to_arrow(
+        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    ) -> Any:
+        """All records in key order as a `pyarrow.Table`, in memory, with all fields or the named
+        ones. Numbers beyond 64 bits, or 38 digits, raise `InvalidValue`, unless their fields are
+        among `as_text`. Needs the extra `sql`."""
+        return await self._done("read", lambda sync: sync.to_arrow(fields, as_text).read_all())
+
+    async def to_pandas(
+        self, fields: Collection[str] | None = None, as_text: Collection[str] = ()
+    ) -> Any:
+        """All records in key order as a `pandas.DataFrame`, in memory; no value is changed.
+
+        Fields that may be null are in pandas' nullable columns; members of an enum are
+        categories; UUIDs, decimals, dates, JSON, lists and structs are objects. Arguments and
+        errors are those of `to_arrow`. Needs the extra `pandas`.
+        """
+        return await self._done("read", lambda sync: sync.to_pandas(fields, as_text))
+
+    async def history(self, /, *key: Any, **named: Any) -> list[Version]:
+        """Return the versions of the record with this key, oldest first: what each transaction
+        of the change log made of it, by whom and when. Empty if the log has nothing of it."""
+        return await self._done("read", lambda sync: sync.history(*key, **named))
+
+    async def count(self) -> int:
+        return await self._done("read", lambda sync: sync.count())
+
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
+        """Return a query for the records for which the conditions are true, and fields have the
+        values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
+        return Query(self._runtime, self._built(lambda sync: sync.where(*predicates, **values)))
+
+    def order_by(self, *fields: Any) -> Query:
+        """Return a query for all records in the order of fields: see `Query.order_by`."""
+        return Query(self._runtime, self._built(lambda sync: sync.order_by(*fields)))
+
+    async def all(self) -> list[Record]:
+        """Return all records as a list; iterating the table holds at most one page in memory."""
+        return await self._done("read", lambda sync: sync.all())
+
+    async def first(self) -> Record | None:
+        """Return any record, or None."""
+        return await self._done("read", lambda sync: sync.first())
+
+    async def one(self) -> Record:
+        """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
+        return await self._done("read", lambda sync: sync.one())
+
+    def limit(self, count: int) -> Query:
+        """Return a query for at most `count` records: see `Query.limit`."""
+        return Query(self._runtime, self._built(lambda sync: sync.limit(count)))
+
+    def include(self, *references: Any) -> Query:
+        """Return a query for all records with the records that they refer to: see
+        `Query.include`."""
+        return Query(self._runtime, self._built(lambda sync: sync.include(*references)))
+
+    async def page(self, size: int, cursor: str | None = None) -> Page:
+        """Return the next `size` records: see `Query.page`."""
+        return await self._done("read", lambda sync: sync.page(size, cursor))
+
+    async def min(self, field: Any) -> Any:
+        """Return the least value of a field: see `Query.min`."""
+        return await self._done("read", lambda sync: sync.min(field))
+
+    async def max(self, field: Any) -> Any:
+        """Return the greatest value of a field: see `Query.max`."""
+        return await self._done("read", lambda sync: sync.max(field))
+
+    async def sum(self, field: Any) -> Any:
+        """Return the sum of a field: see `Query.sum`."""
+        return await self._done("read", lambda sync: sync.sum(field))
+
+    def using(self, index: str) -> Query:
+        """Return a query for all records by an index, in its order: see `Query.using`."""
+        return Query(self._runtime, self._built(lambda sync: sync.using(index)))
+
+    async def readable_indexes(self) -> tuple[str, ...]:
+        """Return the names of the indexes that queries can read now. Queries scan instead of
+        reading an index that is being built, or that has other collation or time zone data."""
+        return await self._done("read", lambda sync: sync.readable_indexes())
 
 
 class Query(QueryFace[R]):
@@ -877,6 +1018,74 @@ class Snapshot(SnapshotFace):
         )
 
 
+class Past(PastFace):
+    """The database as it was at a moment: `db.at(moment)` returns it.
+
+    It holds no transaction and no connection: each call reads in a snapshot of its own, and
+    always gives the same answer, or an error if it no longer can.
+    """
+
+    _table_face = PastTable
+
+    async def tables(self) -> tuple[str, ...]:
+        """The names of the tables in the served schema."""
+        return await self._done("read", lambda sync: sync.tables)
+
+    async def sql(
+        self,
+        statement: str,
+        params: Sequence[Any] | Mapping[str, Any] | None = None,
+        *,
+        as_text: Collection[str] = (),
+        max_memory: int = SQL_MEMORY_SIZE_BYTES,
+        seconds: float = SQL_SECONDS,
+        max_rows: int = SQL_ROWS,
+        spill_to: str | PathLike[str] | None = None,
+    ) -> Result:
+        """Run one SQL SELECT over the tables with DuckDB, read-only, as of one moment.
+
+        That is the moment of the snapshot or transaction that the task is in, or its own. The
+        used columns of the named tables are streamed; the result is in memory. `params` are the
+        values of `?` or `$1`, or by name of `$name`. The catalog is available as
+        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
+        of their field: `as_text=["orders.serial"]`.
+
+        A statement runs in its own process, which opens no file and is killed when it takes
+        longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
+        limit, also for a result of more than `max_rows`. With `spill_to`, data that exceed the
+        memory are kept in a temporary directory below it, which is deleted afterwards.
+
+        Raises `SqlError`, with the place in the statement, and `UsageError` for any other
+        statement. Needs the extra `sql`.
+        """
+        return await self._done(
+            "sql",
+            lambda sync: sync.sql(
+                statement,
+                params,
+                as_text=as_text,
+                max_memory=max_memory,
+                seconds=seconds,
+                max_rows=max_rows,
+                spill_to=spill_to,
+            ),
+        )
+
+    @property
+    def moment(self) -> Moment:
+        """The moment that is read."""
+        return self._built(lambda sync: sync.moment)
+
+    async def position(self) -> int:
+        """The number of the newest migration that was active."""
+        return await self._done("read", lambda sync: sync.position)
+
+    async def schema(self, table: str) -> TableSchema:
+        """Return the schema of a table at the moment; raises `UnknownName`."""
+        return await self._done("read", lambda sync: sync.schema(table))
+
+
 class Database(DatabaseFace):
     """An open database, as one tenant sees it; an asynchronous context manager.
 
@@ -956,6 +1165,55 @@ class Database(DatabaseFace):
     def change_log(self) -> DatabaseChangeLog:
         """The changes of records and schemas in order, if the setting `change_log` is on."""
         return DatabaseChangeLog(self._runtime, self._built(lambda sync: sync.change_log))
+
+    async def at(self, when: When) -> Past:
+        """Return the database as it was at a moment, read by the change log: `db.at(yesterday)`.
+
+        A moment is the state after one transaction of the log. `when` is a time with its zone,
+        for the state after the last moment that was visible before it; or a `Moment` of
+        `moments()`, its number, a change of `db.change_log.read()`, or a bookmark: the state
+        directly after their whole transaction. The answer never changes.
+
+        Raises `MomentInFuture` for a time that is not over, `HistoryPurged` if changes since
+        were pruned, `HistoryBehind` where this process can't settle a time, and `UsageError`
+        inside a writing transaction.
+        """
+        return Past(self._runtime, await self._done("task", lambda sync: sync.at(when)))
+
+    async def before(self, change: RecordChange | SchemaEvent | Moment) -> Past:
+        """Return the database as it was before the whole transaction of a change, or a moment."""
+        return Past(self._runtime, await self._done("task", lambda sync: sync.before(change)))
+
+    def moments(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        principal: str | None = None,
+        table: str | None = None,
+    ) -> AsyncIterator[MomentSummary]:
+        """Iterate the moments after one up to another, newest first: who changed how many
+        records of which tables, and when. Only those of a principal, or of a table, if they are
+        given.
+
+        Raises the errors of `at`, and `UnknownName`.
+        """
+        return self._iterated(
+            "task",
+            lambda sync: sync.moments(since=since, until=until, principal=principal, table=table),
+        )
+
+    def diff(
+        self, first: When, second: When, *, tables: Collection[str] | None = None
+    ) -> AsyncIterator[RecordDifference]:
+        """Iterate what differs between two moments, by table and key: the net change of each
+        record, not step by step. Records are under the schemas of their moments.
+
+        Raises the errors of `at`; `HistoryGap` if the changes of a table were not recorded all
+        the time, `HistoryNotStored` if a migration between the moments has changed its stored
+        values, and `UnknownName`.
+        """
+        return self._iterated("task", lambda sync: sync.diff(first, second, tables=tables))
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
         """Begin a writing transaction: `async with db.transaction() as tx`; rolled back if the

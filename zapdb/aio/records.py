@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from itertools import islice
 from typing import Any, TypeVar
 
-from zapdb.database.changes import RecordChange
+from zapdb.database.change_decoding import RecordChange
 from zapdb.database.page import Page
 from zapdb.database.paging import page_sizes
 from zapdb.errors import UsageError

@@ -22,21 +22,17 @@ from zapdb.cli.configuration import (
 )
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.output import Output, Part, confirm, format_count, print_note
-from zapdb.cli.record_output import format_cell
+from zapdb.cli.record_changes import record_to_json, show_change
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
-from zapdb.records import Record, raw_value
-from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
-from zapdb.schema import TableSchema
+from zapdb.records.cell_format import to_cell, to_plain
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark
 
 LIST_CHANGES: Final = 100
-_SHOWN_CHARS_MAX: Final = 30
-"""Characters that are shown of one value of a change."""
 BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
@@ -119,40 +115,13 @@ def _to_row(made: RecordChange | SchemaEvent) -> Sequence[Part]:
     shape = made.schema_after or made.schema_before
     assert shape is not None
     key = ", ".join(map(to_cell, shape.key_fields, made.key))
-    return (*begin, (made.operation, "bold"), made.table, key, _show_change(made))
-
-
-def _show_change(made: RecordChange) -> str:
-    if made.after is None:
-        return ", ".join(_show_fields(made.schema_before, made.before, "="))
-    if made.before is None:
-        return ", ".join(_show_fields(made.schema_after, made.after, "="))
-    before = dict(zip(*_show_both(made.schema_before, made.before), strict=True))
-    after = dict(zip(*_show_both(made.schema_after, made.after), strict=True))
-    differing = [
-        name
-        for name in {**before, **after}
-        if name not in before
-        or name not in after
-        or raw_value(made.before, name)[0] != raw_value(made.after, name)[0]
-    ]
-    return ", ".join(f"{n}: {before.get(n, '-')} → {after.get(n, '-')}" for n in differing)
-
-
-def _show_fields(shape: TableSchema | None, record: Record | None, between: str) -> list[str]:
-    names, texts = _show_both(shape, record)
-    return [f"{name}{between}{text}" for name, text in zip(names, texts, strict=True)]
-
-
-def _show_both(shape: TableSchema | None, record: Record | None) -> tuple[list[str], list[str]]:
-    """Return the names and values of the fields outside the key."""
-    assert shape is not None
-    assert record is not None
-    keys = {field.number for field in shape.key_fields}
-    fields = [field for field in shape.fields if field.number not in keys]
-    parts = [format_cell(record, field, _SHOWN_CHARS_MAX) for field in fields]
-    texts = [part if isinstance(part, str) else part[0] for part in parts]
-    return [field.name for field in fields], texts
+    return (
+        *begin,
+        (made.operation, "bold"),
+        made.table,
+        key,
+        show_change(made.schema_before, made.before, made.schema_after, made.after),
+    )
 
 
 def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
@@ -173,15 +142,11 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
         "table": made.table,
         "operation": made.operation,
         "key": list(map(to_plain, shape.key_fields, made.key)),
-        "before": _record_to_json(made.schema_before, made.before),
-        "after": _record_to_json(made.schema_after, made.after),
+        "before": record_to_json(made.schema_before, made.before),
+        "after": record_to_json(made.schema_after, made.after),
         "revision": made.revision,
         **common,
     }
-
-
-def _record_to_json(shape: TableSchema | None, record: Record | None) -> dict[str, Any] | None:
-    return None if shape is None or record is None else record_to_plain(shape, record)
 
 
 # Followers

@@ -109,6 +109,16 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "prune": "changes.changes_prune_command",
         },
     ),
+    "history": CommandGroup(
+        "Read the database as it was at past moments.",
+        {
+            "moments": "history.history_moments_command",
+            "query": "history.history_query_command",
+            "table": "history.history_table_command",
+            "row": "history.history_row_command",
+            "diff": "history.history_diff_command",
+        },
+    ),
     "mirror": CommandGroup(
         "Keep plain tables of the records in another database.",
         {

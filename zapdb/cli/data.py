@@ -21,21 +21,19 @@ from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.record_input import read_assignments, read_key
 from zapdb.cli.record_output import (
-    format_cell,
     key_texts,
     opened_output,
     write_lines,
     write_parquet,
 )
-from zapdb.database import Database, Page, Query, Table
-from zapdb.database.conditions import read_condition
+from zapdb.cli.record_page import make_query, write_page, write_record
+from zapdb.database import Database, Table
 from zapdb.errors import (
     InvalidValue,
     RecordNotFound,
     UsageError,
 )
 from zapdb.export.manifest import Form
-from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain
 from zapdb.schema import TableSchema as Schema
 
@@ -91,13 +89,7 @@ def data_get_command(
         if as_json:
             output.document(record_to_plain(schema, record))
             return
-        _write_record(schema, record, output)
-
-
-def _write_record(schema: Schema, record: Record, output: Output) -> None:
-    width = max(len(field.name) for field in schema.fields)
-    for field in schema.fields:
-        output.write((f"{field.name:<{width}}  ", "bold"), format_cell(record, field, 1_000))
+        write_record(schema, record, output)
 
 
 def data_list_command(
@@ -126,7 +118,7 @@ def data_list_command(
     """
     output = Output(as_json)
     with _opened(database, tenant, table, read_only=True) as (_, found, schema):
-        query = _query(found, schema, where)
+        query = make_query(found, schema, where)
         if order_by:
             query = query.order_by(*(name.strip() for name in order_by.split(",")))
         page = query.page(limit, cursor)
@@ -134,23 +126,7 @@ def data_list_command(
             records = [record_to_plain(schema, record) for record in page]
             output.document({"records": records, "cursor": page.cursor})
             return
-        _write_page(schema, page, output)
-
-
-def _query(table: Table, schema: Schema, where: str | None) -> Query:
-    return table.where() if where is None else table.where(read_condition(table, schema, where))
-
-
-def _write_page(schema: Schema, page: Page, output: Output) -> None:
-    numbers = [f.name for f in schema.fields if f.type.name in ("integer", "decimal", "float")]
-    output.table(
-        [field.name for field in schema.fields],
-        [[format_cell(record, field) for field in schema.fields] for record in page],
-        right=numbers,
-        empty="(no records)",
-    )
-    if page.cursor is not None:
-        print_note(f"more: --cursor {page.cursor}")
+        write_page(schema, page, output)
 
 
 def data_export_command(
@@ -207,7 +183,7 @@ def data_export_command(
         raise UsageError("--safe-for-spreadsheets is only for CSV", hint="add --format csv")
     with _opened(database, tenant, table, read_only=True) as (db, found, schema):
         # Without an order, an index that answers the condition would decide the order.
-        query = _query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
+        query = make_query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
         with opened_output(target, form) as stream, db.snapshot(), ProgressCounter() as counter:
             if form == "parquet":
                 reader = found.to_arrow if where is None else query.to_arrow

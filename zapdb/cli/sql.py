@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,12 @@ from zapdb.cli.output import Output
 from zapdb.errors import InvalidValue
 from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_ROWS_SHOWN, SQL_SECONDS
 
+if TYPE_CHECKING:
+    from zapdb.database.sql import Result
+
 MIB = 1024 * 1024
+
+ShowOption = Annotated[int, typer.Option("--show", metavar="ROWS", help="How many rows to print.")]
 
 
 def sql_command(
@@ -50,9 +55,7 @@ def sql_command(
             help="The directory for data that exceed the memory; without it, the statement fails.",
         ),
     ] = None,
-    show_rows: Annotated[
-        int, typer.Option("--show", metavar="ROWS", help="How many rows to print.")
-    ] = SQL_ROWS_SHOWN,
+    show_rows: ShowOption = SQL_ROWS_SHOWN,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -73,9 +76,14 @@ def sql_command(
             max_rows=max_rows,
             spill_to=spill_to,
         )
+    print_result(result, show_rows, output)
+
+
+def print_result(result: Result, show_rows: int, output: Output) -> None:
+    """Print the first rows for people, or all as JSON."""
     if show_rows < 0:
         raise InvalidValue.of("--show", "a number of rows from 0", show_rows)
-    if not as_json:
+    if not output.as_json:
         result.show(show_rows)
         return
     rows = [[_plain(value) for value in row] for row in result]

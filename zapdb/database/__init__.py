@@ -1,6 +1,7 @@
 """What an application imports: open a database, use its tables."""
 
-from zapdb.database.changes import ChangeFollower, RecordChange, SchemaEvent
+from zapdb.database.change_decoding import RecordChange, SchemaEvent
+from zapdb.database.changes import ChangeFollower
 from zapdb.database.database import Database
 from zapdb.database.opening import open
 from zapdb.database.page import Page

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
-from zapdb.activation.served_schema import served_names
 from zapdb.database.habits import no_database_attribute, no_table_by_item
 from zapdb.database.models import Model, check_class, table_name
 from zapdb.database.session import Session
@@ -22,34 +21,17 @@ M = TypeVar("M")
 """A table's class in generated models."""
 
 
-class Access:
-    """Access to tables by name, and by SQL."""
+class ReadAccess:
+    """Access to tables by SQL, and to their names."""
 
     _session: Session
     _facets: ClassVar[Mapping[str, type]] = {}
     """By the name of an attribute, its class; errors search it for a misspelt name."""
 
-    @overload
-    def table(self, name: str) -> Table: ...
-
-    @overload
-    def table(self, name: type[Model[M, Any]]) -> M: ...
-
-    def table(self, name: str | type[Model[Any, Any]]) -> Any:
-        """Return a table by its name, or by the class of its records in generated models.
-
-        Raises `UnknownName`, which lists the tables, and `ModelsMismatch` for a class of other
-        records.
-        """
-        table = Table(self._session, table_name(name))
-        if not isinstance(name, str):
-            check_class(name, self._session.bind_served(table.name).adapter.codec.record)
-        return table
-
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables in the served schema."""
-        return served_names(self._session.catalog, self._session.served_position)
+        return self._session.table_names
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
 
@@ -100,3 +82,24 @@ class Access:
         allowance = Allowance(max_memory, seconds, max_rows, spill_to)
         with self._session.using():
             return run_sql(self._session, statement, params, as_text, allowance)
+
+
+class Access(ReadAccess):
+    """Access to tables by name, and by SQL."""
+
+    @overload
+    def table(self, name: str) -> Table: ...
+
+    @overload
+    def table(self, name: type[Model[M, Any]]) -> M: ...
+
+    def table(self, name: str | type[Model[Any, Any]]) -> Any:
+        """Return a table by its name, or by the class of its records in generated models.
+
+        Raises `UnknownName`, which lists the tables, and `ModelsMismatch` for a class of other
+        records.
+        """
+        table = Table(self._session, table_name(name))
+        if not isinstance(name, str):
+            check_class(name, self._session.bind_served(table.name).adapter.codec.record)
+        return table

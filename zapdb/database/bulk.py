@@ -25,7 +25,7 @@ def fetch_many(
     records = bound.records
     active = catalog_version_sql(records.tenant)
     sql = (
-        f"SELECT key, value, ({active}) FROM {records.name}"
+        f"SELECT key, value, ({active}) FROM {records.source}"
         f" WHERE tenant = {records.tenant} AND key IN"
     )
     rows = list(fetch_in(connection, sql, keys))
@@ -39,7 +39,7 @@ def find_record(connection: Connection, bound: BoundTable, key: bytes) -> tuple[
     """The catalog version, and whether there is a record with a key."""
     records = bound.records
     row = connection.fetch_one(
-        f"SELECT a.version, EXISTS (SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
+        f"SELECT a.version, EXISTS (SELECT 1 FROM {records.source} WHERE tenant = {records.tenant}"
         f" AND key = {connection.storage.placeholder})"
         f" FROM ({catalog_version_sql(records.tenant)}) AS a",
         (key,),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from zapdb.database.change_decoding import RecordChange, SchemaEvent
 from zapdb.database.changes import (
     ChangeFollower,
     FollowerStatus,
-    RecordChange,
-    SchemaEvent,
     find_log_begin,
     find_log_end,
     list_followers,

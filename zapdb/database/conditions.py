@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from zapdb.database.fields import FieldExpression
-from zapdb.database.table import Table
+from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UsageError
 from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression
 from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name
@@ -38,7 +38,7 @@ FORMS: Final = (
 )
 
 
-def read_condition(table: Table, schema: Schema, text: str) -> Predicate:
+def read_condition(table: ReadableTable, schema: Schema, text: str) -> Predicate:
     """The predicate that a text means; raises `UsageError`, `UnknownField`, `InvalidValue`."""
     try:
         return _Reader(table, schema).read(parse_expression(text))
@@ -58,7 +58,7 @@ def read_condition(table: Table, schema: Schema, text: str) -> Predicate:
 
 
 class _Reader:
-    def __init__(self, table: Table, schema: Schema) -> None:
+    def __init__(self, table: ReadableTable, schema: Schema) -> None:
         self._table = table
         self._schema = schema
         self._fields = {field.name: field for field in schema.fields}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,12 @@ from zapdb.cluster.registration import Heartbeat, deregister
 from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback
+from zapdb.database.change_decoding import RecordChange, SchemaEvent
 from zapdb.database.change_log import DatabaseChangeLog
+from zapdb.database.history.difference import RecordDifference, list_differences
+from zapdb.database.history.listing import MomentSummary, list_moments
+from zapdb.database.history.moment import Moment, When, find_before, find_moment
+from zapdb.database.history.past import Past
 from zapdb.database.node_context import (
     NodeContext,
     check_pins,
@@ -132,6 +137,51 @@ class Database(Access):
     def change_log(self) -> DatabaseChangeLog:
         """The changes of records and schemas in order, if the setting `change_log` is on."""
         return DatabaseChangeLog(self._session)
+
+    def at(self, when: When) -> Past:
+        """Return the database as it was at a moment, read by the change log: `db.at(yesterday)`.
+
+        A moment is the state after one transaction of the log. `when` is a time with its zone, for
+        the state after the last moment that was visible before it; or a `Moment` of `moments()`,
+        its number, a change of `db.change_log.read()`, or a bookmark: the state directly after
+        their whole transaction. The answer never changes.
+
+        Raises `MomentInFuture` for a time that is not over, `HistoryPurged` if changes since were
+        pruned, `HistoryBehind` where this process can't settle a time, and `UsageError` inside a
+        writing transaction.
+        """
+        return Past(self._session, find_moment(self._session, when))
+
+    def before(self, change: RecordChange | SchemaEvent | Moment) -> Past:
+        """Return the database as it was before the whole transaction of a change, or a moment."""
+        return Past(self._session, find_before(self._session, change))
+
+    def moments(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        principal: str | None = None,
+        table: str | None = None,
+    ) -> Iterator[MomentSummary]:
+        """Iterate the moments after one up to another, newest first: who changed how many records
+        of which tables, and when. Only those of a principal, or of a table, if they are given.
+
+        Raises the errors of `at`, and `UnknownName`.
+        """
+        return list_moments(self._session, since, until, principal, table)
+
+    def diff(
+        self, first: When, second: When, *, tables: Collection[str] | None = None
+    ) -> Iterator[RecordDifference]:
+        """Iterate what differs between two moments, by table and key: the net change of each
+        record, not step by step. Records are under the schemas of their moments.
+
+        Raises the errors of `at`; `HistoryGap` if the changes of a table were not recorded all the
+        time, `HistoryNotStored` if a migration between the moments has changed its stored values,
+        and `UnknownName`.
+        """
+        return list_differences(self._session, first, second, tables)
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
         """Begin a writing transaction: `with db.transaction() as tx`; rolled back if the block

@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinning import Pins, Violations
-from zapdb.activation.served_schema import find_served_table, require_active
+from zapdb.activation.served_schema import find_served_table, require_active, served_names
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.settings import Settings
 from zapdb.errors import UnknownName
@@ -60,6 +60,9 @@ class _Shared:
 
 class SessionCatalog:
     """Thread-safe: cached values are replaced as a whole."""
+
+    shows_catalog = True
+    """Whether SQL may read the catalog, which is that of now."""
 
     def __init__(
         self,
@@ -164,6 +167,11 @@ class SessionCatalog:
     def catalog(self) -> TenantCatalog:
         """The tenant catalog that this process has cached; in a snapshot, the snapshot's."""
         return self._current.catalog
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The names of the tables as the application knows them."""
+        return served_names(self.catalog, self.served_position)
 
     def bind_served(self, name: str) -> BoundTable:
         """The table that the application calls so; raises `UnknownName`."""

@@ -11,6 +11,7 @@ from zapdb.database.blob_streams import open_field
 from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many, find_record
 from zapdb.database.fields import FieldExpression, Fields, make_field
 from zapdb.database.habits import Uncounted, no_attribute, no_place, not_by_name, require_many
+from zapdb.database.history.versions import Version, list_versions
 from zapdb.database.page import Page
 from zapdb.database.query import Query
 from zapdb.database.session import Session, TableRead
@@ -200,6 +201,14 @@ class ReadableTable(Uncounted):
 
         held = self.to_arrow(fields, as_text).read_all()
         return table_frame(self._current().adapter.schema, held, as_text)
+
+    def history(self, /, *key: Any, **named: Any) -> list[Version]:
+        """Return the versions of the record with this key, oldest first: what each transaction of
+        the change log made of it, by whom and when. Empty if the log has nothing of it."""
+        if named:
+            key = self._join_key(key, named)
+        bound = self._current()
+        return list_versions(self._session, bound, self._encode_key(bound, key))
 
     def count(self) -> int:
         _, (count,) = self._read_active(

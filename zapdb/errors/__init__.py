@@ -18,6 +18,12 @@
     ├── TenantExists (ValueError)          a tenant has this name already          caller
     ├── BlobMissing (LookupError)          a large value is read too late          caller
     ├── ChangesPruned (LookupError)        the change log begins after the bookmark caller
+    ├── HistoryUnavailable (LookupError)   a past moment can't be answered exactly caller
+    │   ├── MomentInFuture                 it is not over yet
+    │   ├── HistoryBehind                  a read-only process can't settle the time
+    │   ├── HistoryGap                     changes were not recorded all the time since
+    │   ├── HistoryPurged                  what is needed was deleted
+    │   └── HistoryNotStored               a schema change has made other values since
     ├── ConstraintViolation (ValueError)   a write violates a constraint           caller
     │   ├── UniqueViolation                another record has the values of a unique index
     │   ├── CheckViolation                 a check of the table is false for the record
@@ -80,9 +86,15 @@ from zapdb.errors.caller import (
     ChangesPruned,
     CheckViolation,
     ConstraintViolation,
+    HistoryBehind,
+    HistoryGap,
+    HistoryNotStored,
+    HistoryPurged,
+    HistoryUnavailable,
     ImmutableRecord,
     InvalidCursor,
     InvalidValue,
+    MomentInFuture,
     RecordExists,
     RecordNotFound,
     ReferenceViolation,
@@ -179,6 +191,11 @@ __all__ = [
     "ExecutorMismatch",
     "FingerprintUnknown",
     "GateTimeout",
+    "HistoryBehind",
+    "HistoryGap",
+    "HistoryNotStored",
+    "HistoryPurged",
+    "HistoryUnavailable",
     "ImmutableRecord",
     "IncompatibleVersion",
     "InvalidCursor",
@@ -194,6 +211,7 @@ __all__ = [
     "MissingExtra",
     "MissingSchemaHistory",
     "ModelsMismatch",
+    "MomentInFuture",
     "NewerStorageVersion",
     "NotExhaustive",
     "NotProven",

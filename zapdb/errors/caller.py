@@ -171,6 +171,44 @@ class ChangesPruned(ZapdbError, LookupError):
     rpc_status = "NOT_FOUND"
 
 
+class HistoryUnavailable(ZapdbError, LookupError):
+    """A past moment is asked for that can't be answered exactly, so it is not answered."""
+
+    code = "history.unavailable"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class MomentInFuture(HistoryUnavailable):
+    """A moment that is not over yet."""
+
+    code = "history.future"
+
+
+class HistoryBehind(HistoryUnavailable):
+    """A time that this process, which writes nothing, can't settle."""
+
+    code = "history.behind"
+
+
+class HistoryGap(HistoryUnavailable):
+    """The changes of the table were not recorded all the time since the moment."""
+
+    code = "history.gap"
+
+
+class HistoryPurged(HistoryUnavailable):
+    """What is needed to go back to the moment was deleted."""
+
+    code = "history.purged"
+    rpc_status = "NOT_FOUND"
+
+
+class HistoryNotStored(HistoryUnavailable):
+    """A schema change has made other values since, and the earlier ones are not stored."""
+
+    code = "history.not_stored"
+
+
 class ConstraintViolation(ZapdbError, ValueError):
     code = "constraint"
     rpc_status = "FAILED_PRECONDITION"

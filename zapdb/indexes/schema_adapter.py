@@ -24,7 +24,7 @@ from zapdb.indexes.paths import Path, list_paths
 from zapdb.records import Archive, Attachments, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Index
-from zapdb.values import Binary, Blob, ValueType
+from zapdb.values import Binary, is_same_held
 
 if TYPE_CHECKING:
     from zapdb.indexes.bound_table import BoundTable
@@ -222,8 +222,8 @@ class OlderSchemaAdapter(SchemaAdapter):
         return [
             f.name
             for f in self.schema.value_fields
-            if not _is_same(f.type, before[f.name], after[f.name])
-            and not _is_same(f.type, getattr(old, f.name), getattr(new, f.name))
+            if not is_same_held(f.type, before[f.name], after[f.name])
+            and not is_same_held(f.type, getattr(old, f.name), getattr(new, f.name))
         ]
 
     def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
@@ -243,9 +243,3 @@ class _Hidden:
     def get(self, number: int, /) -> bytes | None:
         found = self._taken.get(number)
         return self._stored.get(number) if found is None else found
-
-
-def _is_same(kind: ValueType, left: Any, right: Any) -> bool:
-    if left is None or right is None or isinstance(left, Blob) or isinstance(right, Blob):
-        return bool(left == right)  # blobs never change: one id is one value
-    return kind.is_same(left, right)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from zapdb.database import RecordChange, SchemaEvent
 from zapdb.export.plain_tables import LongNumber, PlainColumn, PlainTable
-from zapdb.mirror.state import MirrorState, sees
+from zapdb.mirror.state import MirrorState
 from zapdb.schema import TableSchema
 from zapdb.storage.change_log import Bookmark
 
@@ -79,7 +79,7 @@ def _find_gaps(event: SchemaEvent, state: MirrorState) -> Iterator[int]:
     if event.event == "change_log_on":
         for table in state.tables.values():
             is_meant = event.table is None or event.bookmark.table == table.number
-            if is_meant and not sees(table.baseline, event.transaction):
+            if is_meant and not table.baseline.shows(event.transaction):
                 yield table.number
 
 
@@ -88,7 +88,7 @@ def _take(change: RecordChange, batch: ChangeBatch, state: MirrorState) -> None:
     table = state.tables.get(number)
     if table is None or not table.is_kept or number in batch.stale:
         return
-    if sees(table.baseline, change.transaction):
+    if table.baseline.shows(change.transaction):
         return
     changes = batch.tables.setdefault(number, TableChanges())
     if change.revision > table.revision:

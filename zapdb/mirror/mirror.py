@@ -45,7 +45,8 @@ from zapdb.mirror.target import (
     TargetFailed,
     TargetSession,
 )
-from zapdb.storage.change_log import START, Bookmark, LogSnapshot
+from zapdb.storage.change_log import START, Bookmark
+from zapdb.storage.stamps import LogSnapshot
 
 PROBLEM_RETRY_SECONDS: Final = 10.0
 """How often a mirror tries to go on with a table that something is in the way of."""

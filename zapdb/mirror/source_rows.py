@@ -14,7 +14,8 @@ from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.change_log import ChangeLog, LogSnapshot
+from zapdb.storage.change_log import ChangeLog
+from zapdb.storage.stamps import LogSnapshot
 
 KeyedRecord = tuple[bytes, Record]
 

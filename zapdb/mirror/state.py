@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from zapdb.storage.change_log import START, Bookmark, LogSnapshot
+from zapdb.storage.change_log import START, Bookmark
+from zapdb.storage.stamps import LogSnapshot
 
 FORMAT: Final = 1
 STATE_TABLE: Final = "zapdb_mirror"
@@ -78,11 +79,6 @@ class MirrorState:
     bookmark: Bookmark
     updated_at: int
     tables: dict[int, MirroredTable]
-
-
-def sees(snapshot: LogSnapshot, transaction: int) -> bool:
-    """Whether a transaction was over when the snapshot began."""
-    return transaction < snapshot.xmax and transaction not in snapshot.running
 
 
 def encode_table(table: MirroredTable) -> str:

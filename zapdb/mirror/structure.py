@@ -22,7 +22,7 @@ from zapdb.mirror.source_rows import list_mirrored, read_baseline, read_former_s
 from zapdb.mirror.state import Filling, MirroredTable, MirrorState
 from zapdb.mirror.stored_state import forget_table, save_table
 from zapdb.mirror.target import Row, TargetBlocked, TargetSession
-from zapdb.storage.change_log import LogSnapshot
+from zapdb.storage.stamps import LogSnapshot
 
 
 @dataclass

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from zapdb.database import Database
-from zapdb.database.changes import ChangeFollower, to_time
+from zapdb.database.changes import ChangeFollower
 from zapdb.database.key_ranges import bind_now
 from zapdb.database.opening import open as open_database
 from zapdb.database.transactions import Snapshot
@@ -36,7 +36,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records.arrow import arrow_decoder, decode_batches
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import STREAM_OPTIONS, GivenOptions, Place
-from zapdb.storage.cells import as_bytes
+from zapdb.storage.cells import as_bytes, as_time
 from zapdb.storage.change_log import Bookmark, ChangeLog, ChangeRow
 
 CHANGES_FORMAT: Final = "zapdb_changes"
@@ -273,10 +273,10 @@ def _to_batch(bound: BoundTable, rows: Sequence[ChangeRow]) -> Any:
         before,
         after,
         pyarrow.array([one.principal for one in made]),
-        pyarrow.array([to_time(one.made_at) for one in made], _TIME),
+        pyarrow.array([as_time(one.made_at) for one in made], _TIME),
         pyarrow.array([one.number for one in made]),
         pyarrow.array([one.stamp for one in made]),
-        pyarrow.array([to_time(one.stamped_at) for one in made], _TIME),
+        pyarrow.array([as_time(one.stamped_at) for one in made], _TIME),
         pyarrow.array([str(row.bookmark) for row in rows]),
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)

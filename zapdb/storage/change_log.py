@@ -27,12 +27,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from zapdb.errors import ChangesPruned, CorruptCatalog, UsageError
+from zapdb.errors import ChangesPruned, UsageError
 from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE
 from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
-from zapdb.storage.pending_changes import MOVED_HINT
+from zapdb.storage.stamps import (
+    EMPTY_SNAPSHOT,
+    STAMP_COLUMNS,
+    Stamp,
+    needs_stamp,
+    not_in,
+)
 
 BOOKMARK_VERSION: Final = "1"
 COMMIT_ORDER_MAX: Final = 2**63 - 1
@@ -88,28 +94,6 @@ class Bookmark:
 
 
 START: Final = Bookmark(0, 0, 0, b"")
-
-
-@dataclass(frozen=True, slots=True)
-class LogSnapshot:
-    """The transactions that have ended: those below `xmax` that are not `running`."""
-
-    xmax: int
-    running: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> LogSnapshot:
-        """Read PostgreSQL's text form, `xmin:xmax:running,running,…`."""
-        _, xmax, running = text.split(":")
-        return cls(int(xmax), tuple(int(number) for number in running.split(",") if number))
-
-    @property
-    def lowest(self) -> int:
-        """The lowest transaction that has not ended in it."""
-        return min((self.xmax, *self.running))
-
-
-EMPTY_SNAPSHOT: Final = LogSnapshot(0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,53 +191,7 @@ class ChangeLog:
 
     def needs_stamp(self, connection: Connection) -> bool:
         """Return whether there are changes without a stamp."""
-        if self.is_numbered:
-            return False
-        row = connection.fetch_one(
-            "SELECT snapshot FROM zapdb_stamps"
-            f" WHERE tenant = {self.tenant} ORDER BY number DESC LIMIT 1"
-        )
-        return self._any_since(
-            connection, EMPTY_SNAPSHOT if row is None else LogSnapshot.parse(row[0])
-        )
-
-    def add_stamp(self, connection: Connection) -> None:
-        """Add a stamp for the changes that became visible since the last one, inside a JOB
-        transaction.
-
-        If another process adds it at the same moment, that one is kept. The number is read last, so
-        the stamp's snapshot is younger than the previous stamp's.
-        """
-        row = connection.fetch_one(
-            "SELECT pg_current_snapshot()::text, last.number, last.snapshot, last.stamped_at,"
-            f" ({self.storage.clock_sql}) FROM (SELECT 1) AS one LEFT JOIN (SELECT * FROM"
-            f" zapdb_stamps WHERE tenant = {self.tenant} ORDER BY number DESC LIMIT 1) AS last"
-            " ON true"
-        )
-        text, number, last, stamped_at, now = row
-        before = EMPTY_SNAPSHOT if last is None else LogSnapshot.parse(last)
-        if LogSnapshot.parse(text).xmax < before.xmax:
-            raise CorruptCatalog(
-                "the server's transaction numbers are lower than those of the change log",
-                database=self.storage.shown_url,
-                number=LogSnapshot.parse(text).xmax,
-                stored=before.xmax,
-                hint=MOVED_HINT,
-            )
-        if not self._any_since(connection, before):
-            return
-        mark = self.storage.placeholder
-        connection.run(
-            f"INSERT INTO zapdb_stamps (tenant, number, snapshot, stamped_at)"
-            f" VALUES ({self.tenant}, {mark}, {mark}, {mark})",
-            ((number or 0) + 1, text, max(stamped_at or 0, now)),
-        )
-
-    def _any_since(self, connection: Connection, before: LogSnapshot) -> bool:
-        condition, parameters = _not_in(before)
-        sql = "SELECT 1 FROM zapdb_transactions"
-        sql += f" WHERE tenant = {self.tenant} AND {condition} LIMIT 1"
-        return connection.fetch_one(sql, parameters) is not None
+        return not self.is_numbered and needs_stamp(connection, self.tenant)
 
     # Reading
 
@@ -320,16 +258,16 @@ class ChangeLog:
     def list_stamps(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Stamp]:
         """Return the stamps, beginning with that of the bookmark."""
         sql = (
-            f"SELECT number, snapshot, stamped_at FROM zapdb_stamps WHERE tenant = {self.tenant}"
+            f"SELECT {STAMP_COLUMNS} FROM zapdb_stamps WHERE tenant = {self.tenant}"
             " AND number >= %s AND number <= %s ORDER BY number LIMIT %s"
         )
-        at, before = since.stamp - 1, EMPTY_SNAPSHOT
+        at, before = since.stamp - 1, None
         while page := fetch(sql, (at, until, STAMPS_PAGE)):
-            for number, text, stamped_at in page:
-                snapshot = LogSnapshot.parse(text)
-                if number >= since.stamp:
-                    yield Stamp(number, before, snapshot, stamped_at)
-                before = snapshot
+            for row in page:
+                stamp = Stamp.from_row(row, before)
+                if stamp.number >= since.stamp:
+                    yield stamp
+                before = stamp
             at = page[-1][0] + 1
 
     def _read_page(
@@ -388,9 +326,9 @@ class ChangeLog:
         else:
             found = next(self.list_stamps(connection.fetch_all, since, since.stamp), None)
             if found is None:
-                condition, parameters = _not_in(EMPTY_SNAPSHOT)
+                condition, parameters = not_in(EMPTY_SNAPSHOT)
             else:
-                later, more = _not_in(found.snapshot)
+                later, more = not_in(found.snapshot)
                 inside, parameters = found.condition
                 condition = f"({later}) OR ({inside} AND ({here}))"
                 parameters = [*more, *parameters, *place]
@@ -404,33 +342,6 @@ class ChangeLog:
             parameters,
         )
         return Lag(int(count), 0.0 if oldest is None else max(0.0, (now - oldest) / 1e6))
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """A stamp: the transactions that are visible in `snapshot` and not in `before`."""
-
-    number: int
-    before: LogSnapshot
-    snapshot: LogSnapshot
-    stamped_at: int
-
-    @property
-    def condition(self) -> tuple[str, list[Any]]:
-        condition, parameters = _not_in(self.before)
-        return (
-            f"{condition} AND number < %s AND number <> ALL(%b::bigint[])",
-            [*parameters, self.snapshot.xmax, list(self.snapshot.running)],
-        )
-
-
-def _not_in(snapshot: LogSnapshot) -> tuple[str, list[Any]]:
-    """Return the condition for rows that a snapshot does not show; the first part is for the
-    index."""
-    return (
-        "number >= %s AND (number >= %s OR number = ANY(%b::bigint[]))",
-        [snapshot.lowest, snapshot.xmax, list(snapshot.running)],
-    )
 
 
 def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:

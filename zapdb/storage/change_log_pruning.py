@@ -19,13 +19,12 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.change_log import (
     BEGINNING,
     COMMIT_ORDER_MAX,
-    EMPTY_SNAPSHOT,
     START,
     Bookmark,
     ChangeLog,
-    LogSnapshot,
 )
 from zapdb.storage.connection import Connection
+from zapdb.storage.stamps import EMPTY_SNAPSHOT, LogSnapshot
 
 LAST_FIRST: Final = "table_number DESC, key DESC"
 
@@ -54,11 +53,12 @@ class ChangeLogPruning:
         """Return the last change before the first transaction made at a moment or later; `START` if
         there is none. Called in one snapshot."""
         newest = self.log.read_newest(connection)
+        beginning = self.log.read_beginning(connection.fetch_all)  # some before it are kept
         if self.log.is_numbered:
             first = connection.fetch_one(
                 f"SELECT number FROM zapdb_transactions WHERE {self._mine} AND made_at >= ?"
-                " ORDER BY number LIMIT 1",
-                (moment_us,),
+                " AND number > ? ORDER BY number LIMIT 1",
+                (moment_us, beginning.stamp),
             )
             last = newest if first is None else int(first[0]) - 1
             return self._find_last(connection, last, COMMIT_ORDER_MAX)
@@ -67,13 +67,14 @@ class ChangeLogPruning:
             (moment_us,),
         )
         if began is not None:  # all changes with an earlier stamp were made before
-            start = Bookmark(int(began), 0, 0, b"")
+            start = Bookmark(max(int(began), beginning.stamp), 0, 0, b"")
             for found in self.log.list_stamps(connection.fetch_all, start, newest):
                 condition, parameters = found.condition
+                after = beginning.commit_order if found.number == beginning.stamp else 0
                 (commit_order,) = connection.fetch_one(
                     f"SELECT min(commit_order) FROM zapdb_transactions WHERE {self._mine}"
-                    f" AND {condition} AND made_at >= %s",
-                    [*parameters, moment_us],
+                    f" AND {condition} AND made_at >= %s AND commit_order > %s",
+                    [*parameters, moment_us, after],
                 )
                 if commit_order is not None:
                     return self._find_last(connection, found.number, int(commit_order) - 1)
@@ -187,10 +188,7 @@ class ChangeLogPruning:
         changes = self._delete_changes(connection, numbers)
         if changes == PRUNE_BATCH_CHANGES:  # there may be more of them
             return PrunedBatch(changes, 0, after, is_last=False)
-        marks = ", ".join([self._mark] * len(numbers))
-        connection.run(
-            f"DELETE FROM zapdb_transactions WHERE {self._mine} AND number IN ({marks})", numbers
-        )
+        self._delete_transactions(connection, beginning, numbers)
         return PrunedBatch(changes, len(numbers), numbers[-1], is_last=False)
 
     def _delete_changes(self, connection: Connection, numbers: list[int]) -> int:
@@ -205,6 +203,25 @@ class ChangeLogPruning:
         else:
             which = f"ctid = ANY(ARRAY(SELECT ctid {some}))"
         return connection.run(f"DELETE FROM zapdb_changes WHERE {which}", numbers)
+
+    def _delete_transactions(
+        self, connection: Connection, beginning: Bookmark, numbers: list[int]
+    ) -> None:
+        """Delete transactions, but those with the stamp of the beginning: they number the moments
+        after it, and say since when the beginning is visible."""
+        if self.log.is_numbered:
+            condition, parameters = "number < ?", [beginning.stamp]
+        else:
+            found = next(
+                self.log.list_stamps(connection.fetch_all, beginning, beginning.stamp), None
+            )
+            condition, parameters = _shown_by(EMPTY_SNAPSHOT if found is None else found.before)
+        marks = ", ".join([self._mark] * len(numbers))
+        connection.run(
+            f"DELETE FROM zapdb_transactions WHERE {self._mine} AND {condition}"
+            f" AND number IN ({marks})",
+            [*parameters, *numbers],
+        )
 
     def _delete_stamps(self, connection: Connection, beginning: Bookmark) -> int:
         """Delete stamps that no bookmark after the beginning needs. The stamp of the beginning may

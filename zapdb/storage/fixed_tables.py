@@ -7,7 +7,7 @@ them. Times are microseconds since 1970-01-01 UTC by the database's clock.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
 
 METADATA = MetaData()
 
@@ -235,6 +235,14 @@ CHANGES = Table(
     Column("event", Text),
     Column("before", LargeBinary),
     Column("after", LargeBinary),
+    Index("zapdb_changes_by_key", "tenant", "table_number", "key", "transaction_number"),
+    Index(
+        "zapdb_changes_events",
+        "tenant",
+        "transaction_number",
+        postgresql_where=text("event IS NOT NULL"),
+        sqlite_where=text("event IS NOT NULL"),
+    ),
     sqlite_with_rowid=False,
 )
 """What each transaction did to each key, `before` and `after` as the records' bytes; an insert has
@@ -251,9 +259,12 @@ STAMPS = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("snapshot", Text, nullable=False),
     Column("stamped_at", BigInteger, nullable=False),
+    Column("moment", BigInteger, nullable=False),
+    Column("visible_at", BigInteger, nullable=False),
 )
 """Stamps on PostgreSQL: `number` is the stamp of all changes that are visible in `snapshot` and in
-no earlier one. On SQLite, the transaction's number is the stamp."""
+no earlier one; `moment` counts the transactions up to its end, and `visible_at` is the time from
+which the last of them is visible. On SQLite, the transaction's number is stamp and moment."""
 
 FOLLOWERS = Table(
     "zapdb_followers",

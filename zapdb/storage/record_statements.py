@@ -22,27 +22,34 @@ from zapdb.storage.statements import (
 
 
 class RecordStatements:
-    """The statements on one table's records of one tenant."""
+    """The statements on one table's records of one tenant.
 
-    def __init__(self, storage: Storage, number: int, tenant: int) -> None:
+    What reads may read another `source` of (tenant, key, value) rows than the table itself, a
+    subquery without parameters: see `rewinding`.
+    """
+
+    def __init__(
+        self, storage: Storage, number: int, tenant: int, source: str | None = None
+    ) -> None:
         self.storage = storage
         self.tenant = int(tenant)
         self.name = record_table_name(number)
+        self.source = self.name if source is None else f"({source}) AS {self.name}"
         mark, mine = storage.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
-            f"SELECT value, ({catalog_version_sql(tenant)}) FROM {self.name}"
+            f"SELECT value, ({catalog_version_sql(tenant)}) FROM {self.source}"
             f" WHERE {mine} AND key = {mark}"
         )
         # The catalog version comes even where there is no record; no row: no such tenant.
         self.find_sql = (
-            f"SELECT r.value, a.version FROM ({catalog_version_sql(tenant)}) AS a LEFT JOIN"
-            f" {self.name} AS r ON r.{mine} AND r.key = {mark}"
+            f"SELECT value, a.version FROM ({catalog_version_sql(tenant)}) AS a LEFT JOIN"
+            f" {self.source} ON {mine} AND key = {mark}"
         )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
         self.update_sql = f"UPDATE {self.name} SET value = {mark} WHERE {mine} AND key = {mark}"
         self.delete_sql = f"DELETE FROM {self.name} WHERE {mine} AND key = {mark}"
         self.page_sql = (
-            f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
+            f"SELECT key, value FROM {self.source} WHERE {mine} AND key > {mark}"
             f" ORDER BY key LIMIT {mark}"
         )
         self.large_page_sql = (
@@ -50,10 +57,10 @@ class RecordStatements:
             f" AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.scan_sql = (
-            f"SELECT key, value, ({catalog_version_sql(tenant)}) FROM {self.name}"
+            f"SELECT key, value, ({catalog_version_sql(tenant)}) FROM {self.source}"
             f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
         )
-        self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+        self.count_sql = f"SELECT count(*) FROM {self.source} WHERE {mine}"
         self._has_key_sql = f"EXISTS (SELECT 1 FROM {self.name} WHERE {mine} AND key = {mark})"
         self._has_value_sql = f"{self._has_key_sql[:-1]} AND value = {mark})"
         self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
@@ -106,7 +113,7 @@ class RecordStatements:
             lower = behind if lower is None else max(lower, behind)
         where, parameters = self._between(lower, upper)
         rows = connection.fetch_all(
-            f"SELECT key, value, ({catalog_version_sql(self.tenant)}) FROM {self.name}"
+            f"SELECT key, value, ({catalog_version_sql(self.tenant)}) FROM {self.source}"
             f" WHERE {where}"
             f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
             parameters,
@@ -121,14 +128,14 @@ class RecordStatements:
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
-        rows = self.storage.fetch_records(connection, self.name, self.tenant, ranges, limit)
+        rows = self.storage.fetch_records(connection, self.source, self.tenant, ranges, limit)
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
         """The catalog version, and how many records have lower ≤ key < upper: up to `limit`."""
-        return count_rows(connection, self.tenant, self.name, *self._between(lower, upper), limit)
+        return count_rows(connection, self.tenant, self.source, *self._between(lower, upper), limit)
 
     def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
         return between(self.storage.placeholder, self.tenant, lower, upper)

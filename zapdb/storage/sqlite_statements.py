@@ -148,8 +148,8 @@ class SQLiteStatements(Storage):
     ) -> list[Any]:
         return _fetch_in_ranges(
             connection,
-            f"SELECT r.key, r.value FROM given CROSS JOIN {records} AS r"
-            f" WHERE r.tenant = {int(tenant)} AND r.key >= low AND r.key < high",
+            f"SELECT key, value FROM given CROSS JOIN {records}"
+            f" WHERE tenant = {int(tenant)} AND key >= low AND key < high",
             ranges,
             limit,
         )

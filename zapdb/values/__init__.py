@@ -6,7 +6,7 @@ from typing import Final
 
 from zapdb.values.base import ValueType
 from zapdb.values.binary import Binary
-from zapdb.values.blob import Blob
+from zapdb.values.blob import Blob, is_same_held
 from zapdb.values.boolean import Boolean
 from zapdb.values.date import Date
 from zapdb.values.decimal import Decimal
@@ -49,6 +49,7 @@ __all__ = [
     "Zones",
     "asdict",
     "etag",
+    "is_same_held",
     "replace",
     "to_json",
 ]

@@ -10,13 +10,16 @@ object knows where the bytes are (see `records.attachments`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from zapdb.errors import CorruptRecord
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.values.length_prefixed import encode_length_prefixed, read_length_prefixed
 from zapdb.values.source import Namespace
 from zapdb.values.varint import decode_varint, encode_varint
+
+if TYPE_CHECKING:
+    from zapdb.values.base import ValueType
 
 BLOB_MARK: Final = b"\x7f"
 """The varint −1, in the place of the length of an inline value."""
@@ -158,3 +161,10 @@ def find_blob_source(names: Namespace) -> list[str]:
         "else:",
         *(f"    {line}" for line in skip_inline_or_blob_source(names)),
     ]
+
+
+def is_same_held(kind: ValueType, left: Any, right: Any) -> bool:
+    """Return whether two values of a field, or blobs or nulls in their place, are one value."""
+    if left is None or right is None or isinstance(left, Blob) or isinstance(right, Blob):
+        return bool(left == right)  # blobs never change: one id is one value
+    return kind.is_same(left, right)

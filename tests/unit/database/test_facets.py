@@ -10,7 +10,10 @@ import zapdb
 from tests.documents import document
 
 TABLE = "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
-DATABASE = "admin applied change_log close for_tenant on_schema_change position run snapshot sql"
+DATABASE = (
+    "admin applied at before change_log close diff for_tenant moments on_schema_change "
+    "position run snapshot sql"
+)
 ADMIN = (
     "cancel_job catalog catalog_seq cluster_level count_by_revision create_tenant "
     "find_fingerprint job_status jobs metrics nodes pause_job remove_tenant repair resume_job "

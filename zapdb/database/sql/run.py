@@ -39,7 +39,7 @@ def run_sql(
     values = check_parameters(parameters)
     if SHOW_TABLES.fullmatch(statement):
         statement = "SELECT unnest($1) AS name"
-        values = [[*list_tables(session), *RELATIONS]]
+        values = [[*session.table_names, *list_relations(session)]]
     with _as_of_one_moment(session):
         offer = _Offer(session, as_text)
         offer.offer(statement)
@@ -62,9 +62,9 @@ class _Offer:
     def __init__(self, session: Session, as_text: Collection[str]) -> None:
         self._session = session
         self._as_text = as_text
-        self._tables = list_tables(session)
+        self._relations = list_relations(session)
         self._check_as_text()
-        self.names = (*self._tables, *RELATIONS)
+        self.names = (*session.table_names, *self._relations)
         self.sources: list[Source] = []
         self.offered: list[tuple[str, bytes, str]] = []
         """Name, schema and view of each source."""
@@ -81,7 +81,7 @@ class _Offer:
 
     def _offer(self, name: str) -> None:
         source: Source
-        if name in RELATIONS:
+        if name in self._relations:
             relation, connection = RELATIONS[name], self._session.storage.connection()
             source = HeldSource(relation.to_arrow(connection, self._session.catalog))
             columns = [(column, kind, False) for column, kind in relation.columns.items()]
@@ -109,9 +109,6 @@ class _Offer:
                 )
 
 
-def list_tables(session: Session) -> tuple[str, ...]:
-    """Return the names of the tables in the served schema."""
-    catalog, served_position = session.catalog, session.served_position
-    if served_position is None or served_position >= catalog.position:
-        return tuple(catalog.tables)
-    return tuple(table.name for table in catalog.chain.schema_at(served_position))
+def list_relations(session: Session) -> Collection[str]:
+    """Return the names of the catalog's relations, if the session shows it."""
+    return RELATIONS if session.shows_catalog else ()

@@ -1,0 +1,377 @@
+"""The past by rewinding: what `db.at` and `db.before` answer, and what they refuse."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.support import Workspace
+from zapdb.catalog import principal
+from zapdb.database import Database, RecordChange
+from zapdb.errors import (
+    HistoryBehind,
+    HistoryGap,
+    HistoryNotStored,
+    HistoryPurged,
+    MomentInFuture,
+    UnknownName,
+    UsageError,
+)
+from zapdb.storage.change_log import Bookmark
+
+State = list[dict[str, Any]]
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    return db
+
+
+def state(source: Any, table: str = "items") -> State:
+    return [zapdb.asdict(record) for record in source.table(table).scan()]
+
+
+def now(db: Database) -> datetime:
+    """By the database's clock, in which nothing else happens."""
+    storage = db._storage
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(
+        microseconds=storage.now_us(storage.connection())
+    )
+
+
+def later(db: Database) -> datetime:
+    """A time after all that has happened until now."""
+    began = now(db)
+    while (time := now(db)) == began:
+        pass
+    return time
+
+
+def write_some(db: Database, rnd: random.Random) -> None:
+    with db.transaction() as tx:
+        items = tx.table("items")
+        for _ in range(rnd.randint(1, 4)):
+            keys = [record.id for record in items.scan()]
+            chance = rnd.random()
+            if chance < 0.5 or not keys:
+                size = rnd.randint(0, 3)
+                items.upsert(id=rnd.randint(1, 20), title=f"t{rnd.random()}", size=size)
+            elif chance < 0.8:
+                items.update(rnd.choice(keys), title=f"u{rnd.random()}")
+            else:
+                items.delete(rnd.choice(keys))
+                if rnd.random() < 0.3:
+                    items.insert(id=keys[-1] + 1, title="again")
+
+
+def list_transactions(db: Database) -> Iterator[RecordChange]:
+    """One change of each transaction, in order."""
+    seen = set[int]()
+    for made in db.change_log.read():
+        if isinstance(made, RecordChange) and made.transaction not in seen:
+            seen.add(made.transaction)
+            yield made
+
+
+def test_every_moment_of_a_random_life_is_what_it_was(db: Database) -> None:
+    rnd, states, times = random.Random(7), [state(db)], [later(db)]
+    for _ in range(40):
+        write_some(db, rnd)
+        if rnd.random() < 0.4:
+            db.change_log.end()  # gives the changes until here a stamp
+        if state(db) != states[-1]:
+            states.append(state(db))
+            times.append(later(db))
+    assert len(states) > 30
+    made = list(list_transactions(db))
+    told = [state(db.at(change)) for change in made]
+    differing = [there for there, before in zip(told, [[], *told], strict=False) if there != before]
+    assert differing == states[1:]
+    for _ in range(2):  # whatever is written or asked for changes no answer
+        assert [state(db.at(change)) for change in made] == told
+        assert [state(db.before(change)) for change in made] == [[], *told[:-1]]
+        assert [state(db.at(time)) for time in times] == states
+        numbers = [db.at(change).moment.number for change in made]
+        assert numbers == sorted(set(numbers))
+        assert [state(db.at(number)) for number in numbers] == told
+        write_some(db, rnd)
+
+
+# What is read of it
+
+
+def fill(db: Database) -> Any:
+    """Three records, of which two change; returns the moment between."""
+    items = db.table("items")
+    items.insert_many([{"id": n, "title": f"t{n}", "size": n} for n in (1, 2, 3)])
+    made = next(db.moments())
+    with db.transaction():
+        items.update(1, size=10)
+        items.delete(2)
+        items.insert(id=4, title="t4", size=0)
+    return made
+
+
+def test_queries_sql_and_arrow_answer_as_of_the_moment(db: Database) -> None:
+    past = db.at(fill(db))
+    items = past.table("items")
+    sizes = [(record.id, record.size) for record in items.order_by("-size")]
+    assert sizes == [(3, 3), (2, 2), (1, 1)]
+    assert [record.id for record in items.where(items.f.size > 1)] == [2, 3]
+    assert [record.id for record in items.using("by_size").reverse()] == [3, 2, 1]
+    assert (items.get(1).size, items.find(4), items.count()) == (1, None, 3)
+    assert [r and r.size for r in items.get_many([1, 2, 4])] == [1, 2, None]
+    assert (items.exists(2), items.exists(4)) == (True, False)
+    assert (items.max("size"), items.sum("size")) == (3, 6)
+    page = items.order_by("size").page(2)
+    assert [r.id for r in page] + [r.id for r in items.order_by("size").page(2, page.cursor)] == [
+        1,
+        2,
+        3,
+    ]
+    assert items.to_arrow(["id", "size"]).read_all().to_pydict() == {
+        "id": [1, 2, 3],
+        "size": [1, 2, 3],
+    }
+    assert past.sql("SELECT sum(size) AS sum FROM items WHERE id < ?", [3]).fetchall() == [(3,)]
+    assert past.sql("show tables").fetchall() == [("items",)]
+    assert state(db) != state(past)
+    assert repr(past).endswith(">")
+    assert repr(items).startswith(f"<table 'items' at moment {past.moment.number} (")
+
+
+def test_the_past_is_read_only(db: Database) -> None:
+    items = db.at(fill(db)).table("items")
+    for write in (items.where().delete, lambda: items.where(id=1).update(size=5)):
+        with pytest.raises(UsageError, match="the past can't be changed"):
+            write()
+    with pytest.raises(AttributeError, match="no such attribute"):
+        items.insert(id=9, title="x")  # type: ignore[attr-defined]  # what is tried
+    assert state(db)[0]["size"] == 10
+
+
+def test_names_and_schemas_are_those_of_the_moment(db: Database, workspace: Workspace) -> None:
+    before = fill(db)
+    workspace.write(2, RENAME_SIZE, "rename_table: {table: items, to: goods}")
+    new = workspace.open()
+    new.table("goods").insert(id=5, title="t5", extent=5)
+    for past in (new.at(before), db.at(before)):
+        assert past.tables == ("items",)
+        assert [field.name for field in past.schema("items").fields] == [
+            "id",
+            "title",
+            "size",
+            "note",
+        ]
+        assert [record.size for record in past.table("items").scan()] == [1, 2, 3]
+        assert past.position == 1
+        with pytest.raises(UnknownName, match="items"):
+            past.table("goods")
+        with pytest.raises(UsageError, match="given by its name"):
+            past.table()
+    assert new.at(before).table(like=new.table("goods")).get(1).size == 1
+    now = new.at(next(new.moments()))
+    assert (now.tables, now.position) == (("goods",), 2)
+    assert now.table("goods").get(5).extent == 5
+
+
+def test_beyond_a_change_of_stored_values_is_refused(db: Database, workspace: Workspace) -> None:
+    before = fill(db)
+    items = db.at(before).table("items")
+    assert items.count() == 3
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.admin.run_jobs()
+    for refused in (lambda: new.at(before).table("items"), items.count, lambda: items.get(1)):
+        with pytest.raises(HistoryNotStored, match="migration: 2"):
+            refused()
+    assert new.at(before).tables == ("items",)  # its name and schema are known all the same
+    assert new.at(before).schema("items").name == "items"
+    after = next(new.moments())
+    new.table("items").delete(1)
+    assert new.at(after).table("items").get(1).color == "red"
+    db.close()
+    new.close()
+    workspace.write(3, "drop_table: {table: items, records: archive}")
+    newest = workspace.open()
+    with pytest.raises(HistoryNotStored, match="migration: 3"):
+        newest.at(after).table("items")
+    assert newest.at(next(newest.moments())).tables == ()
+
+
+def test_a_gap_in_the_log_is_refused(db: Database) -> None:
+    before = fill(db)
+    db.admin.set_setting("change_log", "off")
+    db.table("items").update(3, size=30)
+    with pytest.raises(HistoryGap, match="not recorded all the time"):
+        db.at(before).table("items")
+    db.admin.set_setting("change_log", "on")
+    with pytest.raises(HistoryGap, match="not recorded"):
+        db.at(before).table("items")
+    with pytest.raises(HistoryGap, match="not recorded"):
+        list(db.diff(before, next(db.moments())))
+    after = next(db.moments())
+    db.table("items").update(3, size=31)
+    assert db.at(after).table("items").get(3).size == 30
+
+
+def test_pruned_moments_are_refused_and_others_stay(db: Database) -> None:
+    before = fill(db)
+    kept = next(db.moments())
+    told, past = state(db.at(kept)), db.at(before)
+    db.table("items").update(3, size=30)
+    db.change_log.prune(kept.bookmark)
+    assert state(db.at(kept)) == told
+    for refused in (lambda: db.at(before), lambda: past.table("items").get(1)):
+        with pytest.raises(HistoryPurged, match=f"log_begins_behind: {kept.number}"):
+            refused()
+    assert db.at(kept.number).moment == db.at(kept).moment
+
+
+def test_what_is_not_over_is_refused(db: Database, workspace: Workspace) -> None:
+    fill(db)
+    with pytest.raises(MomentInFuture, match="the time is not over yet"):
+        db.at(now(db) + timedelta(minutes=1))
+    with pytest.raises(MomentInFuture, match="no such moment yet"):
+        db.at(next(db.moments()).number + 1)
+    with pytest.raises(UsageError, match="needs a time zone"):
+        db.at(datetime(2026, 1, 1))
+    with pytest.raises(UsageError, match="this names no moment"):
+        db.at("yesterday")  # type: ignore[arg-type]  # what is tried
+    with pytest.raises(UsageError, match="numbered from 0"):
+        db.at(-1)
+    with pytest.raises(UsageError, match="beyond the end of the change log"):
+        db.at(Bookmark(10**9, 10**9, 1, b""))
+    time = later(db)
+    reader = workspace.open(apply="never", read_only=True)
+    with pytest.raises(HistoryBehind, match="not settled"):
+        reader.at(time)
+    db.at(time)
+    assert state(reader.at(time)) == state(db)
+
+
+def test_transactions_and_snapshots(db: Database) -> None:
+    before = fill(db)
+    with db.transaction() as tx:
+        tx.table("items").delete(3)
+        with pytest.raises(UsageError, match="inside a writing transaction"):
+            db.at(before)
+    past = db.at(before)
+    with db.snapshot():
+        assert past.table("items").count() == 3
+    newest = next(db.moments())
+    with db.snapshot() as snap:
+        assert snap.table("items").count() == 2
+        assert state(db.at(newest)) == state(db)
+
+
+# Versions, differences, moments
+
+
+def test_a_record_tells_its_versions(db: Database, workspace: Workspace) -> None:
+    fill(db)
+    assert [(v.operation, v.fields) for v in db.table("items").history(1)] == [
+        ("insert", ("id", "title", "size", "note")),
+        ("update", ("size",)),
+    ]
+    db.table("items").delete(1)
+    first, second, third = db.table("items").history(id=1)
+    assert (first.record.size, second.record.size, third.record) == (1, 10, None)  # type: ignore[union-attr]
+    assert (first.until, second.until, third.until) == (second.since, third.since, None)
+    assert third.operation == "delete"
+    assert db.table("items").history(99) == []
+    assert state(db.at(second.since))[0]["size"] == 10
+    workspace.write(2, RENAME_SIZE)
+    new = workspace.open()
+    new.table("items").update(3, extent=33)
+    last = new.table("items").history(3)[-1]
+    assert (last.record.extent, last.fields) == (33, ("extent",))  # type: ignore[union-attr]
+    db.change_log.prune(next(db.moments()).bookmark)
+    new.table("items").update(3, extent=34)
+    baseline, update = new.table("items").history(3)
+    assert (baseline.operation, baseline.since, baseline.until) == ("baseline", None, update.since)
+
+
+def test_differences_are_net(db: Database, workspace: Workspace) -> None:
+    before, items = fill(db), db.table("items")
+    items.update(3, size=30)
+    items.update(3, size=3)  # as it was
+    items.insert(id=5, title="t5")
+    items.delete(5)
+    now_ = next(db.moments())
+
+    def tell(*moments: Any) -> list[Any]:
+        return [
+            (one.key, one.before and one.before.size, one.after and one.after.size, one.fields)
+            for one in db.diff(*moments)
+        ]
+
+    every = ("id", "title", "size", "note")
+    assert tell(before, now_) == [
+        ((1,), 1, 10, ("size",)),
+        ((2,), 2, None, every),
+        ((4,), None, 0, every),
+    ]
+    assert tell(now_, before) == [
+        ((1,), 10, 1, ("size",)),
+        ((2,), None, 2, every),
+        ((4,), 0, None, every),
+    ]
+    assert tell(now_, now_) == []
+    workspace.write(2, RENAME_SIZE)
+    new = workspace.open()
+    assert [one.key for one in new.diff(before, next(new.moments()))] == [(1,), (2,), (4,)]
+    workspace.write(3, ADD_COLOR)
+    newest = workspace.open()
+    with pytest.raises(HistoryNotStored, match="between the moments"):
+        list(newest.diff(before, next(newest.moments())))
+    assert [one.key for one in newest.diff(before, now_)] == [(1,), (2,), (4,)]
+    with pytest.raises(UnknownName, match="people"):
+        list(newest.diff(before, now_, tables=["people"]))
+
+
+def test_moments_tell_who_did_how_much(db: Database) -> None:
+    before = fill(db)
+    with principal.acting_as("ada"):
+        db.table("items").delete(3)
+    newest, middle, *_ = db.moments()
+    assert [(c.table, c.inserted, c.updated, c.deleted) for c in newest.changes] == [
+        ("items", 0, 0, 1)
+    ]
+    assert [(c.table, c.inserted, c.updated, c.deleted) for c in middle.changes] == [
+        ("items", 1, 1, 1)
+    ]
+    assert newest.principal == "ada"
+    assert [m.number for m in db.moments(principal="ada")] == [newest.number]
+    assert [m.number for m in db.moments(since=before)] == [newest.number, middle.number]
+    assert next(db.moments(until=before)).number == before.number
+    assert [m.number for m in db.moments(table="items", since=before)] == [
+        newest.number,
+        middle.number,
+    ]
+    with pytest.raises(UnknownName, match="people"):
+        list(db.moments(table="people"))
+    numbers = [moment.number for moment in db.moments()]
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_tenants_have_pasts_of_their_own(db: Database) -> None:
+    db.admin.create_tenant("acme")
+    acme = db.for_tenant("acme")
+    acme.admin.set_setting("change_log", "on")
+    before = fill(db)
+    acme.table("items").insert(id=1, title="acme")
+    db.table("items").delete(1)
+    first = next(acme.moments())
+    acme.table("items").delete(1)
+    assert [record.title for record in acme.at(first).table("items").scan()] == ["acme"]
+    assert [record.id for record in db.at(before).table("items").scan()] == [1, 2, 3]

@@ -1,0 +1,352 @@
+"""`zapdb history`: the database as it was at a past moment, and what changed between moments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
+from typing import Annotated, Any, Final
+
+import typer
+
+import zapdb
+from zapdb.cli.changes import BOOKMARK
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    TenantOption,
+    find_database,
+    find_tenant_name,
+)
+from zapdb.cli.durations import DURATION, parse_duration
+from zapdb.cli.output import Output, Part, print_note
+from zapdb.cli.record_changes import record_to_json, show_change
+from zapdb.cli.record_input import read_key
+from zapdb.cli.record_page import make_query, write_page, write_record
+from zapdb.cli.sql import ShowOption, print_result
+from zapdb.database import Database
+from zapdb.database.history.difference import RecordDifference
+from zapdb.database.history.listing import MomentSummary
+from zapdb.database.history.versions import Version
+from zapdb.errors import RecordNotFound, UsageError
+from zapdb.limits import SQL_ROWS_SHOWN
+from zapdb.records import Record
+from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
+from zapdb.schema import TableSchema
+from zapdb.storage.cells import as_time
+from zapdb.storage.change_log import Bookmark
+
+LIST_MOMENTS: Final = 20
+_MOMENT_HELP: Final = (
+    "A time with its UTC offset, how long ago (2h), a moment's number (#12), or a bookmark."
+)
+
+AtOption = Annotated[str, typer.Option("--at", metavar="MOMENT", help=_MOMENT_HELP)]
+MomentArgument = Annotated[str, typer.Argument(metavar="MOMENT", help=_MOMENT_HELP)]
+PastTableArgument = Annotated[str, typer.Argument(help="The table's name at that moment.")]
+
+
+@contextmanager
+def _opened(database: str | None, tenant: str | None) -> Iterator[Database]:
+    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
+        yield db
+
+
+def _read_moment(db: Database, text: str) -> datetime | int | Bookmark:
+    """Read what names a moment; raises `UsageError`."""
+    if re.fullmatch(r"#[0-9]{1,18}", text):
+        return int(text[1:])
+    if BOOKMARK.fullmatch(text):
+        return Bookmark.parse(text)
+    if DURATION.fullmatch(text.removeprefix("-")):
+        now = db._storage.now_us(db._storage.connection())
+        return as_time(now - parse_duration(text.removeprefix("-")))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            "this names no moment",
+            given=text,
+            hint="give a time with its UTC offset (2026-01-31T12:00Z), how long ago (2h), a number "
+            "that `zapdb history moments` shows (#12), or a bookmark",
+        )
+    return moment
+
+
+# Moments
+
+
+def history_moments_command(
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="MOMENT", help="Only moments after this one.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="MOMENT", help="No moments after this one.")
+    ] = None,
+    principal: Annotated[
+        str | None, typer.Option(help="Only transactions of this user or principal.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Only transactions that changed this table.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
+    ] = LIST_MOMENTS,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show who changed how many records of which tables, and when, newest first; times are UTC.
+
+    A moment is the state after one transaction of the change log.
+
+    With `--json`: one object per line, `{moment, visible_at, made_at, principal, bookmark, changes:
+    [{table, inserted, updated, deleted, events}]}`.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        found = db.moments(
+            since=None if since is None else _read_moment(db, since),
+            until=None if until is None else _read_moment(db, until),
+            principal=principal,
+            table=table,
+        )
+        listed = list(islice(found, limit))
+        if as_json:
+            output.lines(_moment_to_json(made) for made in listed)
+        else:
+            output.table(
+                ("moment", "made at", "principal", "changes"),
+                [_moment_to_row(made) for made in listed],
+                solid=("moment", "made at"),
+                empty="no moments",
+            )
+        if not listed and not any(t.logs_changes for t in db._catalog.tables.values()):
+            print_note("the change log is off: `zapdb settings set change_log on` switches it on")
+        if listed and next(found, None) is not None:
+            print_note(f"there are earlier moments: --until '#{listed[-1].number - 1}'")
+
+
+def _moment_to_row(made: MomentSummary) -> tuple[Part, ...]:
+    what = []
+    for one in made.changes:
+        counts = [f"+{one.inserted}", f"~{one.updated}", f"-{one.deleted}"]
+        told = " ".join(text for text in counts if text[1:] != "0")
+        if one.events:
+            told = f"{told} schema".strip()
+        what.append(f"{one.table} {told}".strip())
+    return (f"#{made.number}", f"{made.made_at:%Y-%m-%d %H:%M:%S}", made.principal, ", ".join(what))
+
+
+def _moment_to_json(made: MomentSummary) -> dict[str, Any]:
+    return {
+        "moment": made.number,
+        "visible_at": None if made.visible_at is None else made.visible_at.isoformat(),
+        "made_at": made.made_at.isoformat(),
+        "principal": made.principal,
+        "bookmark": str(made.bookmark),
+        "changes": [
+            {
+                "table": one.table,
+                "inserted": one.inserted,
+                "updated": one.updated,
+                "deleted": one.deleted,
+                "events": one.events,
+            }
+            for one in made.changes
+        ],
+    }
+
+
+# Reading a past
+
+
+def history_query_command(
+    statement: Annotated[str, typer.Argument(help="One SELECT over the tables of that moment.")],
+    at: AtOption,
+    show_rows: ShowOption = SQL_ROWS_SHOWN,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one SQL SELECT over the tables as they were, with the columns that they had.
+
+    With `--json`: as `zapdb sql`.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        print_result(db.at(_read_moment(db, at)).sql(statement), show_rows, output)
+
+
+def history_table_command(
+    table: PastTableArgument,
+    at: AtOption,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", "-w", metavar="CONDITION", help="Only records that fulfil this."),
+    ] = None,
+    order_by: Annotated[
+        str | None, typer.Option("--order-by", metavar="FIELDS", help="Such as `due,-title`.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
+    ] = LIST_MOMENTS,
+    cursor: Annotated[
+        str | None,
+        typer.Option("--cursor", help="Continue after the page that printed this cursor."),
+    ] = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a page of the records that a table had. The cursor of the next page goes to standard
+    error.
+
+    With `--json`: `{moment, records: [RECORD], cursor}`; the cursor is null on the last page.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        past = db.at(_read_moment(db, at))
+        schema = past.schema(table)
+        query = make_query(past.table(table), schema, where)
+        if order_by:
+            query = query.order_by(*(name.strip() for name in order_by.split(",")))
+        page = query.page(limit, cursor)
+        if as_json:
+            records = [record_to_plain(schema, record) for record in page]
+            output.document(
+                {"moment": past.moment.number, "records": records, "cursor": page.cursor}
+            )
+            return
+        write_page(schema, page, output)
+
+
+def history_row_command(
+    table: Annotated[str, typer.Argument(help="The table's name.")],
+    key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="MOMENT", help=f"Show the record as it was. {_MOMENT_HELP}"),
+    ] = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what each transaction made of a record, oldest first; with --at, the record as it was.
+
+    With `--json`: one object per line, `{operation, moment, made_at, principal, fields, record}`,
+    with `fields` the names of the changed fields; with `--at` the record as an object of its
+    fields.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        if at is None:
+            found = db.table(table)
+            values = read_key(db._catalog.table(table).schema, key)
+            versions = found.history(*values)
+            if not versions:
+                raise _no_record(table, key)
+            if as_json:
+                output.lines(map(_version_to_json, versions))
+                return
+            output.table(
+                ("moment", "made at", "principal", "operation", "change"),
+                list(_list_rows(versions)),
+                solid=("moment", "made at"),
+            )
+            return
+        past = db.at(_read_moment(db, at))
+        schema = past.schema(table)
+        record = past.table(table).find(*read_key(schema, key))
+        if record is None:
+            raise _no_record(table, key)
+        if as_json:
+            output.document(record_to_plain(schema, record))
+            return
+        write_record(schema, record, output)
+
+
+def _no_record(table: str, key: list[str]) -> RecordNotFound:
+    return RecordNotFound(
+        "the change log has no record with this key there",
+        table=table,
+        key=", ".join(key),
+        hint=f"run `zapdb history moments --table {table}` to see what changed when",
+    )
+
+
+def _list_rows(versions: Sequence[Version]) -> Iterator[Sequence[Part]]:
+    schema: TableSchema | None = None
+    record: Record | None = None
+    for version in versions:
+        moment = "" if version.since is None else f"#{version.since.number}"
+        made = "" if version.made_at is None else f"{version.made_at:%Y-%m-%d %H:%M:%S}"
+        told = show_change(schema, record, version.schema, version.record)
+        yield (moment, made, version.principal or "", (version.operation, "bold"), told)
+        schema, record = version.schema, version.record
+
+
+def _version_to_json(version: Version) -> dict[str, Any]:
+    return {
+        "operation": version.operation,
+        "moment": None if version.since is None else version.since.number,
+        "made_at": None if version.made_at is None else version.made_at.isoformat(),
+        "principal": version.principal,
+        "fields": list(version.fields),
+        "record": record_to_json(version.schema, version.record),
+    }
+
+
+# Differences
+
+
+def history_diff_command(
+    first: MomentArgument,
+    second: MomentArgument,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table; can be repeated.")
+    ] = None,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how each record differs between two moments: the net change, not step by step.
+
+    With `--json`: one object per line, `{table, key, before, after, fields}`; `before` and `after`
+    are objects of the fields, or null where there is no record.
+    """
+    output = Output(as_json)
+    with _opened(database, tenant) as db:
+        moments = [_read_moment(db, text) for text in (first, second)]
+        found = db.diff(*moments, tables=table)
+        if as_json:
+            output.lines(map(_difference_to_json, found))
+            return
+        output.table(
+            ("table", "key", "change"), list(map(_difference_to_row, found)), empty="no differences"
+        )
+
+
+def _difference_to_row(one: RecordDifference) -> tuple[Part, ...]:
+    told = show_change(one.schema_before, one.before, one.schema_after, one.after)
+    return (one.table, ", ".join(_key_texts(one)), told)
+
+
+def _key_texts(one: RecordDifference) -> list[str]:
+    schema = one.schema_after or one.schema_before
+    return [] if schema is None else list(map(to_cell, schema.key_fields, one.key))
+
+
+def _difference_to_json(one: RecordDifference) -> dict[str, Any]:
+    schema = one.schema_after or one.schema_before
+    return {
+        "table": one.table,
+        "key": [] if schema is None else list(map(to_plain, schema.key_fields, one.key)),
+        "before": record_to_json(one.schema_before, one.before),
+        "after": record_to_json(one.schema_after, one.after),
+        "fields": list(one.fields),
+    }

@@ -1,0 +1,149 @@
+"""The moments of a tenant, newest first: who changed how much of which tables, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from zapdb.catalog.schema_history import read_entries
+from zapdb.database.changes import reading_log
+from zapdb.database.history.moment import (
+    Moment,
+    When,
+    find_moment,
+    find_newest_moment,
+    open_moments,
+    place_before,
+    to_moment,
+)
+from zapdb.database.session import Session
+from zapdb.errors import UnknownName
+from zapdb.printing import one_line, show_moment
+from zapdb.storage import Connection
+from zapdb.storage.cells import as_number, as_time
+from zapdb.storage.moments import LoggedMoment, Moments
+from zapdb.storage.pending_changes import OF_TENANT
+
+MOMENTS_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """How many records of a table one transaction inserted, updated and deleted, and how many
+    schema events it has."""
+
+    table: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MomentSummary(Moment):
+    """A moment with its transaction: who made it, when, and what it changed, by table.
+
+    `made_at` is when the transaction wrote its changes, by the database's clock.
+    """
+
+    principal: str
+    made_at: datetime
+    changes: tuple[TableChanges, ...]
+
+    def __repr__(self) -> str:
+        tables = ", ".join(made.table for made in self.changes)
+        at, by = show_moment(self.made_at), one_line(self.principal)
+        return f"<moment {self.number}, {at} by {by}: {tables}>"
+
+
+def list_moments(
+    session: Session,
+    since: When | None,
+    until: When | None,
+    principal: str | None,
+    table: str | None,
+) -> Iterator[MomentSummary]:
+    """Yield the moments after `since` up to `until`, newest first: see `Database.moments`."""
+    moments = open_moments(session)
+    with reading_log(session) as connection:
+        beginning = moments.find_beginning(connection)
+    first = beginning if since is None else find_moment(session, since)
+    last = find_newest_moment(session) if until is None else find_moment(session, until)
+    names = _Names(session)
+    number = None if table is None else names.find(table)
+    while True:
+        with reading_log(session) as connection:
+            page = moments.list_back(connection, last, MOMENTS_PAGE)
+            changes = _count_changes(connection, moments, [made for made, _, _ in page], names)
+        for made, by, made_at in page:
+            if made.number <= first.number:
+                return
+            assert made.transaction is not None
+            found = changes.get(made.transaction, {})
+            if (principal is None or by == principal) and (number is None or number in found):
+                moment = to_moment(made)
+                yield MomentSummary(
+                    moment.number,
+                    moment.visible_at,
+                    moment.bookmark,
+                    by,
+                    as_time(made_at),
+                    tuple(found.values()),
+                )
+        if len(page) < MOMENTS_PAGE:
+            return
+        with reading_log(session) as connection:
+            last = moments.find_bookmark(connection, place_before(page[-1][0].bookmark))
+
+
+class _Names:
+    """The names of tables by number, the newest that they had."""
+
+    def __init__(self, session: Session) -> None:
+        self._names: dict[int, set[str]] = {}
+        self._newest: dict[int, str] = {OF_TENANT: ""}
+        with reading_log(session) as connection:
+            for entry in read_entries(connection, session.catalog.tenant):
+                name = entry.schema.name
+                self._names.setdefault(entry.table_number, set()).add(name)
+                self._newest[entry.table_number] = name
+
+    def __getitem__(self, number: int) -> str:
+        return self._newest.get(number, str(number))
+
+    def find(self, name: str) -> int:
+        """Return the table that has a name, or else the one that had it; raises `UnknownName`."""
+        for number, newest in self._newest.items():
+            if newest == name:
+                return number
+        for number, names in self._names.items():
+            if name in names:
+                return number
+        raise UnknownName.of_table(name, [name for name in self._newest.values() if name])
+
+
+def _count_changes(
+    connection: Connection, moments: Moments, page: list[LoggedMoment], names: _Names
+) -> dict[int, dict[int, TableChanges]]:
+    """Return the changes of transactions by their numbers, by table."""
+    if not page:
+        return {}
+    numbers = ", ".join(str(made.transaction) for made in page)
+    rows = connection.fetch_all(
+        "SELECT transaction_number, table_number,"
+        " sum(CASE WHEN event IS NULL AND before IS NULL THEN 1 ELSE 0 END),"
+        " sum(CASE WHEN before IS NOT NULL AND after IS NOT NULL AND event IS NULL"
+        " THEN 1 ELSE 0 END),"
+        " sum(CASE WHEN event IS NULL AND after IS NULL THEN 1 ELSE 0 END),"
+        " sum(CASE WHEN event IS NULL THEN 0 ELSE 1 END)"
+        f" FROM zapdb_changes WHERE tenant = {moments.log.tenant}"
+        f" AND transaction_number IN ({numbers})"
+        " GROUP BY transaction_number, table_number ORDER BY transaction_number, table_number"
+    )
+    found: dict[int, dict[int, TableChanges]] = {}
+    for transaction, table, *counts in rows:
+        number = as_number(table)
+        made = TableChanges(names[number], *map(int, counts))
+        found.setdefault(as_number(transaction), {})[number] = made
+    return found

@@ -1,0 +1,197 @@
+"""Moments as applications name them, and how they are found in the change log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from zapdb.database.change_decoding import RecordChange, SchemaEvent
+from zapdb.database.changes import (
+    find_newest_stamp,
+    open_log,
+    reading_log,
+)
+from zapdb.database.session import Session
+from zapdb.errors import (
+    HistoryBehind,
+    HistoryPurged,
+    MomentInFuture,
+    RollbackInProgress,
+    UsageError,
+)
+from zapdb.printing import show_moment
+from zapdb.storage import Connection, DuplicateKey
+from zapdb.storage.cells import as_time
+from zapdb.storage.change_log import Bookmark
+from zapdb.storage.moments import LoggedMoment, Moments, moments_of
+from zapdb.values.timestamp import EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The state directly after one transaction of the change log.
+
+    Moments are numbered in the order of the log, for each tenant apart; on SQLite numbers may be
+    left out. From `visible_at` on, readers could see it: this never decreases from moment to
+    moment, and is None for the state before the log began. `bookmark` is its place in the log.
+    """
+
+    number: int
+    visible_at: datetime | None
+    bookmark: Bookmark
+
+    def __repr__(self) -> str:
+        since = "" if self.visible_at is None else f", visible {show_moment(self.visible_at)}"
+        return f"<moment {self.number}{since}>"
+
+
+When = Moment | int | datetime | Bookmark | RecordChange | SchemaEvent
+"""What names a moment: see `Database.at`."""
+
+
+def to_moment(found: LoggedMoment) -> Moment:
+    visible_at = as_time(found.visible_at) if found.visible_at else None
+    return Moment(found.number, visible_at, found.bookmark)
+
+
+def open_moments(session: Session) -> Moments:
+    """Open the log's moments; raises `UsageError` inside a writing transaction."""
+    return moments_of(open_log(session))
+
+
+def find_moment(session: Session, when: When) -> LoggedMoment:
+    """Find the moment that is meant; raises `MomentInFuture`, `HistoryBehind`, `HistoryPurged`, and
+    `UsageError` for what names none."""
+    moments = open_moments(session)
+    if isinstance(when, RecordChange | SchemaEvent | Moment):
+        when = when.bookmark
+    if isinstance(when, datetime):
+        time_us = _to_microseconds(when)
+        _settle(session, moments, time_us, when)
+    elif not isinstance(when, Bookmark) and (isinstance(when, bool) or not isinstance(when, int)):
+        raise UsageError(
+            "this names no moment",
+            got=type(when).__name__,
+            hint="give a time with its zone, a moment of db.moments(), its number, a change of "
+            "db.change_log.read(), or a bookmark",
+        )
+    else:
+        find_newest_stamp(session, moments.log)
+    with reading_log(session) as connection:
+        if isinstance(when, datetime):
+            found = moments.find_before(connection, time_us)
+        elif isinstance(when, Bookmark):
+            found = _find_bookmark(moments, connection, when)
+        else:
+            found = _find_number(moments, connection, when)
+        require_kept(moments, connection, found)
+        return found
+
+
+def find_newest_moment(session: Session) -> LoggedMoment:
+    """Find the last moment of the log as it is now."""
+    moments = open_moments(session)
+    find_newest_stamp(session, moments.log)
+    with reading_log(session) as connection:
+        return moments.find_newest(connection)
+
+
+def find_before(session: Session, change: RecordChange | SchemaEvent | Moment) -> LoggedMoment:
+    """Find the moment in front of that of a change."""
+    moments, bookmark = open_moments(session), change.bookmark
+    with reading_log(session) as connection:
+        found = moments.find_bookmark(connection, place_before(bookmark))
+        require_kept(moments, connection, found)
+        return found
+
+
+def place_before(bookmark: Bookmark) -> Bookmark:
+    """Return the place in front of the transaction of a bookmark."""
+    return Bookmark(bookmark.stamp, bookmark.commit_order - 1, 0, b"")
+
+
+def require_kept(moments: Moments, connection: Connection, moment: LoggedMoment) -> None:
+    """Raise `HistoryPurged` if changes after a moment were pruned."""
+    beginning = moments.find_beginning(connection)
+    if moment.number < beginning.number:
+        raise HistoryPurged(
+            "changes after the moment were pruned from the change log",
+            moment=moment.number,
+            log_begins_behind=beginning.number,
+            database=moments.log.storage.shown_url,
+            hint="ask for a later moment: `zapdb history moments` lists them",
+        )
+
+
+def _find_number(moments: Moments, connection: Connection, number: int) -> LoggedMoment:
+    newest = moments.find_newest(connection)
+    if number > newest.number:
+        raise MomentInFuture(
+            "there is no such moment yet",
+            moment=number,
+            newest=newest.number,
+            hint="give the number of an earlier moment",
+        )
+    if number < 0:
+        raise UsageError(
+            "moments are numbered from 0, the state before the change log began",
+            moment=number,
+            hint="db.at(db.moments()[n]) goes back by n transactions",
+        )
+    return moments.find_number(connection, number)
+
+
+def _find_bookmark(moments: Moments, connection: Connection, bookmark: Bookmark) -> LoggedMoment:
+    newest = moments.find_newest(connection)
+    if bookmark.stamp > newest.stamp:
+        raise UsageError(
+            "the bookmark is beyond the end of the change log",
+            bookmark_stamp=bookmark.stamp,
+            newest_stamp=newest.stamp,
+            hint="it belongs to another database, or this one was restored from an older backup",
+        )
+    return moments.find_bookmark(connection, bookmark)
+
+
+def _to_microseconds(time: datetime) -> int:
+    if time.tzinfo is None:
+        raise UsageError(
+            "a time that names a moment needs a time zone",
+            time=time.isoformat(),
+            hint="for example datetime(2026, 1, 1, tzinfo=UTC)",
+        )
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def _settle(session: Session, moments: Moments, time_us: int, time: datetime) -> None:
+    """See that nothing can become visible before a time any more."""
+    connection = session.storage.connection()
+    if time_us <= moments.read_settled(connection):
+        return
+    now = session.storage.now_us(connection)
+    if time_us > now:
+        raise MomentInFuture(
+            "the time is not over yet",
+            time=time.isoformat(),
+            now=as_time(now).isoformat(),
+            hint="give an earlier time; the database's clock counts",
+        )
+    if connection.mode is not None or session.is_read_only:
+        raise HistoryBehind(
+            "the change log is not settled up to this time",
+            time=time.isoformat(),
+            settled_until=as_time(moments.read_settled(connection)).isoformat(),
+            hint="ask outside of a snapshot, by a process that is not read-only; or ask for an "
+            "earlier time",
+        )
+    try:
+        with session.job_transaction() as begun:
+            moments.settle(begun)
+    except DuplicateKey:
+        _settle(session, moments, time_us, time)  # another process did it at the same moment
+    except RollbackInProgress as error:
+        raise HistoryBehind(
+            "the change log can't be settled during a rollback",
+            time=time.isoformat(),
+            hint="finish the rollback first, or ask for an earlier time",
+        ) from error

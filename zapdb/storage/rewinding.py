@@ -1,0 +1,115 @@
+"""The records of a table as they were at a moment: the present ones, rewound by the change log.
+
+For each key that was changed since, the record is what the first of these changes had before it;
+all other records are as they are now. It is one subquery, so each statement that reads it sees both
+in one snapshot: what is written meanwhile is rewound, too.
+
+The bytes are those of then only within a table's span: as long as no schema change has made other
+bytes of them (see `zapdb.database.history`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.connection import Connection
+from zapdb.storage.data_tables import record_table_name
+from zapdb.storage.moments import LaterSql, LoggedMoment, Moments
+
+NET_CHANGES_PAGE: Final = 10_000
+
+# The changes of one key are in the commit order of their transactions, whatever their stamps.
+_FIRST_POSTGRESQL: Final = (
+    "SELECT tenant, key, before AS value FROM (SELECT DISTINCT ON (c.key) c.tenant, c.key, c.before"
+    " FROM zapdb_changes AS c JOIN zapdb_transactions AS t"
+    " ON t.tenant = c.tenant AND t.number = c.transaction_number"
+    " WHERE {changes} ORDER BY c.key, t.commit_order) AS first WHERE before IS NOT NULL"
+)
+_FIRST_SQLITE: Final = (
+    "SELECT c.tenant, c.key, c.before FROM zapdb_changes AS c"
+    " WHERE {changes} AND c.before IS NOT NULL AND NOT EXISTS (SELECT 1 FROM zapdb_changes AS e"
+    " WHERE {earlier} AND e.key = c.key AND e.transaction_number < c.transaction_number)"
+)
+
+
+def rewound_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
+    """Return a subquery for the (tenant, key, value) rows of a table before the transactions that
+    fulfil a condition."""
+
+    def changes(name: str) -> str:
+        return (
+            f"{name}.tenant = {int(tenant)} AND {name}.table_number = {int(table)}"
+            f" AND {name}.event IS NULL AND {later(f'{name}.transaction_number')}"
+        )
+
+    first = _FIRST_SQLITE if is_numbered else _FIRST_POSTGRESQL
+    return (
+        f"SELECT r.tenant, r.key, r.value FROM {record_table_name(table)} AS r"
+        f" WHERE r.tenant = {int(tenant)} AND NOT EXISTS (SELECT 1 FROM zapdb_changes AS c"
+        f" WHERE {changes('c')} AND c.key = r.key)"
+        f" UNION ALL {first.format(changes=changes('c'), earlier=changes('e'))}"
+    )
+
+
+class LoggedVersion(NamedTuple):
+    """What one transaction made of a record; times in microseconds since 1970-01-01 UTC."""
+
+    before: bytes | None
+    after: bytes | None
+    principal: str
+    made_at: int
+
+
+def list_of_record(
+    connection: Connection, moments: Moments, table: int, key: bytes
+) -> list[tuple[LoggedMoment, LoggedVersion]]:
+    """Return the changes of one record that have a stamp, in order, with their moments."""
+    tenant, mark = moments.log.tenant, connection.storage.placeholder
+    later = moments.find_later(connection, moments.find_newest(connection))
+    rows = connection.fetch_all(
+        "SELECT t.number, c.before, c.after, t.principal, t.made_at FROM zapdb_changes AS c"
+        " JOIN zapdb_transactions AS t ON t.tenant = c.tenant AND t.number = c.transaction_number"
+        f" WHERE c.tenant = {tenant} AND c.table_number = {int(table)} AND c.key = {mark}"
+        f" AND c.event IS NULL AND NOT {later('c.transaction_number')} ORDER BY t.commit_order",
+        (key,),
+    )
+    return [
+        (moments.find_transaction(connection, as_number(number)), LoggedVersion(*row))
+        for number, *row in rows
+    ]
+
+
+class NetChange(NamedTuple):
+    """What became of a record between two moments."""
+
+    key: bytes
+    before: bytes | None
+    after: bytes | None
+
+
+def list_net_changes(
+    connection: Connection,
+    moments: Moments,
+    between: tuple[LoggedMoment, LoggedMoment],
+    table: int,
+    behind: bytes,
+) -> list[NetChange]:
+    """Return one page of the records of a table that changed after the first moment and not after
+    the second, by their keys behind one; none ends it."""
+    since, until = (moments.find_later(connection, moment) for moment in between)
+    column, mark = "c.transaction_number", connection.storage.placeholder
+    rows = connection.fetch_all(
+        "SELECT key, before, after FROM (SELECT c.key,"
+        " first_value(c.before) OVER forwards AS before,"
+        " first_value(c.after) OVER (PARTITION BY c.key ORDER BY t.commit_order DESC) AS after,"
+        " row_number() OVER forwards AS place"
+        " FROM zapdb_changes AS c JOIN zapdb_transactions AS t"
+        " ON t.tenant = c.tenant AND t.number = c.transaction_number"
+        f" WHERE c.tenant = {moments.log.tenant} AND c.table_number = {int(table)}"
+        f" AND c.event IS NULL AND {since(column)} AND NOT {until(column)} AND c.key > {mark}"
+        " WINDOW forwards AS (PARTITION BY c.key ORDER BY t.commit_order)) AS changed"
+        f" WHERE place = 1 ORDER BY key LIMIT {NET_CHANGES_PAGE}",
+        (behind,),
+    )
+    return [NetChange(as_bytes(key), before, after) for key, before, after in rows]
