@@ -375,3 +375,44 @@ def test_tenants_have_pasts_of_their_own(db: Database) -> None:
     acme.table("items").delete(1)
     assert [record.title for record in acme.at(first).table("items").scan()] == ["acme"]
     assert [record.id for record in db.at(before).table("items").scan()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_whoever_commits_late_changes_no_answer(db: Database, workspace: Workspace) -> None:
+    """A transaction that has logged its changes, and takes a while to commit, is later than every
+    time that was asked for meanwhile."""
+    fill(db)
+    slow, number = workspace.connect().connection(), "pg_current_xact_id()::text::bigint"
+    keys = "(SELECT min(key) FROM zapdb_records_1), (SELECT max(key) FROM zapdb_records_1)"
+    ((first, last),) = workspace.execute(f"SELECT {keys}")
+    slow.run("BEGIN")
+    slow.run(
+        f"INSERT INTO zapdb_changes SELECT r.tenant, {number}, 1, r.key, NULL, r.value, o.value"
+        " FROM zapdb_records_1 AS r, zapdb_records_1 AS o WHERE r.key = %b AND o.key = %b",
+        (first, last),
+    )
+    slow.run(
+        "UPDATE zapdb_records_1 SET value = (SELECT value FROM zapdb_records_1 WHERE key = %b)"
+        " WHERE key = %b",
+        (last, first),
+    )
+    slow.run(
+        "INSERT INTO zapdb_transactions SELECT 1, "
+        f"{number}, nextval('zapdb_commit_order'), 'slow', ({db._storage.clock_sql})"
+    )
+    times, told = list[datetime](), list[State]()
+    for size in (11, 12):
+        db.table("items").update(3, size=size)
+        times.append(later(db))
+        told.append(state(db.at(times[-1])))
+    slow.run("COMMIT")
+    times.append(later(db))
+    assert [state(db.at(time)) for time in times[:2]] == told
+    assert state(db.at(times[2])) == state(db) != told[1]
+    assert state(db.at(times[2]))[0]["title"] == "t4"
+    newest = next(db.moments())
+    assert newest.principal == "slow"
+    assert newest.visible_at is not None
+    assert newest.visible_at >= times[1] > newest.made_at
+    moments = [moment.visible_at for moment in db.moments()]
+    assert moments == sorted(moments, reverse=True)  # type: ignore[type-var]  # none is None
