@@ -30,7 +30,7 @@ from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.copying import Copier, CopyOptions
 from zapdb.inference.inferred import Inference
 from zapdb.inference.source import SourceDatabase
-from zapdb.inference.source_changes import Moment, changed_since, read_moment
+from zapdb.inference.source_changes import SourceMoment, changed_since, read_moment
 from zapdb.inference.table_rows import TableRows
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, TransactionMode
@@ -191,7 +191,11 @@ class Follower:
         return read
 
     def _bring(
-        self, connection: sa.Connection, plan: CopyPlan, fields: tuple[Any, ...], since: Moment
+        self,
+        connection: sa.Connection,
+        plan: CopyPlan,
+        fields: tuple[Any, ...],
+        since: SourceMoment,
     ) -> int:
         """Write the rows that were changed since a moment; returns how many were read."""
         rows = self._rows(connection, plan, fields)
@@ -274,8 +278,8 @@ class Follower:
 
     # How far it has come
 
-    def _since(self) -> Moment:
-        return Moment.from_plain(self._checkpoint.state["moment"])
+    def _since(self) -> SourceMoment:
+        return SourceMoment.from_plain(self._checkpoint.state["moment"])
 
     def _save(self, state: dict[str, Any]) -> None:
         with self._db._storage.transaction(TransactionMode.CATALOG) as connection:

@@ -36,7 +36,7 @@ _MOMENT: Final = sa.text(
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SourceMoment:
     """`xmin` is the lowest transaction that ran; all that began before `time` had ended, None if
     that is not known. `marks` are earlier moments, each with the first transaction after it."""
 
@@ -52,13 +52,13 @@ class Moment:
         }
 
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Moment:
+    def from_plain(cls, plain: dict[str, Any]) -> SourceMoment:
         read = datetime.datetime.fromisoformat
         time = None if plain["time"] is None else read(plain["time"])
         return cls(plain["xmin"], time, tuple((read(at), xmax) for at, xmax in plain["marks"]))
 
 
-def read_moment(engine: sa.Engine, before: Moment | None = None) -> Moment:
+def read_moment(engine: sa.Engine, before: SourceMoment | None = None) -> SourceMoment:
     """The moment now, in a transaction of its own, which ends before the next snapshot begins."""
     with engine.connect() as connection:
         row = connection.execute(_MOMENT).one()
@@ -69,10 +69,10 @@ def read_moment(engine: sa.Engine, before: Moment | None = None) -> Moment:
     running = [at for at in (row.started, row.prepared) if at is not None]
     time = min([ended[-1], *running]) if ended else None
     kept = [mark for mark in marks if time is None or mark[0] >= time] or marks[-1:]
-    return Moment(row.xmin, time, tuple(kept))
+    return SourceMoment(row.xmin, time, tuple(kept))
 
 
-def changed_since(table: sa.Table, moment: Moment) -> sa.ColumnElement[bool]:
+def changed_since(table: sa.Table, moment: SourceMoment) -> sa.ColumnElement[bool]:
     """The condition for rows that a transaction wrote which was not seen to its end before a
     moment; also true for some others."""
     stamp = find_stamp(table)

@@ -29,7 +29,7 @@ MOMENTS_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class TableChanges:
+class ChangeCounts:
     """How many records of a table one transaction inserted, updated and deleted, and how many
     schema events it has."""
 
@@ -49,7 +49,7 @@ class MomentSummary(Moment):
 
     principal: str
     made_at: datetime
-    changes: tuple[TableChanges, ...]
+    changes: tuple[ChangeCounts, ...]
 
     def __repr__(self) -> str:
         tables = ", ".join(made.table for made in self.changes)
@@ -125,7 +125,7 @@ class _Names:
 
 def _count_changes(
     connection: Connection, moments: Moments, page: list[LoggedMoment], names: _Names
-) -> dict[int, dict[int, TableChanges]]:
+) -> dict[int, dict[int, ChangeCounts]]:
     """Return the changes of transactions by their numbers, by table."""
     if not page:
         return {}
@@ -141,9 +141,9 @@ def _count_changes(
         f" AND transaction_number IN ({numbers})"
         " GROUP BY transaction_number, table_number ORDER BY transaction_number, table_number"
     )
-    found: dict[int, dict[int, TableChanges]] = {}
+    found: dict[int, dict[int, ChangeCounts]] = {}
     for transaction, table, *counts in rows:
         number = as_number(table)
-        made = TableChanges(names[number], *map(int, counts))
+        made = ChangeCounts(names[number], *map(int, counts))
         found.setdefault(as_number(transaction), {})[number] = made
     return found

@@ -5,6 +5,8 @@ CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, key TEXT NOT NULL, seq BIGINT N
 CREATE UNIQUE INDEX zapdb_catalog_seq ON zapdb_catalog (seq)
 CREATE TABLE zapdb_catalog_versions ( tenant BIGINT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, key BYTEA NOT NULL, event TEXT, before BYTEA, after BYTEA, PRIMARY KEY (tenant, transaction_number, table_number, key) )
+CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
+CREATE INDEX zapdb_changes_by_key ON zapdb_changes (tenant, table_number, key, transaction_number)
 CREATE TABLE zapdb_commit_tokens ( id BYTEA NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE TABLE zapdb_counters ( name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name) )
 CREATE TABLE zapdb_followers ( tenant BIGINT NOT NULL, name TEXT NOT NULL, bookmark TEXT NOT NULL, advanced_at BIGINT NOT NULL, PRIMARY KEY (tenant, name) )
@@ -17,7 +19,7 @@ CREATE TABLE zapdb_range_revisions ( tenant BIGINT NOT NULL, table_number BIGINT
 CREATE TABLE zapdb_ranges ( job TEXT NOT NULL, range BIGINT NOT NULL, lower BYTEA, upper BYTEA, state TEXT NOT NULL, fence BIGINT NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, resume_after BYTEA, read BIGINT NOT NULL, written BIGINT NOT NULL, conflicts BIGINT NOT NULL, PRIMARY KEY (job, range) )
 CREATE TABLE zapdb_schema_history ( tenant BIGINT NOT NULL, table_number BIGINT NOT NULL, revision BIGINT NOT NULL, event TEXT NOT NULL, fingerprint BYTEA NOT NULL, migrated_at BIGINT NOT NULL, migrated_by TEXT NOT NULL, position BIGINT NOT NULL, digest TEXT NOT NULL, record_format BIGINT NOT NULL, layout_revision BIGINT NOT NULL, table_schema BYTEA NOT NULL, PRIMARY KEY (tenant, table_number, revision) )
 CREATE TABLE zapdb_sequences ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, block_after BIGINT NOT NULL, last BIGINT NOT NULL, PRIMARY KEY (tenant, field) )
-CREATE TABLE zapdb_stamps ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, snapshot TEXT NOT NULL, stamped_at BIGINT NOT NULL, PRIMARY KEY (tenant, number) )
+CREATE TABLE zapdb_stamps ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, snapshot TEXT NOT NULL, stamped_at BIGINT NOT NULL, moment BIGINT NOT NULL, visible_at BIGINT NOT NULL, PRIMARY KEY (tenant, number) )
 CREATE TABLE zapdb_transactions ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, commit_order BIGINT NOT NULL, principal TEXT NOT NULL, made_at BIGINT NOT NULL, PRIMARY KEY (tenant, number) )
 CREATE TABLE zapdb_zones ( number BIGINT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (number), UNIQUE (name) )
 CREATE TABLE IF NOT EXISTS zapdb_records_1 (tenant bigint NOT NULL, key bytea NOT NULL, value bytea NOT NULL, PRIMARY KEY (tenant, key))
