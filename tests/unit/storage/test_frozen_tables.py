@@ -26,7 +26,8 @@ def statements(engine: str) -> list[str]:
     dialect, made = DIALECTS[engine], [f"-- layout {STORAGE_VERSION}"]
     for table in METADATA.sorted_tables:
         made.append(str(CreateTable(table).compile(dialect=dialect)))
-        made += [str(CreateIndex(i).compile(dialect=dialect)) for i in table.indexes]
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        made += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
     url = "sqlite:///unused.db" if engine == "sqlite" else "postgresql://unused"
     storage = connect(url)  # nothing connects before the first statement
     made.append(storage.create_record_table_sql("zapdb_records_1"))

@@ -5,8 +5,8 @@ CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, key TEXT NOT NULL, seq BIGINT N
 CREATE UNIQUE INDEX zapdb_catalog_seq ON zapdb_catalog (seq)
 CREATE TABLE zapdb_catalog_versions ( tenant BIGINT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, key BYTEA NOT NULL, event TEXT, before BYTEA, after BYTEA, PRIMARY KEY (tenant, transaction_number, table_number, key) )
-CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
 CREATE INDEX zapdb_changes_by_key ON zapdb_changes (tenant, table_number, key, transaction_number)
+CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
 CREATE TABLE zapdb_commit_tokens ( id BYTEA NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE TABLE zapdb_counters ( name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name) )
 CREATE TABLE zapdb_followers ( tenant BIGINT NOT NULL, name TEXT NOT NULL, bookmark TEXT NOT NULL, advanced_at BIGINT NOT NULL, PRIMARY KEY (tenant, name) )

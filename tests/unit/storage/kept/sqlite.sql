@@ -5,8 +5,8 @@ CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, "key" TEXT NOT NULL, seq BIGINT
 CREATE UNIQUE INDEX zapdb_catalog_seq ON zapdb_catalog (seq)
 CREATE TABLE zapdb_catalog_versions ( tenant BIGINT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, "key" BLOB NOT NULL, event TEXT, "before" BLOB, "after" BLOB, PRIMARY KEY (tenant, transaction_number, table_number, "key") ) WITHOUT ROWID
-CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
 CREATE INDEX zapdb_changes_by_key ON zapdb_changes (tenant, table_number, "key", transaction_number)
+CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
 CREATE TABLE zapdb_commit_tokens ( id BLOB NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE TABLE zapdb_counters ( name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name) )
 CREATE TABLE zapdb_followers ( tenant BIGINT NOT NULL, name TEXT NOT NULL, bookmark TEXT NOT NULL, advanced_at BIGINT NOT NULL, PRIMARY KEY (tenant, name) )
