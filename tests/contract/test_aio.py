@@ -145,6 +145,28 @@ async def numbered(start: int, end: int) -> AsyncIterator[dict[str, Any]]:
         yield {"id": n, "title": "x", "size": n}
 
 
+def test_a_past_is_read_as_the_synchronous_one(place: Workspace) -> None:
+    async def main() -> None:
+        async with opened(place) as db:
+            items = db.table("items")
+            await db.admin.set_setting("change_log", "on")
+            await items.insert(id=1, title="Milk", size=3, note=NOTE)
+            (before, *_) = [moment async for moment in db.moments()]
+            await items.update(1, size=4)
+            past = await db.at(before)
+            table = await past.table(like=items)
+            assert [(item.size, item.note) async for item in table] == [(3, NOTE)]
+            assert (await table.where(size=3).one()).id == 1
+            assert "items" in await past.tables()
+            assert (await past.sql("SELECT size FROM items")).fetchone() == (3,)
+            (now, *_) = [moment async for moment in db.moments()]
+            assert [one.fields async for one in db.diff(before, now)] == [("size",)]
+            assert [version.operation for version in await items.history(1)] == ["insert", "update"]
+            assert await (await (await db.before(before)).table("items")).count() == 0
+
+    asyncio.run(main())
+
+
 def test_large_values_are_there_and_are_files(place: Workspace) -> None:
     """Looking at a field reads nothing: the event loop would stand still."""
     raw = bytes(range(256)) * 2_000

@@ -1,0 +1,103 @@
+"""`zapdb history`: the database at past moments, and what changed between them."""
+
+from __future__ import annotations
+
+import pytest
+
+import zapdb
+from tests.cli.program import Project
+from zapdb.catalog import principal
+
+
+@pytest.fixture
+def logged(project: Project) -> Project:
+    """Two people, of whom ada changes one and deletes the other."""
+    project.write("0001_people")
+    with zapdb.open("sqlite:///test.db", migrations="migrations", apply="auto") as db:
+        db.admin.set_setting("change_log", "on")
+        people = db.table("people")
+        people.insert_many(
+            [{"id": 1, "name": "Ada", "fax": "1"}, {"id": 2, "name": "Bo", "fax": "9"}]
+        )
+        with principal.acting_as("ada"), db.transaction():
+            people.update(1, fax="2")
+            people.delete(2)
+    return project
+
+
+def test_moments(logged: Project) -> None:
+    result = logged.run("history", "moments")
+    assert (result.status, result.err) == (0, "")
+    rows = [line.split() for line in result.out.splitlines()[2:]]
+    assert [(row[0], row[3], row[4:]) for row in rows[:2]] == [
+        ("#3", "ada", ["people", "~1", "-1"]),
+        ("#2", rows[1][3], ["people", "+2"]),
+    ]
+    assert logged.run("history", "moments", "-n", "1").err == (
+        "there are earlier moments: --until '#2'\n"
+    )
+    (made,) = logged.run("history", "moments", "--principal", "ada", "--json").lines
+    assert made["moment"] == 3
+    assert made["changes"] == [
+        {"table": "people", "inserted": 0, "updated": 1, "deleted": 1, "events": 0}
+    ]
+
+
+def test_a_past_is_read_by_sql_as_a_table_and_as_a_record(logged: Project) -> None:
+    (_, bookmark) = (
+        made["bookmark"] for made in logged.run("history", "moments", "--json").lines[:2]
+    )
+    for moment in ("#2", bookmark):
+        result = logged.run("history", "query", "SELECT name FROM people", "--at", moment, "--json")
+        assert result.json["rows"] == [["Ada"], ["Bo"]]
+    result = logged.run("history", "table", "people", "--at", "#2", "--where", "id > 1", "--json")
+    assert [record["name"] for record in result.json["records"]] == ["Bo"]
+    result = logged.run("history", "table", "people", "--at", "#2", "--order-by=-name", "-n", "1")
+    assert "Bo" in result.out
+    assert result.err.startswith("more: --cursor ")
+    assert logged.run("history", "row", "people", "1", "--at", "#2", "--json").json["fax"] == "1"
+    assert "fax   1" in logged.run("history", "row", "people", "1", "--at", "#2").out
+
+
+def test_the_versions_of_a_record_and_what_differs(logged: Project) -> None:
+    result = logged.run("history", "row", "people", "1")
+    assert [line.split("  ")[-1].strip() for line in result.out.splitlines()[2:]] == [
+        "name=Ada, fax=1",
+        "fax: 1 → 2",
+    ]
+    told = logged.run("history", "row", "people", "2", "--json").lines
+    assert [(one["operation"], one["record"] and one["record"]["name"]) for one in told] == [
+        ("insert", "Bo"),
+        ("delete", None),
+    ]
+    told = logged.run("history", "diff", "#2", "#3", "--json").lines
+    assert [(one["key"], one["after"] and one["after"]["fax"]) for one in told] == [
+        ([1], "2"),
+        ([2], None),
+    ]
+    result = logged.run("history", "diff", "#3", "#2", "--table", "people")
+    assert "fax: 2 → 1" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("table", "people", "--at", "yesterday"), "this names no moment"),
+        (("table", "people", "--at", "2026-01-01T00:00"), "this names no moment"),
+        (("table", "people", "--at", "2126-01-01T00:00Z"), "the time is not over yet"),
+        (("table", "people", "--at", "#9"), "there is no such moment yet"),
+        (("table", "people", "--at", "#0"), "not recorded all the time"),
+        (("table", "persons", "--at", "#2"), "no such table"),
+        (("query", "DELETE FROM people", "--at", "#2"), "error: "),
+        (("row", "people", "7"), "no record with this key"),
+        (("row", "people", "7", "--at", "#2"), "no record with this key"),
+        (("row", "people"), "missing argument 'key'"),
+        (("diff", "#2", "soon"), "this names no moment"),
+        (("moments", "--table", "persons"), "no such table"),
+    ],
+)
+def test_wrong_input(logged: Project, arguments: tuple[str, ...], says: str) -> None:
+    result = logged.run("history", *arguments)
+    assert result.status != 0
+    assert says in result.err
+    assert "Traceback" not in result.err
