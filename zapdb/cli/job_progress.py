@@ -202,7 +202,7 @@ def write_way_on(job: Job, output: Output) -> None:
     if job.state == "paused":
         output.write(f"  `zapdb jobs resume {job.id}` lets it go on")
     elif job.state == "cancelled":
-        output.write(f"  `{kind_of(job).command}` plans it again, if it is still needed")
+        output.write(f"  {kind_of(job).again}")
     else:
         output.write(f"  `zapdb jobs throttle {job.id} --window none` lets it run at any time")
 

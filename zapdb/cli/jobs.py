@@ -28,7 +28,7 @@ from zapdb.jobs.control import (
 )
 from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
 from zapdb.jobs.job_status import JobStatus, read_job_status
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.kinds import BEGINS_ANEW, kind_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.throttle import wait
 from zapdb.jobs.waiting import find_lagging, find_waits, is_worked_on
@@ -244,9 +244,11 @@ def jobs_resume_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Resume a paused job: background jobs, `convert watch` and a rollback go on by themselves.
+    """Resume a paused job: background jobs, `convert watch`, a rollback, and an import, export or
+    mirror that waits go on by themselves.
 
-    Where none of these runs, `zapdb convert run` goes on with it.
+    Where none of these runs, the command of the job's kind goes on with it: `zapdb convert run`,
+    `zapdb verify`, `zapdb import`.
 
     With `--json`: as for `pause`.
     """
@@ -262,15 +264,17 @@ def jobs_cancel_command(
     """Cancel a job: its workers stop at once, and background jobs leave it alone from then on.
 
     What it has done stays done. If its target is still needed, `zapdb convert run` plans it again.
-    The conversion of a rollback can't be cancelled.
+    The process of an import, export or mirror ends; run again, imports and mirrors go on where they
+    stopped. The conversion of a rollback can't be cancelled.
 
     With `--json`: as for `pause`.
     """
     changed, output = _change(
         job, cancel_job, ("cancelled ", "yellow"), _Place(database, tenant, as_json)
     )
-    command = kind_of(changed).command
-    output.write(f"  what it has done stays done; `{command}` plans it again if it is needed")
+    kind = kind_of(changed)
+    kept = "" if kind.goes_on == BEGINS_ANEW else "what it has done stays done; "
+    output.write(f"  {kept}{kind.again}")
 
 
 def jobs_priority_command(
@@ -283,8 +287,9 @@ def jobs_priority_command(
     """Change the priority of a job.
 
     By default, rollbacks have 900, indexes that are rebuilt 800, other indexes 600, validations
-    400, and conversions 200. Background jobs and `convert watch` look for the most urgent job at
-    once, `convert run` after its present job.
+    400, conversions 200, and verifications 100. Background jobs and `convert watch` look for the
+    most urgent job at once, `convert run` after its present job. Imports, exports and mirrors have
+    1,000; with less, they wait while a process works on a more urgent job.
 
     With `--json`: as for `pause`.
     """

@@ -27,7 +27,7 @@ def _way_on(job: Job) -> str:
     return {
         "superseded": "it is not needed any more",
         "blocked": f"change or delete the records that are in its way, and run `{command}`",
-        "cancelled": f"`{command}` plans it again, if it is still needed",
+        "cancelled": kind_of(job).again,
     }.get(job.state, "it is at its end")
 
 

@@ -13,8 +13,8 @@ class KindOfJob:
     """`command` runs such jobs. If they are `needed` by the active schema, they are planned for it,
     and superseded when it does not need them any more; otherwise, whoever asks for one needs it.
 
-    An undivided job is the work of one process; `goes_on` says what the command does when it is run
-    again.
+    An undivided job is the work of one process; `goes_on` says what the command does with a job
+    that was cancelled, when it is run again.
     """
 
     priority: int
@@ -22,6 +22,13 @@ class KindOfJob:
     needed: bool = True
     is_undivided: bool = False
     goes_on: str = "goes on where it stopped"
+
+    @property
+    def again(self) -> str:
+        """What becomes of a cancelled job when its command is run again."""
+        if self.needed:
+            return f"`{self.command}` plans it again, if it is still needed"
+        return f"`{self.command}`, run again, {self.goes_on}"
 
     @property
     def retry_command(self) -> str:
@@ -38,7 +45,7 @@ KINDS_OF_JOBS: Final[dict[JobKind, KindOfJob]] = {
     "index": KindOfJob(600, CONVERT),
     "validate": KindOfJob(400, CONVERT),
     "convert": KindOfJob(200, CONVERT),
-    "verify": KindOfJob(100, "zapdb verify", needed=False),
+    "verify": KindOfJob(100, "zapdb verify", needed=False, goes_on=BEGINS_ANEW),
     # They are begun by hand, and wait for nothing, unless an operator gives them a lower priority.
     "import": KindOfJob(1_000, "zapdb import", needed=False, is_undivided=True),
     "export": KindOfJob(

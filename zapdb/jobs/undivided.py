@@ -182,7 +182,7 @@ class UndividedJob:
             job=job.id,
             by=one_line(job.changed_by),
             at=show_moment(job.changed_at),
-            hint=f"`{kind_of(job).command}`, run again, {kind_of(job).goes_on}",
+            hint=kind_of(job).again,
         )
 
     def _save_now_and_then(self) -> None:
