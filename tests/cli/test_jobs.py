@@ -59,7 +59,7 @@ def test_a_job_is_paused_resumed_and_cancelled(planned: Project) -> None:
     result = planned.run("jobs", "cancel", "convert")
     assert result.out == (
         "cancelled converting people to revision 4\n"
-        "  what it has done stays done; `zapdb convert run` plans it again if it is needed\n"
+        "  what it has done stays done; `zapdb convert run` plans it again, if it is still needed\n"
     )
     result = planned.run("jobs", "resume", "convert")
     assert result.status == 2
