@@ -21,6 +21,7 @@ def test_a_mirror_is_kept_and_shown(current: Project) -> None:
     early = current.run("mirror", "status", *to)
     assert early.status == 2
     assert "not a mirror of this database" in early.err
+    assert not (current.directory / "mirror.db").exists()
     made = current.run("mirror", "run", *to, "--once")
     assert (made.status, made.out) == (0, "made people\n")
     assert "the change log was off and is switched on for this tenant" in made.err
@@ -88,6 +89,7 @@ def test_wrong_targets_are_explained(current: Project) -> None:
         "postgresql://postgres@localhost/x": "has no schema",
         "mysql://root@localhost/x": "no mirror can be kept there",
         "duckdb:.": "is no file",
+        "sqlite:///no/such/mirror.db": "directory of the mirror's target does not exist",
         "nonsense": "not a database address",
     }.items():
         result = current.run("mirror", "run", "--to", target, "--once")

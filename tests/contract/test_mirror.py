@@ -261,3 +261,33 @@ def _has(place: Place, number: int) -> bool:
         return bool(place.execute(f"SELECT 1 FROM items WHERE id = {number}"))
     except (duckdb.Error, sqlite3.Error, psycopg.Error):
         return False
+
+
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_mirror_goes_on_after_its_connection_was_lost(workspace: Workspace, place: Place) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items, stop, waited = db.table("items"), threading.Event(), list[str]()
+    target = open_target(place.address, db._storage)
+    mirror = Mirror(db, target)
+    mirror.switch_on()
+    named = {"stop": stop, "wait": waited.append}
+    runner = threading.Thread(target=run_mirror, args=(mirror,), kwargs=named)
+    runner.start()
+    try:
+        for number in range(2):
+            items.insert(id=number, title="a")
+            wait_until(lambda number=number: _has(place, number), "the mirror had it")
+            place.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'zapdb mirror'"
+            )
+        items.insert(id=9, title="a")
+        wait_until(lambda: _has(place, 9), "the mirror had it")
+    finally:
+        stop.set()
+        runner.join(GUARD_SECONDS)
+        target.close()
+    assert waited != []
+    check(db, place)

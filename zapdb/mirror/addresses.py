@@ -55,6 +55,12 @@ def open_target(address: str, source: Storage) -> MirrorTarget:
 def _require_file(path: Path, address: str) -> None:
     if path.is_dir() or str(path) == ":memory:":
         raise UsageError("the mirror's target is no file", target=address, hint=HINT)
+    if not path.parent.is_dir():
+        raise UsageError(
+            "the directory of the mirror's target does not exist",
+            directory=path.parent,
+            hint="make it, or correct the address",
+        )
 
 
 def _open_schema(address: str, schema: str) -> MirrorTarget:

@@ -9,7 +9,7 @@ from zapdb.errors import RollbackInProgress, StorageError
 from zapdb.mirror.batch import LongField
 from zapdb.mirror.checking import CheckPass, FarBehind, check_page
 from zapdb.mirror.filling import SchemaMoved
-from zapdb.mirror.status import require_mirror
+from zapdb.mirror.status import require_mirror, require_place
 from zapdb.mirror.structure import find_broken
 from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed
 
@@ -43,6 +43,7 @@ def compare_mirror(
     Raises `UsageError` for a target that is not this database's mirror, and `StorageError`.
     """
     try:
+        require_place(target)
         with target.transaction() as session:
             state = require_mirror(session, target, db)
             broken = find_broken(session, state)
@@ -55,7 +56,10 @@ def compare_mirror(
         ]
     except (TargetBusy, TargetFailed) as error:
         raise StorageError(
-            "the mirror's target can't be read", target=target.shown, error=str(error)
+            "the mirror's target can't be read",
+            target=target.shown,
+            error=str(error),
+            hint=target.unreachable_hint,
         ) from error
 
 

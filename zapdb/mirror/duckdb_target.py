@@ -40,6 +40,10 @@ class DuckdbTarget(MirrorTarget):
     """One file."""
 
     engine = "duckdb"
+    unreachable_hint = (
+        "close it in other programs, since a reader of a DuckDB file keeps writers out; see that "
+        "the file can be written, and the disk has room"
+    )
 
     def __init__(self, path: Path, shown: str) -> None:
         self.path = path
@@ -53,6 +57,8 @@ class DuckdbTarget(MirrorTarget):
         try:
             connection = duckdb.connect(self.path)
         except duckdb.IOException as error:
+            if "not a valid" in str(error):
+                raise TargetFailed(str(error)) from error
             raise TargetBusy(str(error)) from error
         except duckdb.Error as error:
             raise TargetFailed(str(error)) from error
@@ -62,11 +68,16 @@ class DuckdbTarget(MirrorTarget):
             connection.execute("COMMIT")
         except duckdb.DependencyException as error:
             raise TargetBlocked(str(error)) from error
+        except (duckdb.IOException, duckdb.TransactionException) as error:  # such as a full disk
+            raise TargetBusy(str(error)) from error
         except duckdb.Error as error:
             raise TargetFailed(str(error)) from error
         finally:
             connection.close()
             self._left = self._stat()
+
+    def is_there(self) -> bool:
+        return self.path.exists()
 
     def look(self) -> None:
         """Whoever opens the file for writing changes it; the mirror has it closed meanwhile."""

@@ -37,6 +37,7 @@ class PostgresqlTarget(MirrorTarget):
     """One schema, which is made if it is missing."""
 
     engine = "postgresql"
+    unreachable_hint = "see that the address is right, the server runs, and its disk has room"
 
     def __init__(self, dsn: str, schema: str, shown: str) -> None:
         self.schema = schema
@@ -71,13 +72,19 @@ class PostgresqlTarget(MirrorTarget):
             raise TargetBlocked(error.diag.message_detail or str(error).strip()) from error
         except psycopg.OperationalError as error:
             self.close()
-            raise TargetBusy(str(error).strip()) from error
+            raise TargetBusy(_one_line(error)) from error
         except psycopg.Error as error:
             self.close()
-            raise TargetFailed(str(error).strip()) from error
+            raise TargetFailed(_one_line(error)) from error
         except BaseException:
             self.close()
             raise
+
+    def is_there(self) -> bool:
+        with self._named_errors(), psycopg.connect(self._dsn) as connection:
+            names = quote_name(self.schema)
+            found = connection.execute("SELECT to_regnamespace(%s)::text", (names,)).fetchone()
+        return found is not None and found[0] is not None
 
     def look(self) -> None:
         """The server counts the rows that were written. What the mirror wrote itself is counted a
@@ -191,3 +198,7 @@ def _unnest(columns: Sequence[PlainColumn], rows: Sequence[Row]) -> Staged:
     arrays = ", ".join(f"%s::{column.sql_type('postgresql')}[]" for column in columns)
     lists = tuple(list(values) for values in zip(*rows, strict=True))
     return Staged(f"unnest({arrays}) AS s({names})", lists)
+
+
+def _one_line(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())

@@ -49,6 +49,7 @@ def run_mirror(
                 "the mirror's target reported an error",
                 target=mirror.target.shown,
                 error=str(error),
+                hint="the mirror goes on where it was when the cause is gone",
             ) from error
         except (TargetBusy, StorageError) as error:
             if once:
@@ -105,5 +106,5 @@ def _unreachable(mirror: Mirror, error: Exception) -> StorageError:
         "the mirror's target can't be reached",
         target=mirror.target.shown,
         error=str(error),
-        hint="another process may have the file open; a reader of DuckDB keeps writers out",
+        hint=mirror.target.unreachable_hint,
     )

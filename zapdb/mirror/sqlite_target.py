@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.export.plain_values import sqlite_literal, to_sqlite
@@ -22,11 +22,17 @@ from zapdb.mirror.target import (
     TargetSession,
 )
 
+_PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+"""The codes of errors that may not come again, such as that of a full disk."""
+
 
 class SqliteTarget(MirrorTarget):
     """One file, with a connection that stays open."""
 
     engine = "sqlite"
+    unreachable_hint = (
+        "see that the file can be written, the disk has room, and no other program holds a lock"
+    )
 
     def __init__(self, path: Path, shown: str) -> None:
         self.path = path
@@ -53,10 +59,15 @@ class SqliteTarget(MirrorTarget):
             self.close()  # which rolls back
             if str(error).startswith("error in "):  # `error in view big after drop column: …`
                 raise TargetBlocked(str(error)) from error
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
+                raise TargetBusy(str(error)) from error
             raise TargetFailed(str(error)) from error
         except BaseException:
             self.close()
             raise
+
+    def is_there(self) -> bool:
+        return self.path.exists()
 
     def look(self) -> None:
         with suppress(sqlite3.Error):

@@ -47,12 +47,16 @@ class MirrorStatus:
 def read_mirror_status(db: Database, target: MirrorTarget) -> MirrorStatus:
     """Raises `UsageError` for a target that is not this database's mirror, and `StorageError`."""
     try:
+        require_place(target)
         with target.transaction() as session:
             state = require_mirror(session, target, db)
             broken = set(find_broken(session, state))
     except (TargetBusy, TargetFailed) as error:
         raise StorageError(
-            "the mirror's target can't be read", target=target.shown, error=str(error)
+            "the mirror's target can't be read",
+            target=target.shown,
+            error=str(error),
+            hint=target.unreachable_hint,
         ) from error
     with db._session.reading() as connection:
         log = ChangeLog(db._storage, state.source.tenant)
@@ -64,15 +68,25 @@ def read_mirror_status(db: Database, target: MirrorTarget) -> MirrorStatus:
     return MirrorStatus(target.shown, state.bookmark, as_time(state.updated_at), lag, tables)
 
 
+def require_place(target: MirrorTarget) -> None:
+    """Raise `UsageError` if there is no file or schema, and make none."""
+    if not target.is_there():
+        raise _no_mirror(target)
+
+
+def _no_mirror(target: MirrorTarget) -> UsageError:
+    return UsageError(
+        "the target is not a mirror of this database and tenant",
+        target=target.shown,
+        hint="begin one: `zapdb mirror run --to TARGET`",
+    )
+
+
 def require_mirror(session: TargetSession, target: MirrorTarget, db: Database) -> MirrorState:
     """The state of a target; raises `UsageError` if it is not this database's mirror."""
     state = read_state(session)
     if state is None or state.source != read_source(db):
-        raise UsageError(
-            "the target is not a mirror of this database and tenant",
-            target=target.shown,
-            hint="begin one: `zapdb mirror run --to TARGET`",
-        )
+        raise _no_mirror(target)
     return state
 
 

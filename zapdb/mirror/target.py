@@ -32,6 +32,8 @@ class MirrorTarget(ABC):
     """A place for plain tables; `shown` is its address without secrets."""
 
     engine: ClassVar[Engine]
+    unreachable_hint: ClassVar[str]
+    """What to do where `TargetBusy` does not end."""
     shown: str
     _is_touched = False
 
@@ -41,6 +43,10 @@ class MirrorTarget(ABC):
 
         Raises `TargetBusy`, `TargetBlocked`, and `TargetFailed` for an error of a statement.
         """
+
+    @abstractmethod
+    def is_there(self) -> bool:
+        """Whether there is a file or schema; a transaction would make it. Raises `TargetBusy`."""
 
     @abstractmethod
     def look(self) -> None:
