@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 
 import pytest
 
 from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS
-from tests.support import Workspace
+from tests.support import Workspace, wait_until
 from zapdb.database import Database
 from zapdb.jobs import roll_back_newest
+from zapdb.mirror import postgresql_target
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.duckdb_target import DuckdbSession
 from zapdb.mirror.mirror import Mirror
@@ -163,3 +165,27 @@ def test_values_that_others_changed_are_found_and_repaired(
         assert running.report.made == []
         assert running.report.repaired == 4  # the row of the change is written by that
     check(db, place)
+
+
+@in_pairs
+def test_writes_of_others_are_seen_and_its_own_are_not(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql_target, "SETTLES_SECONDS", 0.0)
+    db = start(workspace)
+    with closing(open_target(place.address, db._storage)) as target:
+        running = Mirror(db, target)
+        running.switch_on()
+
+        def look() -> bool:
+            target.look()
+            return target.was_touched()
+
+        for number in range(3):
+            db.table("items").update(number, title="by zapdb")
+            run_mirror(running, once=True)
+        for _ in range(3):
+            assert not look()
+            time.sleep(0.6)  # a server process reports what it wrote after a second
+        place.execute("UPDATE items SET title = 'mine' WHERE id = 3")
+        wait_until(look, "the write was seen")

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql as sqls
 
 from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.mirror.state import OWN_TABLES
 from zapdb.mirror.target import (
     MirrorTarget,
     Row,
@@ -26,10 +27,12 @@ LOCK_WAIT: Final = "2s"
 """How long a change of a table waits for its readers, since others wait behind it meanwhile."""
 SETTLES_SECONDS: Final = 3.0
 """A server process reports what it wrote about once a second."""
+FLUSH_SERVER_VERSION: Final = 150_000
+"""From this version on, it reports that when it is asked to, and else up to ten seconds later."""
 _BLOCKED: Final = (psycopg.errors.DependentObjectsStillExist, psycopg.errors.FeatureNotSupported)
 _WRITES: Final = (
     "SELECT count(*)::bigint, sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint"
-    " FROM pg_stat_all_tables WHERE schemaname = %s"
+    " FROM pg_stat_all_tables WHERE schemaname = %s AND relname <> ALL(%s)"
 )
 
 
@@ -93,7 +96,10 @@ class PostgresqlTarget(MirrorTarget):
             return
         with suppress(TargetBusy, TargetFailed), self._named_errors():
             connection = self._connect()
-            found = connection.execute(_WRITES, (self.schema,)).fetchone()
+            if connection.info.server_version >= FLUSH_SERVER_VERSION:
+                connection.execute("SELECT pg_stat_force_next_flush()")  # of what it wrote itself
+                connection.commit()
+            found = connection.execute(_WRITES, (self.schema, list(OWN_TABLES))).fetchone()
             connection.commit()
             self._is_touched |= self._counted not in (None, found)
             self._counted = found
