@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,7 +21,7 @@ from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.postgresql_target import PostgresqlSession
 from zapdb.mirror.run import run_mirror
 from zapdb.mirror.sqlite_target import SqliteSession
-from zapdb.mirror.status import read_mirror_status
+from zapdb.mirror.status import MirrorTableStatus, read_mirror_status
 
 __all__ = ["place"]
 
@@ -62,9 +64,13 @@ def reopen(workspace: Workspace, db: Database, number: int, *operations: str) ->
     return workspace.open()
 
 
-def problems_of(db: Database, place: Place) -> dict[str, str]:
+def read_status(db: Database, place: Place) -> tuple[MirrorTableStatus, ...]:
     with closing(open_target(place.address, db._storage)) as target:
-        return {table.name: table.problem for table in read_mirror_status(db, target).tables}
+        return read_mirror_status(db, target).tables
+
+
+def problems_of(db: Database, place: Place) -> dict[str, str]:
+    return {table.name: table.problem for table in read_status(db, place)}
 
 
 @in_pairs
@@ -189,3 +195,21 @@ def test_writes_of_others_are_seen_and_its_own_are_not(
             time.sleep(0.6)  # a server process reports what it wrote after a second
         place.execute("UPDATE items SET title = 'mine' WHERE id = 3")
         wait_until(look, "the write was seen")
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_rows_are_compared_when_that_was_long_ago(workspace: Workspace, place: Place) -> None:
+    db = start(workspace)
+    keep(db, place)
+    place.execute("UPDATE items SET title = 'mine' WHERE id = 3")
+    assert keep(db, place).report.repaired == 0  # while no mirror ran
+    ((state,),) = place.execute("SELECT state FROM zapdb_mirror_tables")
+    older = re.sub(r'"checked_at":\d+', '"checked_at":1', state)
+    assert older != state
+    place.execute(f"UPDATE zapdb_mirror_tables SET state = '{older}'")
+    assert keep(db, place).report.repaired == 1
+    check(db, place)
+    compared_at = read_status(db, place)[0].checked_at
+    assert compared_at is not None
+    assert compared_at > datetime(2000, 1, 1, tzinfo=UTC)
