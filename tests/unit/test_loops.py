@@ -13,7 +13,9 @@ SLEEPS = {
     "storage/retries.py": "the pauses of all policies",
     "aio/retries.py": "the same, awaited",
     "jobs/throttle.py": "a job keeps to its rate",
+    "jobs/undivided.py": "a job keeps to its rate, or waits until an operator resumes it",
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
+    "cli/sources/following.py": "the source is read again at the interval that the operator gave",
 }
 """The modules that may sleep."""
 
@@ -32,6 +34,7 @@ LOOPS = {
     "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
     "mirror/run.py": WORK,
     "cli/sources/csv_files.py": STREAM,
+    "cli/sources/following.py": WORK,
     "cli/sources/json_files.py": STREAM,
     "database/arrow.py": PAGES,
     "database/background.py": WORK,
@@ -48,14 +51,17 @@ LOOPS = {
     "database/sequences.py": "draws the block of numbers that each round lacks",
     "database/table.py": PAGES,
     "inference/copying.py": PAGES,
+    "inference/table_rows.py": PAGES,
     "jobs/archives.py": DELETES,
     "jobs/building.py": DELETES,
     "jobs/rollback.py": "waits for the operator who holds the rollback back, and says so",
     "jobs/run.py": "an index is built twice at most; a job that is held back is left",
     "jobs/sweep.py": PAGES,
+    "jobs/undivided.py": WORK,
     "jobs/range_work.py": PAGES,
     "jobs/verify.py": PAGES,
     "records/arrow/batches.py": "halves what does not fit",
+    "records/record_lines.py": STREAM,
     "spark/runner.py": "each round but a few in a row reads records of the ranges that are left",
     "values/length_prefixed.py": STREAM,
 }
