@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale
 from tests.contract.test_conversion import db as db
@@ -113,6 +114,15 @@ def test_old_measurements_are_not_shown_and_deleted_in_time(
     assert report.progress.written == COUNT
     left = workspace.execute("SELECT worker FROM zapdb_probes")
     assert ("old",) not in [tuple(row) for row in left]
+
+
+def test_a_job_about_all_tables_is_measured_by_writes_alone(db: Database) -> None:
+    job = structs.replace(only_job(db._storage), table=0)
+    probe = LatencyProbe(db._storage, job, latency.Pace())
+    for _ in range(2):  # the second one reports the first
+        probe._step()
+    (found,) = db.admin.job_status(job.id).probes
+    assert found.latency_ms > 0
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
