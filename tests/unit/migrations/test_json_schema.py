@@ -14,6 +14,7 @@ from tests.docs.test_documents import DOCUMENTS, blocks
 from tests.documents import PEOPLE, document
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS
+from zapdb.migrations.chain import FILE_NAME
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 from zapdb.migrations.json_schema import DIALECT, LINE, SCHEMA_MARK, TOP, _Schemas, json_schema
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
@@ -34,8 +35,9 @@ BLOCKS = {
     f"{document.relative_to(ROOT)} {options['file']}": body
     for document in DOCUMENTS
     for language, options, body in blocks(document)
-    if language == "yaml" and "file" in options
+    if language == "yaml" and FILE_NAME.fullmatch(options.get("file", "").rpartition("/")[2])
 }
+"""Migrations; other files of YAML, such as Kubernetes', have other names."""
 
 
 def read(text: str | bytes) -> Any:
