@@ -238,3 +238,13 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     for table in ("zapdb_catalog", "zapdb_counters", "zapdb_leases"):  # the process was a node
         del before[table], after[table]
     assert after == before
+
+
+def test_a_spark_master_that_is_not_there_is_told_before_writes_are_refused(
+    current: Project,
+) -> None:
+    before = current.dump()
+    words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")
+    result = current.run("migrate", "rollback", "--yes", *words)
+    assert (result.status, "the Spark master can't be reached" in result.err) == (1, True)
+    assert current.dump() == before
