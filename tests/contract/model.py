@@ -12,6 +12,7 @@ operations.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tests.oracle import Kept, convert_kept, given, number_of
@@ -124,9 +125,13 @@ class Model:
     def convert(self, chain: Chain) -> None:
         """All records were converted."""
         for table in chain.schema_at(chain.end):
-            rows = self.rows[table.number]
-            for key in rows:
-                rows[key] = self.now(chain, table, key), chain.end
+            self.convert_some(chain, table, list(self.rows[table.number]))
+
+    def convert_some(self, chain: Chain, table: TableSchema, keys: Iterable[Key]) -> None:
+        """These records of a table were converted."""
+        rows = self.rows[table.number]
+        for key in keys:
+            rows[key] = self.now(chain, table, key), chain.end
 
     def prune(self, chain: Chain) -> None:
         """Archives were pruned, after all records had been converted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, event, settings
@@ -24,6 +25,7 @@ from tests.strategies import DECLARATIONS, Author, document_of, records_of, valu
 from tests.support import PostgresServer, assert_revisions_are_known, make_place
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.cluster.leases import Owner
 from zapdb.errors import (
     ActivationPending,
     CheckViolation,
@@ -32,11 +34,14 @@ from zapdb.errors import (
     ReferenceViolation,
     UniqueViolation,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs import plan_jobs, roll_back_newest
 from zapdb.jobs.archives import prune_archives
+from zapdb.jobs.job import open_ranges
+from zapdb.jobs.range_work import load_work, run_range
 from zapdb.migrations import Chain
+from zapdb.records import codec_for, encode_prefix
 from zapdb.schema import TableSchema
-from zapdb.storage import connect
+from zapdb.storage import RecordStatements, connect
 
 CONSTRAINTS = (UniqueViolation, CheckViolation, ReferenceViolation)
 WINDOW = 3
@@ -168,6 +173,25 @@ class Life(RuleBasedStateMachine):
     def run_jobs(self) -> None:
         self.db.admin.run_jobs()
         self.model.convert(self.chain)
+
+    @rule(data=st.data())
+    def convert_a_range(self, data: st.DataObject) -> None:
+        """A worker does one range of a conversion, and ends."""
+        storage = self.db._storage
+        with patch("zapdb.jobs.job.RANGE_RECORDS", 2):
+            jobs = plan_jobs(storage, DEFAULT_TENANT, ["convert"])
+        if not jobs:
+            return
+        job = data.draw(st.sampled_from(jobs))
+        number = data.draw(st.sampled_from(open_ranges(storage.connection(), job.id) or [0]))
+        run_range(storage, load_work(storage, job.id), Owner.here(), number)
+        table = next(table for table in self.tables if table.number == job.table)
+        statements = RecordStatements(storage, table.number, DEFAULT_TENANT)
+        stored = storage.connection().fetch_all(statements.page_sql, (b"", 1_000))
+        decode = codec_for(table, self.db._catalog.zones).decode_key
+        current = [decode(key) for key, value in stored if value >= encode_prefix(job.target)]
+        self.model.convert_some(self.chain, table, current)
+        event("a range was converted")
 
     @rule()
     def prune(self) -> None:
