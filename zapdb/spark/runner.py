@@ -12,7 +12,8 @@ from zapdb.errors import JobError, ZapdbError
 from zapdb.jobs.job import list_open_ranges, open_ranges, read_progress
 from zapdb.jobs.work import HeldBack, Superseded
 from zapdb.limits import BATCH_RECORDS_MAX, SPLIT_RECORDS_MIN
-from zapdb.spark.session import LOCAL_MASTER, check_session, start_session
+from zapdb.spark.driver import refuse_file_on_cluster
+from zapdb.spark.session import LOCAL_MASTER, check_session, find_session, start_session
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
 from zapdb.storage import Storage, TransactionMode
 
@@ -23,11 +24,11 @@ IDLE_ROUNDS_MAX: Final = 3
 """After so many rounds in a row in which no record was read, the runner gives up."""
 RANGES_NAMED_MAX: Final = 5
 TASKS_PER_CORE: Final = 4
-MISSING_PACKAGE: Final = "No module named 'zapdb"
+MISSING_PACKAGE: Final = "No module named"
 AGAIN_HINT: Final = "run it again; it continues where it stopped"
 PACKAGE_HINT: Final = (
-    "the executors do not find zapdb: install it there, or run `zapdb spark package zapdb.zip` and "
-    "give spark-submit --py-files zapdb.zip"
+    "the executors do not find zapdb, or a package that it needs: install them there; zapdb itself "
+    "can be sent: run `zapdb spark package zapdb.zip`, and give spark-submit --py-files zapdb.zip"
 )
 
 
@@ -58,6 +59,8 @@ def run_on_spark(
     `on_tasks` gets the executors' reports. Raises the error with which a task was refused, and
     `JobError` if ranges are left that no round comes on with.
     """
+    if find_session() is None:  # before minutes pass until a cluster has answered
+        refuse_file_on_cluster(master, storage.dialect)
     spark = start_session(master)
     check_session(spark, storage)
     before, idle_rounds = None, 0

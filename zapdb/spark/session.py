@@ -22,7 +22,8 @@ from zapdb.limits import SPARK_CONNECT_SECONDS
 from zapdb.storage import Storage
 
 try:
-    from pyspark.errors import PySparkRuntimeError
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 except ImportError as missing:
     raise MissingExtra.named("spark", "pyspark") from missing
@@ -33,6 +34,7 @@ from zapdb.spark.registration import is_speculative, register_sources
 LOCAL_MASTER: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 JAVA_RELEASE_MIN: Final = 17
+START_HINT: Final = "Spark wrote above what is wrong: check the master, and Spark's configuration"
 JAVA_HINT: Final = "Spark needs a Java of 17 or later: install a JRE, or set JAVA_HOME"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set in programs that spark-submit runs."""
@@ -64,9 +66,11 @@ def start_session(master: str = LOCAL_MASTER) -> SparkSession:
         builder = _set_up(builder, master)
     try:
         session = builder.getOrCreate()
-    except (PySparkRuntimeError, FileNotFoundError) as error:
+    except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
+        java = getattr(error, "java_exception", None)
+        cause = (str(error) if java is None else str(java.toString())).splitlines()[0]
         raise JobError(
-            "Spark could not be started", cause=str(error).splitlines()[0], hint=JAVA_HINT
+            "Spark could not be started", master=master, cause=cause, hint=START_HINT
         ) from error
     register_sources(session)
     return session
@@ -137,7 +141,7 @@ def require_master(master: str) -> None:
         "the Spark master can't be reached",
         master=master,
         cause="; ".join(refused),
-        hint="start it with sbin/start-master.sh, or check the host, the port and firewalls",
+        hint="start the master, or check the host, the port and firewalls",
     )
 
 
