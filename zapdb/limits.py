@@ -237,6 +237,9 @@ SPARK_BATCH_RECORDS: Final = 10_000
 """Records in an Arrow batch that a partition gives to Spark."""
 SPARK_MARKS_KEPT_SECONDS: Final = 7 * 24 * 3600.0
 """How long the marks of a Spark write that failed are kept, for a run that goes on with it."""
+SPARK_IDLE_SECONDS: Final = 10.0
+"""How long a process of Spark keeps a database open for its next task: Spark gives it one at once,
+or none for long."""
 SPARK_CONNECT_SECONDS: Final = 5.0
 """How long a session tries to connect to a Spark master before it says that it can't."""
 

@@ -27,6 +27,7 @@ EVENTS: Final = {
     "job.done": "A job was run to its end: said once, by the process that ended it.",
     "job.quarantined": "A job can't read records, and leaves them as they are.",
     "job.blocked": "A job ended, and records are in its way: said once, as `job.done` is.",
+    "spark.write_failed": "A write of Spark's failed: what was committed stays, and how to go on.",
     "gate.waited": "A transaction waited long for the gate.",
     "transaction.dropped": "A transaction or snapshot was left by nobody: it was undone.",
     "transaction.lost": "A COMMIT failed where the application may not be told: nothing was "

@@ -18,8 +18,10 @@ from tests.documents import PEOPLE
 from tests.support import Workspace
 from zapdb import release
 from zapdb.database import Database
-from zapdb.errors import UsageError
+from zapdb.errors import UsageError, ZapdbError
+from zapdb.spark.driver import DriverContext
 from zapdb.spark.options import ReadOptions
+from zapdb.spark.reading import read_spark_schema
 
 TYPES = """\
 create_type: {type: colour, enum: [red, green, blue]}"""
@@ -181,6 +183,15 @@ def test_fields_limits_tenants_and_mistakes(workspace, spark):
 def test_options_that_cannot_be_used_are_named(message: str, options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=message):
         ReadOptions.parse(options)
+
+
+def test_a_file_that_another_process_does_not_find_is_explained(tmp_path, monkeypatch):
+    """Spark's processes may work in another directory than the program that gave a path."""
+    monkeypatch.chdir(tmp_path)
+    options = ReadOptions.parse({"database": "sqlite:///shop.db", "table": "items"})
+    with pytest.raises(ZapdbError) as refused:
+        read_spark_schema(DriverContext(), options)
+    assert "give the whole path of the file" in str(refused.value.hint)
 
 
 @pytest.mark.long_on("sqlite")

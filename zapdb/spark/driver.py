@@ -11,17 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from zapdb import release
-from zapdb.catalog import rows
-from zapdb.catalog.kinds import DatabaseRow
-from zapdb.database import Database
-from zapdb.database.opening import open as open_database
 from zapdb.database.transactions import Snapshot
 from zapdb.errors import ExecutorMismatch, PendingMigrations, StorageError, UsageError
+from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening, read_database_id
 from zapdb.spark.options import Place
-from zapdb.storage import Connection
 
 LOCAL: Final = "local"
 
@@ -94,35 +91,40 @@ def refuse_speculation(is_on: bool) -> None:
         )
 
 
-def read_database_id(connection: Connection) -> str:
-    """The id that a database keeps for ever, copies included."""
-    row = rows.get(connection, DatabaseRow)
-    assert row is not None, "an open database has it"
-    return row.id
-
-
 @contextmanager
 def opened_for_reading(context: DriverContext, place: Place) -> Iterator[Snapshot]:
     """A snapshot of the database of some options, opened read-only: the one that the driver holds
     of it, if there is one. Raises `UsageError` if that is over."""
     context.check_process()
+    opening = DatabaseOpening(place.database, place.tenant, read_only=True)
     with ExitStack() as stack:
-        db = stack.enter_context(_open(place.database, place))
+        with _explaining_path(place.database):
+            db = stack.enter_context(KEPT_OPEN.using(opening))
         context.check_place(db._storage.dialect)
         held = None
         if context.held:
             held = context.held.get(read_database_id(db._storage.connection()))
         with _explaining_end() if held is not None else nullcontext():
             if held is not None and held.exported is not None:
-                db._storage.import_snapshot(held.exported)
+                opening = replace(opening, snapshot=held.exported)
+                db = stack.enter_context(KEPT_OPEN.using(opening))
             elif held is not None and held.copy is not None:
-                db = stack.enter_context(_open(held.copy, place))
+                db = stack.enter_context(KEPT_OPEN.using(replace(opening, address=held.copy)))
             snapshot = stack.enter_context(db.snapshot())
         yield snapshot
 
 
-def _open(address: str, place: Place) -> Database:
-    return open_database(address, tenant=place.tenant, read_only=True)
+@contextmanager
+def _explaining_path(address: str) -> Iterator[None]:
+    """A file that is not there may be in the directory of another process."""
+    try:
+        yield
+    except (PendingMigrations, StorageError) as error:
+        path = address.partition("sqlite:///")[2].partition("?")[0]
+        if path and not Path(path).is_absolute():
+            error.hint = "give the whole path of the file: this process of Spark works in another "
+            error.hint += f"directory than your program, perhaps ({Path.cwd()})"
+        raise
 
 
 @contextmanager

@@ -34,13 +34,16 @@ from zapdb.limits import SPARK_PARTITION_RECORDS, SPARK_PARTITIONS_MAX
 from zapdb.records.arrow import arrow_schema
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import ReadOptions
+from zapdb.spark.proof import Proof
 
 
 @dataclass
 class RangePartition(InputPartition):
-    """Some ranges of a table's keys; none: what an index finds."""
+    """Some ranges of a table's keys; none: what an index finds. It carries what the executor is to
+    prove, because Spark has sent the reader before it asks for partitions."""
 
     ranges: tuple[KeyRange, ...]
+    proof: Proof
 
 
 def read_spark_schema(context: DriverContext, options: ReadOptions) -> StructType:
@@ -74,11 +77,13 @@ class ZapdbReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         options = self._options
-        if options.limit is not None:
-            return [RangePartition((WHOLE_TABLE,))]
         with opened_for_reading(self._context, options.place) as snapshot:
             table = _find(snapshot, options)
             self._check_schema(table)
+            with snapshot._session.connected() as connection:
+                proof = Proof.of(connection, bind_now(table).catalog)
+            if options.limit is not None:
+                return [RangePartition((WHOLE_TABLE,), proof)]
             # A SQLite file has one partition, unless the driver holds a copy that nobody writes.
             is_file = snapshot._session.storage.dialect == "sqlite"
             is_single = is_file and not self._context.holds(snapshot)
@@ -90,20 +95,22 @@ class ZapdbReader(DataSourceReader):
                 parts_max=SPARK_PARTITIONS_MAX,
             )
         if plan.index is not None:
-            return [RangePartition(())]
-        return [RangePartition(part) for part in plan.parts]
+            return [RangePartition((), proof)]
+        return [RangePartition(part, proof) for part in plan.parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition, all as of one moment."""
-        ranges = cast(RangePartition, partition).ranges
+        planned = cast(RangePartition, partition)
         options, wanted = self._options, to_arrow_schema(self._schema, timezone="UTC")
         with opened_for_reading(self._context, options.place) as snapshot:
             table = _find(snapshot, options)
+            with snapshot._session.connected() as connection:
+                planned.proof.check(connection, bind_now(table).catalog)
             self._check_schema(table)
             names, where = self._schema.fieldNames(), _condition(table, options)
-            if ranges:
+            if planned.ranges:
                 query = RangeQuery(where, names, options.as_text, options.limit)
-                found = read_ranges(table, ranges, query)
+                found = read_ranges(table, planned.ranges, query)
             else:
                 found = table.where(where).to_arrow(names, options.as_text)
             for batch in found:

@@ -20,7 +20,8 @@ from zapdb.database.opening import open as open_database
 from zapdb.database.transactions import Snapshot
 from zapdb.errors import UsageError
 from zapdb.spark.changes import ZapdbChangesSource
-from zapdb.spark.driver import DriverContext, HeldSnapshot, read_database_id
+from zapdb.spark.driver import DriverContext, HeldSnapshot
+from zapdb.spark.kept_open import read_database_id
 from zapdb.spark.source import ZapdbDataSource
 
 SOURCES: Final = (ZapdbDataSource, ZapdbChangesSource)

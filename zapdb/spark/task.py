@@ -1,7 +1,7 @@
 """The task of an executor: it processes ranges as everywhere, taken from a frame of range numbers.
 
-An executor opens the database itself and loads the job from it, once for the ranges of a task. The
-task checks that this process matches the job before it reads or writes data. Results return as
+An executor opens the database itself and loads the job from it, once for all tasks of its process.
+The task checks that this process matches the job before it reads or writes data. Results return as
 rows, refusals included: Spark retries a task that raises, which helps after a lost connection, but
 not for a refusal.
 """
@@ -13,20 +13,23 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final
 
 import pyarrow
 
 from zapdb.cluster.leases import Owner
+from zapdb.cluster.level import check_level
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
+from zapdb.jobs.job import read_job
 from zapdb.jobs.range_work import RangeResult, load_work, run_range
 from zapdb.jobs.splitting import has_free_ranges, split_lagging_range
 from zapdb.jobs.throttle import wait
 from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.limits import OTHERS_POLL_SECONDS
 from zapdb.spark.driver import DriverContext
-from zapdb.storage import Storage, connect
+from zapdb.spark.kept_open import KEPT_OPEN, Opening
+from zapdb.storage import Storage, TransactionMode, connect
 
 RESULT_SCHEMA: Final = (
     "range long, read long, written long, conflicts long, finished boolean, seconds double,"
@@ -36,6 +39,40 @@ RESULT_SCHEMA: Final = (
 
 STARTING_POLLS: Final = 10
 """How often a task without work looks whether those that are to begin have begun."""
+
+
+@dataclass(slots=True)
+class OpenedJob:
+    """A database, and the job as it was loaded from it last."""
+
+    storage: Storage
+    job_id: str
+    work: Work | None = None
+
+    def load(self) -> Work:
+        """The job's work, loaded anew if the job was changed, or planned again, since."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            check_level(connection)
+            job = read_job(connection, self.job_id)
+        if self.work is None or self.work.job != job:
+            self.work = load_work(self.storage, self.job_id)
+        return self.work
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpening(Opening[OpenedJob]):
+    """How a job is opened."""
+
+    job_id: str
+
+    def open(self) -> OpenedJob:
+        return OpenedJob(connect(self.address), self.job_id)
+
+    def close(self, opened: OpenedJob) -> None:
+        opened.storage.close()
+
+    def storage(self, opened: OpenedJob) -> Storage:
+        return opened.storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +87,14 @@ class RangeTask:
     driver: DriverContext = field(default_factory=DriverContext)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        storage = connect(self.address)
-        owner, load = Owner.here(), cache(partial(load_work, storage, self.job_id))
-        try:
+        owner = Owner.here()
+        with KEPT_OPEN.using(JobOpening(self.address, self.job_id)) as opened:
+            load = cache(opened.load)
             for batch in batches:
                 for at in batch.column("id").to_pylist():
-                    yield self._run(storage, load, owner, self.ranges[at])
-            while (number := self._take_rest(storage, load)) is not None:
-                yield self._run(storage, load, owner, number)
-        finally:
-            storage.close()
+                    yield self._run(opened.storage, load, owner, self.ranges[at])
+            while (number := self._take_rest(opened.storage, load)) is not None:
+                yield self._run(opened.storage, load, owner, number)
 
     def _take_rest(self, storage: Storage, load: Callable[[], Work]) -> int | None:
         """Cut a range that lags in two, and return the number of its second part; None if none is

@@ -7,12 +7,14 @@ checks, references and the change log are right. What makes it once, see `marks`
 from __future__ import annotations
 
 import hashlib
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import pyarrow
 from pyspark import TaskContext
@@ -24,23 +26,23 @@ from zapdb.database import Database
 from zapdb.database.imports import SourceRow, match_columns
 from zapdb.database.imports.batches import Refused, write_batch
 from zapdb.database.imports.row import ImportMode
-from zapdb.database.opening import open as open_database
+from zapdb.database.key_ranges import bind_now
 from zapdb.database.table import Table
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
 from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.logs import log_event
 from zapdb.records.arrow import read_values
 from zapdb.schema import TableSchema
 from zapdb.spark.driver import DriverContext, opened_for_reading
+from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening
 from zapdb.spark.marks import PartitionMarks, digest_row, finish_job, is_job_done
 from zapdb.spark.options import WRITE_OPTIONS, GivenOptions, Place
+from zapdb.spark.proof import Proof
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import UUID_VERSION, VARIANT, make_uuid7
 from zapdb.values import Uuid
 
-TASK_HINT: Final = (
-    "what was committed stays; give the option job='a name' to a write that may be run again as a "
-    "whole, and it goes on where it stopped"
-)
+logger = logging.getLogger("zapdb.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,16 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """One write, planned: its name, when it began, and the data that executors must have."""
+    """One write, planned: its name, when it began, and what executors must have."""
 
     id: str
+    name: str
+    """The one that was given, or one that was made for it."""
     began_ms: int
     is_named: bool
     is_done: bool
     datasets: Mapping[str, tuple[str, str]]
+    proof: Proof
 
 
 @dataclass
@@ -92,16 +97,18 @@ class ZapdbWriter(DataSourceArrowWriter):
         """Raises `UsageError` for columns that don't fit the table, before anything is written."""
         context.check_writing()
         context = context.without_snapshots()
-        made, name = make_uuid7(), options.job
+        made, is_named = make_uuid7(), options.job is not None
+        name = options.job or made.hex()
         with opened_for_reading(context, options.place) as snapshot:
             bound = snapshot.table(options.place.table)._current()
             _check_columns(bound.adapter.schema, schema, _mode(options))
-            number = made.hex() if name is None else _name_job(bound.catalog.tenant, name)
+            number = _name_job(bound.catalog.tenant, name)
             with snapshot._session.connected() as connection:
-                is_done = name is not None and is_job_done(connection, number)
+                is_done = is_named and is_job_done(connection, number)
+                proof = Proof.of(connection, bound.catalog)
             datasets = datasets_in_use(bound.catalog)
         began_ms = int.from_bytes(made[:6], "big")
-        job = WriteJob(number, began_ms, name is not None, is_done, datasets)
+        job = WriteJob(number, name, began_ms, is_named, is_done, datasets, proof)
         return cls(context, options, job)
 
     def write(self, iterator: Iterator[Any]) -> WrittenPartition:
@@ -111,7 +118,7 @@ class ZapdbWriter(DataSourceArrowWriter):
         number = task.partitionId()
         if self._job.is_done:
             return WrittenPartition(number, 0, 0)
-        self._check_datasets()
+        self._check_process()
         with self._opened() as db:
             marks = PartitionMarks.claim(db._storage, self._job.id, number)
             if marks.is_done:  # Spark lost the result, not the rows
@@ -129,15 +136,20 @@ class ZapdbWriter(DataSourceArrowWriter):
             marks.finish()
             return WrittenPartition(number, marks.written - before, before)
 
-    def _opened(self) -> Database:
+    def _opened(self) -> AbstractContextManager[Database]:
         place = self._options.place
-        return open_database(place.database, tenant=place.tenant)
+        return KEPT_OPEN.using(DatabaseOpening(place.database, place.tenant, read_only=False))
 
-    def _check_datasets(self) -> None:
-        """Raise `ExecutorMismatch` if this process has other collation or time zone data than the
-        driver: opening the database would build indexes anew."""
-        with opened_for_reading(self._context, self._options.place) as snapshot:
-            here = datasets_in_use(snapshot._session.catalog)
+    def _check_process(self) -> None:
+        """Raise `ExecutorMismatch` if the address leads this process to another database, or to
+        other migrations, or if it has other collation or time zone data than the driver: opening
+        the database to write would build indexes anew."""
+        options = self._options
+        with opened_for_reading(self._context, options.place) as snapshot:
+            catalog = bind_now(snapshot.table(options.place.table)).catalog
+            with snapshot._session.connected() as connection:
+                self._job.proof.check(connection, catalog)
+            here = datasets_in_use(catalog)
         for name, expected in self._job.datasets.items():
             if name in here and here[name][1] != expected[1]:
                 raise ExecutorMismatch(
@@ -156,7 +168,18 @@ class ZapdbWriter(DataSourceArrowWriter):
             finish_job(db._storage, self._job.id, is_named=self._job.is_named)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A partition failed for good: what others have committed stays, and so do their marks."""
+        """A partition failed for good: what others have committed stays, and so do their marks.
+
+        Spark may fail to call it.
+        """
+        log_event(
+            logger,
+            "spark.write_failed",
+            f"a write to a table failed; {_go_on(self._job)}",
+            level=logging.WARNING,
+            table=self._options.place.table,
+            job=self._job.name,
+        )
 
 
 class _PartitionWriter:
@@ -211,9 +234,17 @@ class _PartitionWriter:
     def _save(self, digests: list[bytes], connection: Connection, refused: list[Refused]) -> None:
         if refused:
             error = refused[0].error
-            error.hint = "; ".join(filter(None, (error.hint, TASK_HINT)))
+            error.hint = "; ".join(filter(None, (error.hint, _go_on(self._job))))
             raise error
         self._marks.save(connection, digests)
+
+
+def _go_on(job: WriteJob) -> str:
+    """How a write that failed is finished."""
+    return (
+        f"what was committed stays: run the same write with option('job', '{job.name}'), and it "
+        "goes on where it stopped"
+    )
 
 
 def _mode(options: WriteOptions) -> ImportMode:
