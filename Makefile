@@ -4,6 +4,7 @@ DATABASE ?= sqlite
 PYTEST_ARGS ?= -n 2 --dist worksteal
 SECONDS_EACH ?= 60
 SOAK_SECONDS ?= 600
+CRASH_SECONDS ?= 600
 TODO ?=
 
 venv := .venv
@@ -12,7 +13,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo todo test lint format fuzz soak bench docs test-system-icu clean
+.PHONY: help setup demo todo test lint format fuzz soak crash bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -47,6 +48,9 @@ fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
 soak: setup ## rolling deployments and a web service with deaths, again and again; SOAK_SECONDS=600 on each engine
 	ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) $(python) -m pytest --long -s tests/contract/test_rolling.py \
 	  tests/contract/test_linearizable.py tests/contract/test_web_soak.py
+
+crash: setup ## kill drivers, executors, workers, backends and mirrors at random points; CRASH_SECONDS=600 on each engine
+	ZAPDB_CRASH_SECONDS=$(CRASH_SECONDS) $(python) -m pytest --long -s tests/crash
 
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench

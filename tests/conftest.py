@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-SLOW = ("docs", "examples", "fuzz", "packaging", "spark")
+SLOW = ("crash", "docs", "examples", "fuzz", "packaging", "spark")
 """Directories of tests that take seconds each: first, so that no worker is left with one."""
 
 
@@ -60,6 +61,19 @@ def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this test process, started at its first use."""
     with PostgresServer.start() as server:
         yield server
+
+
+TASK_FAILURES_MAX = 4
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One Spark session for all tests of a process: starting one takes seconds."""
+    from zapdb.spark import start_session
+
+    session = start_session(f"local[2,{TASK_FAILURES_MAX}]")
+    yield session
+    session.stop()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

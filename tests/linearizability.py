@@ -69,10 +69,22 @@ def find_order(
 
 
 def _may_be_next(operations: Sequence[Operation], done: int) -> list[int]:
-    """Those that began before the first of what is left had ended."""
-    left = [at for at in range(len(operations)) if not done >> at & 1]
-    first_end = min((operations[at].returned for at in left), default=math.inf)
-    return [at for at in reversed(left) if operations[at].invoked <= first_end]
+    """Those that began before the first of what is left had ended.
+
+    Only what is left is looked at, in the order in which it began, so a long history costs no more
+    for each of its operations than a short one.
+    """
+    left = ~done & ((1 << len(operations)) - 1)
+    found, first_end = list[int](), math.inf
+    while left:
+        lowest = left & -left
+        at = lowest.bit_length() - 1
+        if operations[at].invoked > first_end:
+            break
+        found.append(at)
+        first_end = min(first_end, operations[at].returned)
+        left ^= lowest
+    return [at for at in reversed(found) if operations[at].invoked <= first_end]
 
 
 def split(history: Sequence[Operation]) -> dict[Hashable, list[Operation]]:

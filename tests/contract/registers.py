@@ -71,6 +71,8 @@ def register(state: int, operation: Operation) -> int | None:
 class Client:
     """One of several; `number` makes the values that it writes its own."""
 
+    keys = KEYS
+
     def __init__(self, db: Database, number: int, seed: int, note: Note) -> None:
         self.db = db
         self.items = db.table("items")
@@ -81,7 +83,7 @@ class Client:
 
     def run(self, times: int) -> None:
         for _ in range(times):
-            key = self.random.choice(KEYS)
+            key = self.random.choice(self.keys)
             name = self.random.choice(
                 ["read", "read", "insert", "update", "upsert", "delete", "add", "swap", "swap"]
             )

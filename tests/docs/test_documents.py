@@ -44,7 +44,9 @@ def name(document: Path) -> str:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch):
+def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch, request):
+    if "zapdb.spark.start_session" in document.read_text(encoding="utf-8"):
+        request.getfixturevalue("spark")  # it uses the session that there is
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     for language, options, body in blocks(document):

@@ -1,13 +1,9 @@
-"""The Spark runner on real executors: the same work on ranges, its refusals, and a kill."""
+"""The Spark runner on real executors: the same work on ranges, and its refusals."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from functools import partial
 from typing import Any
 
@@ -20,7 +16,8 @@ from zapdb import release
 from zapdb.catalog import rows
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
-from zapdb.jobs import list_jobs, plan_jobs, read_progress, run_job
+from zapdb.jobs import plan_jobs, run_job
+from zapdb.jobs.verify import verify_blobs
 from zapdb.spark import TaskReport, run_on_spark
 from zapdb.storage import TransactionMode
 
@@ -87,7 +84,7 @@ def test_rule_19_spark_stores_the_large_values_that_it_makes(workspace, spark):
         assert record.titles == f"{at} {HALF}|{at} {HALF}"
         assert record.data == (LARGE if at % 10 == 0 else None)
     (report,) = db.admin.verify()
-    assert (report.blobs, report.problems) == (110, ())
+    assert (verify_blobs(db._storage).blobs, report.problems) == (110, ())
     assert sweep(db).unowned == 0
 
 
@@ -191,43 +188,3 @@ def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
             db.admin.run_jobs(run_on_spark)
     finally:
         conf.set("spark.master", master)
-
-
-@pytest.mark.long_on("sqlite")
-def test_a_conversion_killed_in_the_middle_is_finished_by_the_next_run(workspace):
-    db = load(workspace)
-    db.admin.run_jobs(kinds=("index",))
-    # So that it is in the middle for long, however late that is seen.
-    db.admin.set_setting("job_records_per_second", "1000", table="cities")
-    command = [sys.executable, "-m", "zapdb", "convert", "run", "--engine", "spark"]
-    command += ["--master", "local[2]", "--database", workspace.address]
-    running = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # a group of its own, so that the JVM and its workers die too
-    )
-    try:
-        # It takes some 20 seconds of computing to begin: how long that is, is up to the machine.
-        while converted(db) == 0:
-            assert running.poll() is None, "it ended before it had begun"
-            time.sleep(0.01)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-    after_kill = converted(db)
-    assert 0 < after_kill < CITIES, "it was to be killed in the middle"
-    db.admin.set_setting("job_records_per_second", None, table="cities")
-    db.table("cities").update(CITIES - 1, region="02")  # life goes on between the two runs
-
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert db.table("cities").get(CITIES - 1).region == "02"
-    check(db)
-
-
-def converted(db: Database) -> int:
-    connection = db._storage.connection()
-    jobs = [job for job in list_jobs(connection) if job.kind == "convert"]
-    return sum(read_progress(connection, job.id).written for job in jobs)
