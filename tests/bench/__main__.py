@@ -52,6 +52,7 @@ BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
     "convert": convert.run,
     "spark": convert.run_spark,
     "source": source.run,
+    "growth": convert.run_growth,
     "arrow": arrow.run,
     "import": transfer.run_import,
     "export": transfer.run_export,
@@ -67,6 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="100 thousand records for 1 million")
+    parser.add_argument("--largest", action="store_true", help="3 million records, too")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(BENCHMARKS)
@@ -77,7 +79,7 @@ def main() -> int:
     progress = Console(stderr=True)
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="zapdb-bench-"))
-        bench = Bench(Path(directory), arguments.quick, stack)
+        bench = Bench(Path(directory), arguments.quick, stack, arguments.largest)
         for name in arguments.names or BENCHMARKS:
             started = time.perf_counter()
             with progress.status(f"{name} …"):

@@ -26,11 +26,18 @@ class Bench:
     directory: Path
     quick: bool
     cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    largest: bool = False
 
     @property
     def many(self) -> int:
         """How many records a large table has."""
         return 100_000 if self.quick else 1_000_000
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many records the tables have by which growth is told."""
+        found = [100_000, 1_000_000, 3_000_000]
+        return [size for size in found if self.largest or size <= self.many]
 
     def address(self, engine: Engine, name: str) -> str:
         """A SQLAlchemy address of an empty database."""

@@ -7,7 +7,7 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,17 +58,34 @@ def spend(server: Path | None, action: Callable[[], object]) -> Spent:
 
 def _server_seconds(directory: Path | None) -> float:
     """What the server and all its processes have used, also those that have ended."""
-    if directory is None:
-        return 0.0
-    postmaster = int((directory / "postmaster.pid").read_text().split()[0])
-    ticks = 0
+    return 0.0 if directory is None else tree_seconds(postmaster_of(directory))
+
+
+def postmaster_of(directory: Path) -> int:
+    """The process from which all others of a server with this data directory descend."""
+    return int((directory / "postmaster.pid").read_text().split()[0])
+
+
+def tree_seconds(*roots: int) -> float:
+    """What these processes and their descendants have used, ended ones too: what a process has used
+    counts for its parent when it has ended."""
+    stats = dict(_read_stats())
+    children: dict[int, list[int]] = {}
+    for process, (parent, _) in stats.items():
+        children.setdefault(parent, []).append(process)
+    ticks, left = 0, [root for root in roots if root in stats]
+    while left:
+        process = left.pop()
+        ticks += stats[process][1]
+        left += children.get(process, [])
+    return ticks / TICKS_PER_SECOND
+
+
+def _read_stats() -> Iterator[tuple[int, tuple[int, int]]]:
+    """Each process: its parent, and its ticks with those of the children it has waited for."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        if int(path.parent.name) == postmaster:
-            ticks += sum(map(int, fields[11:15]))
-        elif int(fields[1]) == postmaster:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / TICKS_PER_SECOND
+        yield int(path.parent.name), (int(fields[1]), sum(map(int, fields[11:15])))
