@@ -40,7 +40,7 @@ from zapdb.jobs import (
 from zapdb.jobs.job import claim, list_jobs, open_ranges
 from zapdb.jobs.range_work import load_work, run_range
 from zapdb.records import asdict
-from zapdb.storage import Connection, Storage, TransactionMode, connect
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode, connect
 
 COUNT = 1_000
 TRANSFORM = """\
@@ -208,6 +208,23 @@ def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
         _, _, limited = plan.partition("Limit")
         assert limited, sql
         assert "Sort" not in limited, sql  # above the limit one page is sorted, which is little
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_batch_is_written_by_the_keys_whatever_the_statistics_say(
+    workspace: Workspace, db: Database
+) -> None:
+    """Decision 46: scanning a table that is not much larger than the batch would look cheaper."""
+    connection, table = db._storage.connection(), RecordStatements(db._storage, 1, DEFAULT_TENANT)
+    workspace.execute(f"ANALYZE {table.name}")
+    sent: dict[str, Any] = {}
+    connection.send = sent.__setitem__  # type: ignore[method-assign]  # instead of sending it
+    keys = [key for key, _ in connection.fetch_all(table.page_sql, (b"", COUNT))]
+    table.set_many(connection, keys, keys)
+    ((sql, parameters),) = sent.items()
+    plan = [row for (row,) in connection.fetch_all(f"EXPLAIN {sql}", parameters)]
+    assert any("Index Scan" in line for line in plan), plan
+    assert not any("Seq Scan" in line or "Hash" in line for line in plan), plan
 
 
 def test_rule_17_writers_lose_nothing_to_a_conversion(

@@ -222,6 +222,8 @@ class Converter:
             found.append((converted, left | attachments.archived))
             if program.is_self_contained:
                 assert left | attachments.archived == archive
+                many = program.convert_rows([(key, value)] * 2, start, prefix)
+                assert many == [converted] * 2
         assert found[0] == found[1]
         return found[0]
 

@@ -43,7 +43,7 @@ def write_back_page(
     the way; do nothing if no setting says so."""
     if not session.writes_back(bound) or session.storage.is_in_transaction:
         return
-    below, conversion = bound.stale_below, BatchConversion(bound.reader.convert)
+    below, conversion = bound.stale_below, BatchConversion(bound.reader)
     stale = iter([key for key, value in rows if type(value) is bytes and value < below])
     with _best_effort():
         while some := list(islice(stale, WRITE_BACK_RECORDS)):

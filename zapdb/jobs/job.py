@@ -393,20 +393,19 @@ def record_progress(
     `RangeShortened` if the range ends earlier by now."""
     counted = counted or BatchCounts()
     mark = connection.storage.placeholder
-    expires = connection.storage.now_us(connection) + int(RANGE_LEASE_SECONDS * 1e6)
+    expires = f"({connection.storage.clock_sql}) + {int(RANGE_LEASE_SECONDS * 1e6)}"
     place = (claimed.job, claimed.number, claimed.fence)
     end, ends = ("IS NULL", ()) if claimed.upper is None else (f"= {mark}", (claimed.upper,))
     touched = connection.run(
         f'UPDATE zapdb_ranges SET resume_after = {mark}, "read" = "read" + {mark},'
         f" written = written + {mark}, conflicts = conflicts + {mark},"
-        f" expires_at = {mark}, state = {mark}"
+        f" expires_at = {expires}, state = {mark}"
         f" WHERE job = {mark} AND range = {mark} AND fence = {mark} AND upper {end}",
         (
             resume_after,
             counted.read,
             counted.written,
             counted.conflicts,
-            expires,
             DONE if done else RUNNING,
             *place,
             *ends,

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from zapdb.activation import load_tenant_catalog
@@ -106,12 +107,12 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
         raise Superseded
     else:
         work = WORK[job.kind](storage, catalog, descriptor, job)
-    chain = digest_chain(catalog.chain, job.position)
-    if chain != job.chain:
+    digest = digest_chain(catalog.chain, job.position)
+    if digest != job.chain:
         raise ExecutorMismatch(
             "this process has another chain than the job was planned with",
             job=job.id,
-            chain=chain,
+            chain=digest,
             planned=job.chain,
             hint="run the job again, which plans it again",
         )
@@ -228,7 +229,7 @@ class _RangeRun:
             if not rows:
                 return resume_after
             resume_after = rows[-1][0]
-            size_bytes = sum(len(place) + len(value) for place, value in rows)
+            size_bytes = sum(map(len, chain.from_iterable(rows)))
             self.throttle.note(len(rows), size_bytes, began)
             self._keep_pace(resume_after)
 
@@ -296,8 +297,9 @@ class _RangeRun:
                 return rows
             if is_tried:
                 reasons = self._find_unreadable(connection, work, rows)
-            left_out = self.quarantined | reasons.keys()
-            batch = [row for row in rows if work.record_key(row[0]) not in left_out]
+            batch = rows
+            if left_out := self.quarantined | reasons.keys():
+                batch = [row for row in rows if work.record_key(row[0]) not in left_out]
             written = work.write(connection, batch, self.claimed.number)
             counted = BatchCounts(len(rows), written, self.conflicts - self.conflicts_noted)
             record_progress(connection, self.claimed, rows[-1][0], counted)

@@ -14,7 +14,7 @@ from zapdb.storage import (
     RecordStatements,
     Storage,
 )
-from zapdb.storage.cells import as_bytes
+from zapdb.storage.cells import as_bytes, require_bytes
 from zapdb.storage.statements import find_middle, in_range
 
 Found = TypeVar("Found")
@@ -82,7 +82,7 @@ class Work(ABC):
         rows = self.storage.lock_records(
             connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
         )
-        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
+        return require_bytes(rows)
 
     def find_middle(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int

@@ -10,9 +10,9 @@ archived values are added to the record's `Attachments` (rule 19).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Final, cast
 
 from zapdb.errors import CorruptRecord
@@ -46,7 +46,11 @@ NO_ARCHIVED_VALUE: Final = object()
 """Stands for no archived value, since None may be an archived value."""
 
 
-@dataclass(frozen=True, slots=True)
+ConvertRows = Callable[[Iterable[tuple[bytes, bytes]], int, bytes], list[bytes]]
+"""((key, record) rows of one revision, position after their prefix, new prefix) → new records."""
+
+
+@dataclass(frozen=True)
 class Conversion:
     """A compiled program, with its source."""
 
@@ -56,6 +60,13 @@ class Conversion:
     is_self_contained: bool
     """Whether it neither uses nor adds attachments."""
     source: str
+    _compile_rows: Callable[[], ConvertRows] | None = field(default=None, repr=False)
+
+    @cached_property
+    def convert_rows(self) -> ConvertRows:
+        """The same program in a loop, if it is self-contained; it is compiled at its first use."""
+        assert self._compile_rows is not None
+        return self._compile_rows()
 
 
 def compile_conversion(
@@ -73,9 +84,7 @@ def compile_conversion(
     With `splice=False` every field is decoded and encoded: the same result by the long way, for
     tests and benchmarks to compare with.
     """
-    program = _Program(source, target, derivations, archives, zones, splice)
-    convert, text = program.compile()
-    return Conversion(convert, program.is_self_contained, text)
+    return _Program(source, target, derivations, archives, zones, splice).compile()
 
 
 class _Program:
@@ -136,7 +145,32 @@ class _Program:
         is_restoring = any(isinstance(part, Restored) for part in parts)
         return not (self.archives or is_restoring or any(s.type.may_be_blob for s in touched))
 
-    def compile(self) -> tuple[Callable[..., bytes], str]:
+    def compile(self) -> Conversion:
+        steps, result = self._record_source()
+        body = ["b = key", "p = 0", *self._guard([*steps, f"return {result}"])]
+        head = "def convert(key, value, start, prefix, attachments):"
+        convert, text = compile_function("convert", [head, *indent(body)], self.names, "conversion")
+        if not self.is_self_contained:
+            return Conversion(convert, False, text)
+        return Conversion(convert, True, text, partial(self._compile_rows, steps, result))
+
+    def _compile_rows(self, steps: list[str], result: str) -> ConvertRows:
+        loop = ["for key, value in rows:", *indent(["b = key", "p = 0", *steps, f"add({result})"])]
+        body = ["made = []", "add = made.append", "b = b''", "p = 0", *self._guard(loop)]
+        lines = ["def convert_rows(rows, start, prefix):", *indent([*body, "return made"])]
+        return compile_function("convert_rows", lines, self.names, "conversion of rows")[0]
+
+    def _guard(self, steps: list[str]) -> list[str]:
+        corrupt = self.names.bind(CorruptRecord.at, "corrupt")
+        return [
+            "try:",
+            *indent(steps),
+            "except (IndexError, UnicodeDecodeError):",
+            f"    raise {corrupt}('record', b, p) from None",
+        ]
+
+    def _record_source(self) -> tuple[list[str], str]:
+        """Return the statements that convert one record, and the expression for its new bytes."""
         read = frozenset[int]().union(*map(inputs_of, self.made))
         for derivation in self.made:
             for part in subderivations(derivation):
@@ -160,18 +194,8 @@ class _Program:
                 lines += statements
                 parts.append(encoded)
         lines += self._archive_source()
-        presence = self._presence_statements()
-        corrupt = self.names.bind(CorruptRecord.at, "corrupt")
-        body = [
-            "def convert(key, value, start, prefix, attachments):",
-            "    b = key",
-            "    p = 0",
-            "    try:",
-            *indent([*lines, *presence, f"return b''.join(({', '.join(parts)},))"], 2),
-            "    except (IndexError, UnicodeDecodeError):",
-            f"        raise {corrupt}('record', b, p) from None",
-        ]
-        return compile_function("convert", body, self.names, "conversion")
+        lines += self._presence_statements()
+        return lines, f"b''.join(({', '.join(parts)},))"
 
     def _runs(self) -> list[range | Slot]:
         """The target as runs of copied source slots, and single slots that are computed."""

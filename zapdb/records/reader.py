@@ -7,7 +7,7 @@ place on the chain to the current one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from zapdb.errors import CorruptRecord
 from zapdb.records.attachments import Attachments, MakeAttachments, ReadConflict
@@ -19,6 +19,10 @@ from zapdb.records.record import Record
 Program = Callable[[int], Conversion | None]
 """revision → the program to the current layout; None if the layout is the current one.
 Raises `KeyError` for a revision without a place on the chain."""
+
+
+Rows = Sequence[tuple[bytes, bytes]]
+"""Keys and records."""
 
 
 class RecordReader:
@@ -37,6 +41,7 @@ class RecordReader:
         self._make_attachments = make_attachments
         self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
         self._convert: dict[int, Callable[[bytes, bytes, Attachments], bytes] | None] = {}
+        self._convert_rows: dict[int, Callable[[Rows], list[bytes]]] = {}
 
     def read(self, key: bytes, value: bytes) -> Record:
         """Return the record by the current schema; raise `CorruptRecord`, also for unknown
@@ -68,6 +73,20 @@ class RecordReader:
         convert = self._convert[revision]
         return value if convert is None else convert(key, value, attachments)
 
+    def convert_rows(self, rows: Rows) -> Iterator[tuple[Rows, list[bytes] | None]]:
+        """Convert many records, those of a revision together.
+
+        Yields some of the rows and their bytes in the current layout; None if each of them has to
+        be converted by itself, because it may have attachments, or has the layout already.
+        """
+        for group in _group_by_revision(rows):
+            value = group[0][1]
+            revision, _ = decode_prefix(value, 0)
+            if revision not in self._convert:
+                self._prepare(revision, value)
+            convert = self._convert_rows.get(revision)
+            yield group, None if convert is None else convert(group)
+
     def _reader(self, value: bytes) -> Callable[[bytes, bytes], Record]:
         revision, _ = decode_prefix(value, 0)
         if revision not in self._convert:
@@ -83,7 +102,7 @@ class RecordReader:
             raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
         decode, start = self._decode, len(encode_prefix(revision))
         slot = 0x80 + revision if revision < 64 else 0x100 + revision
-        # `_read` gets a revision before `_convert`, since other threads check `_convert` first.
+        # `_convert` gets a revision last, since other threads look there first.
         # Nothing is added to attachments that records share: they only load stored blobs.
         shared = self._make_attachments(b"", b"")
         if program is None:
@@ -105,9 +124,24 @@ class RecordReader:
             return decode(key, converted, after, attachments)
 
         self._read[slot] = read if program.is_self_contained else read_with_attachments
+        if program.is_self_contained:
+            self._convert_rows[revision] = lambda rows: program.convert_rows(rows, start, prefix)
         self._convert[revision] = lambda key, value, attachments: convert(
             key, value, start, prefix, attachments
         )
+
+
+def _group_by_revision(rows: Rows) -> list[Rows]:
+    """Put records of one revision together; mostly all of them have the same."""
+    if not rows:
+        return []
+    _, start = decode_prefix(rows[0][1], 0)
+    if len({value[:start] for _, value in rows}) == 1:
+        return [rows]
+    groups = dict[int, list[tuple[bytes, bytes]]]()
+    for row in rows:
+        groups.setdefault(decode_prefix(row[1], 0)[0], []).append(row)
+    return list(groups.values())
 
 
 def _no_record(value: object) -> CorruptRecord:

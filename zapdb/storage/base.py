@@ -143,9 +143,14 @@ class Storage(Transactions):
 
     @abstractmethod
     def set_values(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
     ) -> None:
-        """Set the values of existing records, by (key, value) rows."""
+        """Set the values of different records that the transaction has locked."""
 
     @abstractmethod
     def delete_rows(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -29,9 +30,20 @@ def as_bytes(cell: Any) -> bytes:
     """Return a cell of records, entries, blobs or archived values; raises `CorruptRecord`."""
     if type(cell) is bytes:
         return cell
-    raise CorruptRecord(
-        "a stored cell is not bytes", what="a cell", found=type(cell).__name__, hint=_HINT
+    raise _no_bytes(type(cell))
+
+
+def _no_bytes(found: type) -> CorruptRecord:
+    return CorruptRecord(
+        "a stored cell is not bytes", what="a cell", found=found.__name__, hint=_HINT
     )
+
+
+def require_bytes(rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return rows of two such cells; raises `CorruptRecord`. It is `as_bytes` for many."""
+    if others := {*map(type, chain.from_iterable(rows))} - {bytes}:
+        raise _no_bytes(others.pop())
+    return rows
 
 
 def as_number(cell: Any) -> int:

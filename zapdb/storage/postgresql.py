@@ -62,10 +62,16 @@ BEGIN = {
     TransactionMode.DDL: "BEGIN ISOLATION LEVEL READ COMMITTED",
     TransactionMode.CATALOG: "BEGIN ISOLATION LEVEL READ COMMITTED",
 }
-PLANNING = ("SET enable_bitmapscan = off", "SET jit = off")
+PLANNING = (
+    "SET enable_bitmapscan = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET jit = off",
+)
 """Many records are read as a range of a primary key, in its order, page by page. If the statistics
 are out of date, such as after loading a table, the planner expects only a few rows in the rest of a
-range. It would then fetch all of them by a bitmap and sort them, once for each page."""
+range. It would then fetch all of them by a bitmap and sort them, once for each page. Joins look up
+primary keys; for a batch or a page of rows, the planner would scan and hash the whole table."""
 EXPORTED_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+-[0-9]+")
 READ_ONLY = ("SET default_transaction_read_only = on",)
 GATE_SHARED = "LOCK TABLE zapdb_gate IN ROW SHARE MODE"

@@ -110,13 +110,18 @@ class PostgreSQLStatements(Storage):
         )
 
     def set_values(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
     ) -> None:
         connection.send(
             f"UPDATE {table} AS stored SET value = given.value"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
             f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
-            _columns(rows, 2),
+            (keys, values),
         )
 
     # LATERAL with a LIMIT is one search by key for each given row. For a join, the planner may

@@ -183,9 +183,11 @@ class RecordStatements:
         """Set the values of existing records, by (key, value) rows."""
         connection.send_many(self.update_sql, [(value, key) for key, value in rows])
 
-    def set_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    def set_many(
+        self, connection: Connection, keys: Sequence[bytes], values: Sequence[bytes]
+    ) -> None:
         """Set the values of records that the transaction has locked: see `Storage.set_values`."""
-        self.storage.set_values(connection, self.name, self.tenant, rows)
+        self.storage.set_values(connection, self.name, self.tenant, keys, values)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         rows = [(key,) for key in keys]

@@ -11,33 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from zapdb.indexes import BoundTable
 from zapdb.limits import BATCH_BLOBS
-from zapdb.records import Attachments
+from zapdb.records import Attachments, RecordReader
 from zapdb.records.attachments import NO_ARCHIVE
 from zapdb.storage import Connection
 from zapdb.storage.archives import archive_rows
-from zapdb.writes.execution import execute
+from zapdb.writes.execution import execute, execute_conversions
 from zapdb.writes.planning import Stored
-from zapdb.writes.write import NO_BLOBS, EntryChange, Write
+from zapdb.writes.write import NO_BLOBS, ConvertedRecords, EntryChange, Write
 
-Convert = Callable[[bytes, bytes, Attachments], bytes]
-"""(key, record, attachments) → the record as it is to be stored."""
 FindChange = Callable[[bytes, bytes, bytes, Attachments], EntryChange | None]
 """(key, old record, new record, attachments) → what the change log keeps of a conversion."""
-
-
-_make: Final = tuple.__new__
-_BARE: Final = Write(b"", b"", b"", is_locked=True)[3:]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchConversion:
     """The conversion of a batch of a table's records."""
 
-    convert: Convert
+    reader: RecordReader
     find_change: FindChange | None = None
     """Most conversions leave nothing in the change log (rule 22)."""
     consumes: bool = False
@@ -48,9 +41,19 @@ def convert_records(
     connection: Connection, bound: BoundTable, batch: Sequence[Stored], conversion: BatchConversion
 ) -> int:
     """Write records converted, which are locked; returns how many."""
-    archive = bound.archives.load_many(connection, [key for key, _ in batch])
-    for writes in plan_conversions(bound, batch, archive, conversion):
-        execute(connection, bound, writes)
+    left = batch
+    if conversion.find_change is None:
+        left = []
+        for rows, values in conversion.reader.convert_rows(batch):
+            if values is None:
+                left += rows
+            else:
+                converted = ConvertedRecords([key for key, _ in rows], values)
+                execute_conversions(connection, bound, converted)
+    if left:
+        archive = bound.archives.load_many(connection, [key for key, _ in left])
+        for writes in plan_conversions(bound, left, archive, conversion):
+            execute(connection, bound, writes)
     return len(batch)
 
 
@@ -64,22 +67,18 @@ def plan_conversions(
 
     `archive` has their archived values, by key and field number.
     """
-    convert, find_change = conversion.convert, conversion.find_change
+    convert, find_change = conversion.reader.convert, conversion.find_change
     attachments = bound.make_attachments()
-    has_archive = bool(bound.archives.fields)
     writes, blob_count = list[Write](), 0
     for key, value in batch:
-        if has_archive:
-            attachments = bound.make_attachments()
-            attachments.archive = archive.get(key, NO_ARCHIVE)
+        attachments.archive = archive.get(key, NO_ARCHIVE)
         new = convert(key, value, attachments)
-        if not (has_archive or find_change or attachments.blobs):
-            writes.append(_plan_bare(key, value, new))
-            continue
         change = None if find_change is None else find_change(key, value, new, attachments)
         write = plan_conversion(key, value, new, attachments, change, consumes=conversion.consumes)
         writes.append(write)
-        blob_count += len(attachments.take_blobs())
+        blob_count += len(attachments.blobs)
+        if attachments.blobs or attachments.archived or attachments.restored:
+            attachments = bound.make_attachments()  # these are the record's
         if blob_count >= BATCH_BLOBS:
             yield writes
             writes, blob_count = [], 0
@@ -90,11 +89,6 @@ def plan_discard(bound: BoundTable, key: bytes, stored: bytes) -> Write:
     """A locked record that goes with its whole table, as its index entries do."""
     change = (stored, None) if bound.logs_changes else None
     return Write(key, stored, None, change=change, is_locked=True)
-
-
-def _plan_bare(key: bytes, old: bytes, new: bytes) -> Write:
-    """What `plan_conversion` plans where nothing is beside the record, in a third of its time."""
-    return _make(Write, (key, old, new, *_BARE))
 
 
 def plan_conversion(

@@ -28,14 +28,13 @@ from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck
 from zapdb.storage import Connection, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.pending_changes import append_change
-from zapdb.writes.write import NewRecords, NotAsPlanned, Write
+from zapdb.writes.write import ConvertedRecords, NewRecords, NotAsPlanned, Write
 
 NONE_INSERTED: Final = "none was inserted"
 
 Rows = list[tuple[bytes, bytes]]
 
 _IS_LOCKED: Final = attrgetter("is_locked")
-_KEY_AND_AFTER: Final = attrgetter("key", "after")
 
 
 def execute(
@@ -89,6 +88,13 @@ def execute_inserts(connection: Connection, bound: BoundTable, new: NewRecords) 
             reference.targets.require_keys(connection, targets, refused)
 
 
+def execute_conversions(
+    connection: Connection, bound: BoundTable, converted: ConvertedRecords
+) -> None:
+    """Set many locked records of one table, inside a transaction."""
+    bound.records.set_many(connection, converted.keys, converted.after)
+
+
 # Records
 
 
@@ -122,12 +128,11 @@ def _write_records(
 
 def _write_locked(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
     """Records that are there, and that no other transaction changes meanwhile."""
-    rows = list(map(_KEY_AND_AFTER, writes))
-    if gone := [key for key, after in rows if after is None]:
+    if gone := [w.key for w in writes if w.after is None]:
         bound.records.delete_many(connection, gone)
-        rows = [row for row in rows if row[1] is not None]
-    if rows:
-        bound.records.set_many(connection, rows)
+    changed = {w.key: w.after for w in writes if w.after is not None}
+    if changed:
+        bound.records.set_many(connection, list(changed), list(changed.values()))
 
 
 def _refuse_key(bound: BoundTable, writes: Sequence[Write], hint: str) -> Exception:

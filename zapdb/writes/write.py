@@ -72,5 +72,13 @@ class NewRecords(NamedTuple):
     blobs: Mapping[bytes, bytes]
 
 
+class ConvertedRecords(NamedTuple):
+    """Many locked records that get other bytes, and from which nothing else follows: most
+    conversions are so."""
+
+    keys: Sequence[bytes]
+    after: Sequence[bytes]
+
+
 class NotAsPlanned(Exception):
     """A record is not what it was planned to be before a write; nothing was written."""

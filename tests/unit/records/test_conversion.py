@@ -183,6 +183,15 @@ def test_more_than_eight_optional_fields_need_more_than_a_byte() -> None:
 CORRUPT = ["", "03", "03 8c 41", "04 80 80 80 80", "03 ff", "03 7f", "01 80", "00 80 00"]
 
 
+def test_one_corrupt_record_of_many_is_told() -> None:
+    program, _ = convert(SOURCE, without("e"), KEEP, RECORD)
+    row = codec_for(SOURCE).encode_key(RECORD), codec_for(SOURCE).encode(b"\x81", RECORD, NO_BLOBS)
+    one = program.convert(*row, 1, b"\x82", NO_BLOBS)
+    assert program.convert_rows([row, row], 1, b"\x82") == [one, one]
+    with pytest.raises(CorruptRecord):
+        program.convert_rows([row, (row[0], row[1][:3]), row], 1, b"\x82")
+
+
 @pytest.mark.parametrize("raw", CORRUPT)
 @pytest.mark.parametrize("splice", [True, False])
 def test_bytes_that_no_encoder_wrote_are_corrupt_now_or_when_decoded(

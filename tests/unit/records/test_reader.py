@@ -77,6 +77,21 @@ def test_records_of_every_revision_read_alike(reader: RecordReader) -> None:
             assert read == {"id": identity, "title": "Ada", "age": 7}
 
 
+def test_many_records_are_converted_as_each_is(reader: RecordReader) -> None:
+    """In whatever order revisions come; records of the current layout are left as they are."""
+    rows = [encode(revision, identity) for identity in range(5) for revision in POSITIONS]
+    converted = list(reader.convert_rows(rows))
+    assert len(converted) == len(POSITIONS)  # a revision's together
+    assert sorted(row for group, _ in converted for row in group) == sorted(rows)
+    for group, values in converted:
+        expected = [reader.convert(key, value, NO_BLOBS) for key, value in group]
+        assert expected == [value for _, value in group] if values is None else values
+    assert [len(group) for group, values in converted if values is None] == [5, 5]
+    assert list(reader.convert_rows([])) == []
+    with pytest.raises(CorruptRecord):
+        list(reader.convert_rows([*rows, (b"key", b"")]))
+
+
 def test_a_program_is_asked_for_once_for_each_revision(
     reader: RecordReader, programs: Programs
 ) -> None:
