@@ -20,9 +20,9 @@ from tests.bench.measure import Row
 from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from tests.bench.processor import postmaster_of, tree_seconds
 from tests.bench.swaps import BareSwaps
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.jobs import Runner, run_locally
-from zapdb.storage import Storage, connect
-from zapdb.storage.data_tables import record_table_name
+from zapdb.storage import RecordStatements, Storage, connect
 
 PLAIN = "plain"
 FIRST_BYTE = {
@@ -115,15 +115,16 @@ class _Table:
         try:
             table.records = records
             table.convert(run_locally)  # from now on, no record's size changes
-            table._copy(record_table_name(number))
+            table._copy(number)
             yield table
         finally:
             table._storage.close()
 
-    def _copy(self, records: str) -> None:
+    def _copy(self, number: int) -> None:
         connection = self._storage.connection()
+        self._records = RecordStatements(self._storage, number, DEFAULT_TENANT)
         connection.run(self._storage.create_record_table_sql(PLAIN))
-        connection.run(f"INSERT INTO {PLAIN} SELECT * FROM {records}")
+        connection.run(f"INSERT INTO {PLAIN} SELECT * FROM {self._records.name}")
 
     # Contestants
 
@@ -158,10 +159,8 @@ class _Table:
     def bare_swaps(self) -> Iterator[BareSwaps]:
         """As many processes as the runners have threads or executors."""
         processes = 1 if self.engine == "sqlite" else os.cpu_count() or 1
-        keys = self._storage.connection().fetch_all(
-            self._storage.key_slice_sql(PLAIN), (1, self.records // processes)
-        )
-        bounds = [None, *(key for (key,) in keys[: processes - 1]), None]
+        keys = self._records.slice_keys(self._storage.connection(), self.records // processes)
+        bounds = [None, *keys[: processes - 1], None]
         swaps = BareSwaps(self._address, PLAIN, bounds)
         try:
             swaps.run(self._next_prefix())

@@ -190,11 +190,6 @@ class Storage(Transactions):
         """Return up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no
         order."""
 
-    @abstractmethod
-    def key_slice_sql(self, table: str) -> str:
-        """Return a statement that gives every n-th key of a tenant, for (tenant, n): the bounds of
-        ranges."""
-
 
 def index_columns(*, unique: bool) -> str:
     """Return the columns that identify an entry of an index."""

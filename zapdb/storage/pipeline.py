@@ -16,6 +16,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -222,7 +223,6 @@ def _numbered(sql: str) -> bytes:
 
 def _encode_array(values: Sequence[bytes]) -> bytes:
     """Return the binary format of a one-dimensional array of bytea."""
-    parts = [_ARRAY.pack(1, 0, BYTES, len(values), 1)]
-    for value in values:
-        parts += (_LENGTH.pack(len(value)), value)
-    return b"".join(parts)
+    lengths = map(_LENGTH.pack, map(len, values))
+    head = _ARRAY.pack(1, 0, BYTES, len(values), 1)
+    return head + b"".join(chain.from_iterable(zip(lengths, values, strict=True)))

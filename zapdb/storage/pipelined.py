@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _PIPELINE: Final = "zapdb pipeline"
 """The key in the pool's data about a connection."""
 COMMIT: Final = "COMMIT"
+PIPELINED_MODES: Final = frozenset({TransactionMode.WRITE, TransactionMode.JOB})
+"""Transactions whose statements are queued."""
 SAVEPOINT: Final = "SAVEPOINT zapdb"
 
 
@@ -84,7 +86,7 @@ class PipelinedConnection(Connection):
 
     @property
     def is_pipelined(self) -> bool:
-        return self.mode is TransactionMode.WRITE
+        return self.mode in PIPELINED_MODES
 
     @property
     def is_unbegun(self) -> bool:
@@ -288,5 +290,6 @@ def _size_bytes(given: Any) -> int:
     if isinstance(given, bytes):
         return len(given)
     if isinstance(given, list):
-        return sum(map(_size_bytes, given))
+        is_of_bytes = bool(given) and type(given[0]) is bytes
+        return sum(map(len, given)) if is_of_bytes else 8 * len(given)
     return 8

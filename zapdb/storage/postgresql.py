@@ -45,7 +45,7 @@ from zapdb.storage.driver_errors import (
 from zapdb.storage.forks import OPENED
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
-from zapdb.storage.pipelined import PipelinedConnection
+from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
 from zapdb.storage.postgresql_errors import translate_postgresql_error
 from zapdb.storage.postgresql_statements import PostgreSQLStatements
 from zapdb.storage.retries import retry
@@ -189,11 +189,11 @@ class PostgreSQL(PostgreSQLStatements):
     def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:
         driver = connection.driver
         if (
-            mode is TransactionMode.WRITE
+            mode in PIPELINED_MODES
             and not exclusive
             and isinstance(connection, PipelinedConnection)
         ):
-            self._begin_waiting(connection)
+            self._begin_waiting(connection, mode)
             return
         if mode is TransactionMode.DDL:
             # Short attempts: while one waits, new writers wait behind it.
@@ -384,14 +384,14 @@ class PostgreSQL(PostgreSQLStatements):
         if farewell is not None:
             raise connection_lost(self.shown_url, farewell)
 
-    def _begin_waiting(self, connection: PipelinedConnection) -> None:
+    def _begin_waiting(self, connection: PipelinedConnection, mode: TransactionMode) -> None:
         """Begin with the first statement; an ended session is noticed without a round trip."""
         driver = connection.driver
         farewell = _read_farewell(driver)
         if farewell is not None:
             driver.close()
             raise psycopg.OperationalError(farewell)
-        connection.begin(BEGIN[TransactionMode.WRITE], GATE_SHARED)
+        connection.begin(BEGIN[mode], GATE_SHARED)
 
     def translate(self, error: BaseException) -> Exception:
         return translate_postgresql_error(error, self.shown_url)

@@ -184,12 +184,6 @@ class PostgreSQLStatements(Storage):
             parameters,
         )
 
-    def key_slice_sql(self, table: str) -> str:
-        return (
-            f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
-            " WHERE tenant = %s) AS numbered WHERE at %% %s = 0 ORDER BY key"
-        )
-
 
 def _copy_data(tenant: int, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
     """Pairs of bytes, each behind its tenant, in the binary format of COPY."""

@@ -194,9 +194,13 @@ class RecordStatements:
         self.storage.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
 
     def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
-        """Return every n-th key, in order."""
-        sql = self.storage.key_slice_sql(self.name)
-        return [as_bytes(key) for (key,) in connection.fetch_all(sql, (self.tenant, every))]
+        """Return every n-th key, in order. Steps take a fraction of the time of numbering all
+        keys."""
+        found, after = list[bytes](), b""
+        while (key := self.find_key(connection, after, every - 1)) is not None:
+            found.append(key)
+            after = key
+        return found
 
     def find_last_key(self, connection: Connection) -> bytes | None:
         """The highest key; None if there are no records."""

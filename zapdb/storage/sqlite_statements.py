@@ -169,12 +169,6 @@ class SQLiteStatements(Storage):
             limit,
         )
 
-    def key_slice_sql(self, table: str) -> str:
-        return (
-            f"SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at FROM {table}"
-            " WHERE tenant = ?) WHERE at % ? = 0 ORDER BY key"
-        )
-
 
 def _fetch_in_ranges(
     connection: Connection, select: str, ranges: Sequence[tuple[bytes, bytes]], limit: int
