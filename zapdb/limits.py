@@ -282,6 +282,8 @@ SHARE_INCREASE: Final = 1.05
 once the share has settled: the ceiling is about the 93rd percentile of what queries take."""
 BATCH_TARGET_SECONDS: Final = 0.020
 """How long a batch of a job should hold its locks (rule 17)."""
+BATCH_RECORDS_FIRST: Final = 256
+"""The first batch of a worker; what it takes tells the size of the next one."""
 BATCH_RECORDS_MIN: Final = 16
 """The smallest batch after conflicts."""
 WRITE_BACK_RECORDS: Final = 250

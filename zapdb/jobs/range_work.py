@@ -191,7 +191,7 @@ class _RangeRun:
         self.claimed = claimed
         self.throttle = throttle
         self.batch_records_max = batch_records_max
-        self.limit = 256
+        self.limit = work.batch_records
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
         self.quarantined = set[bytes]()
 
@@ -274,6 +274,7 @@ class _RangeRun:
             self.limit = min(self.limit_max, self.limit * 2)
         elif seconds > target:
             self.limit = max(min(least, self.limit_max), self.limit // 2)
+        self.work.batch_records = self.limit
 
     def _load_quarantined(self) -> set[bytes]:
         lower, upper = self.claimed.lower, self.claimed.upper

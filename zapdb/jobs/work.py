@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.catalog.kinds import Job
+from zapdb.limits import BATCH_RECORDS_FIRST
 from zapdb.storage import (
     ArchiveStatements,
     Connection,
@@ -33,7 +34,8 @@ class Work(ABC):
 
     skips_locked: bool
     """Whether rows that a writer holds may be left for another pass."""
-
+    batch_records: int = BATCH_RECORDS_FIRST
+    """The size of the first batch of the next range: that of the last batch so far."""
     rate: float | None = None
     """How many records a second a worker has read in its last range; None before its first one."""
 
