@@ -43,7 +43,8 @@ def write_back_page(
     the way; do nothing if no setting says so."""
     if not session.writes_back(bound) or session.storage.is_in_transaction:
         return
-    below, conversion = bound.stale_below, BatchConversion(bound.reader)
+    below, reader = bound.stale_below, bound.reader
+    conversion = BatchConversion(reader.convert, reader.convert_rows)
     stale = iter([key for key, value in rows if type(value) is bytes and value < below])
     with _best_effort():
         while some := list(islice(stale, WRITE_BACK_RECORDS)):

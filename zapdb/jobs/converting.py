@@ -28,7 +28,8 @@ class ConvertWork(Work):
         if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
-        self.conversion = BatchConversion(self.bound.reader)
+        reader = self.bound.reader
+        self.conversion = BatchConversion(reader.convert, reader.convert_rows)
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
@@ -66,7 +67,9 @@ class RollbackWork(Work):
             # Application writes are refused meanwhile, and no reader converts back. So only this
             # job needs the archived values that it consumes.
             find_change = self.find_change if descriptor.logs_changes else None
-            self.conversion = BatchConversion(reader, find_change, consumes=True)
+            self.conversion = BatchConversion(
+                reader.convert, reader.convert_rows, find_change, consumes=True
+            )
 
     @property
     def condition(self) -> tuple[str, list[Any]]:

@@ -9,12 +9,12 @@ The caller has locked the records, so they are what it read until its transactio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zapdb.indexes import BoundTable
 from zapdb.limits import BATCH_BLOBS
-from zapdb.records import Attachments, RecordReader
+from zapdb.records import Attachments
 from zapdb.records.attachments import NO_ARCHIVE
 from zapdb.storage import Connection
 from zapdb.storage.archives import archive_rows
@@ -22,6 +22,11 @@ from zapdb.writes.execution import execute, execute_conversions
 from zapdb.writes.planning import Stored
 from zapdb.writes.write import NO_BLOBS, ConvertedRecords, EntryChange, Write
 
+Convert = Callable[[bytes, bytes, Attachments], bytes]
+"""(key, record, attachments) → the record as it is to be stored."""
+ConvertRows = Callable[[Sequence[Stored]], Iterable[tuple[Sequence[Stored], list[bytes] | None]]]
+"""Many records → in parts, the records and their new bytes; None if each has to be converted by
+itself."""
 FindChange = Callable[[bytes, bytes, bytes, Attachments], EntryChange | None]
 """(key, old record, new record, attachments) → what the change log keeps of a conversion."""
 
@@ -30,7 +35,9 @@ FindChange = Callable[[bytes, bytes, bytes, Attachments], EntryChange | None]
 class BatchConversion:
     """The conversion of a batch of a table's records."""
 
-    reader: RecordReader
+    convert: Convert
+    convert_rows: ConvertRows | None = None
+    """Converts many records in less time."""
     find_change: FindChange | None = None
     """Most conversions leave nothing in the change log (rule 22)."""
     consumes: bool = False
@@ -42,9 +49,9 @@ def convert_records(
 ) -> int:
     """Write records converted, which are locked; returns how many."""
     left = batch
-    if conversion.find_change is None:
+    if conversion.convert_rows is not None and conversion.find_change is None:
         left = []
-        for rows, values in conversion.reader.convert_rows(batch):
+        for rows, values in conversion.convert_rows(batch):
             if values is None:
                 left += rows
             else:
@@ -67,7 +74,7 @@ def plan_conversions(
 
     `archive` has their archived values, by key and field number.
     """
-    convert, find_change = conversion.reader.convert, conversion.find_change
+    convert, find_change = conversion.convert, conversion.find_change
     attachments = bound.make_attachments()
     writes, blob_count = list[Write](), 0
     for key, value in batch:
