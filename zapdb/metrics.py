@@ -86,6 +86,9 @@ RETRIES_EXHAUSTED: Final = Counter(
     "Operations that failed because the tries or the time of their policy ran out.",
     ("policy",),
 )
+JOB_BATCHES: Final = Counter(
+    "zapdb_job_batches", "Batches, each a transaction, that jobs of this process did.", ("kind",)
+)
 JOB_RECORDS_READ: Final = Counter(
     "zapdb_job_records_read", "Records that jobs of this process read.", ("kind",)
 )
@@ -104,6 +107,7 @@ COUNTERS: Final = (
     CONFLICTS,
     RETRIES,
     RETRIES_EXHAUSTED,
+    JOB_BATCHES,
     JOB_RECORDS_READ,
     JOB_RECORDS_WRITTEN,
     JOB_SECONDS,

@@ -52,7 +52,7 @@ from zapdb.limits import (
     THROTTLE_LOOK_SECONDS,
 )
 from zapdb.logs import log_event
-from zapdb.metrics import JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
+from zapdb.metrics import JOB_BATCHES, JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.migrations.chain import digest_chain
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.retries import retry
@@ -338,6 +338,7 @@ class _RangeRun:
         JOB_RECORDS_READ.add(kind, amount=read)
         JOB_RECORDS_WRITTEN.add(kind, amount=written)
         JOB_SECONDS.add(kind, amount=seconds)
+        JOB_BATCHES.add(kind)
         self.read += read
         self.written += written
         self.conflicts_noted = self.conflicts
