@@ -592,6 +592,7 @@ def test_jobs_that_were_interrupted_are_finished(
     def begin_anew() -> None:
         """All records are stale again, and the index is to be built again."""
         place.execute("DELETE FROM zapdb_ranges")
+        place.execute("DELETE FROM zapdb_range_revisions")
         place.execute("DELETE FROM zapdb_catalog WHERE kind = 'job'")
         for value, key in stale:
             place.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (value, key))
