@@ -214,7 +214,7 @@ def test_ranges_are_read_in_the_order_of_the_key_before_there_are_statistics(
 def test_a_batch_is_written_by_the_keys_whatever_the_statistics_say(
     workspace: Workspace, db: Database
 ) -> None:
-    """Decision 46: scanning a table that is not much larger than the batch would look cheaper."""
+    """Decision 49: scanning a table that is not much larger than the batch would look cheaper."""
     connection, table = db._storage.connection(), RecordStatements(db._storage, 1, DEFAULT_TENANT)
     workspace.execute(f"ANALYZE {table.name}")
     sent: dict[str, Any] = {}
