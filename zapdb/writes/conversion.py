@@ -24,7 +24,7 @@ from zapdb.writes.write import NO_BLOBS, ConvertedRecords, EntryChange, Write
 
 Convert = Callable[[bytes, bytes, Attachments], bytes]
 """(key, record, attachments) → the record as it is to be stored."""
-ConvertRows = Callable[[Sequence[Stored]], Iterable[tuple[Sequence[Stored], list[bytes] | None]]]
+ConvertMany = Callable[[Sequence[Stored]], Iterable[tuple[Sequence[Stored], list[bytes] | None]]]
 """Many records → in parts, the records and their new bytes; None if each has to be converted by
 itself."""
 FindChange = Callable[[bytes, bytes, bytes, Attachments], EntryChange | None]
@@ -36,7 +36,7 @@ class BatchConversion:
     """The conversion of a batch of a table's records."""
 
     convert: Convert
-    convert_rows: ConvertRows | None = None
+    convert_rows: ConvertMany | None = None
     """Converts many records in less time."""
     find_change: FindChange | None = None
     """Most conversions leave nothing in the change log (rule 22)."""
