@@ -15,7 +15,7 @@ import zapdb
 from tests import forms
 from tests.cutter import Cutter, Direction
 from tests.relay import COUNTING_LATENCY_SECONDS, Relay, Upstream, relay
-from tests.support import Workspace, error_of
+from tests.support import Workspace, error_of, wait_until
 from zapdb.database import Database
 from zapdb.errors import (
     CommitUnknown,
@@ -202,6 +202,15 @@ def restore(db: Database) -> None:
         db.table("lines").insert_many({"id": n, "item": 19} for n in range(2))
 
 
+def wait_until_answered(place: Workspace) -> None:
+    """A COMMIT that the server has got takes effect, however late it comes to it."""
+    is_idle = (
+        "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND state <> 'idle'"
+    )
+    wait_until(lambda: place.execute(is_idle) == [(True,)], "the server has done what it got")
+
+
 def in_one(db: Database) -> object:
     with db.transaction() as tx:
         tx.table("items").insert(id=50, title="outer", size=1)
@@ -238,9 +247,11 @@ def test_rule_15_a_write_is_there_or_not_wherever_its_messages_are_cut(
         last = cutter.seen
         restore(watch)
         for at in range(last, 0, -1 if forms.is_long else -3):
+            db.table("items").get(2)  # connects again: what is cut is the write
             cutter.arm(direction, at)
             error = error_of(lambda: act(db))
             where = (name, direction, at)
+            wait_until_answered(filled)
             now = content(watch)
             assert now in (before, after), (where, "it was done in part")
             if error is None:
