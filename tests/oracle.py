@@ -527,7 +527,7 @@ def apply_operation(
             if given(operation.fill):
                 row[name] = fill_of(operation.fill, row, after, name)
             else:
-                row[name] = field.default if field.has_default else None
+                row[name] = field.default if field.has_constant else None
         case MakeRequired(_, name, fill):
             if row[name] is None:
                 rest = {other: value for other, value in row.items() if other != name}

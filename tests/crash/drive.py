@@ -14,6 +14,8 @@ import pyarrow
 
 import zapdb
 import zapdb.spark
+from zapdb.catalog.kinds import Job
+from zapdb.storage import Storage
 
 PARTITIONS = 6
 SLICE = 100
@@ -23,8 +25,8 @@ def convert(address: str, master: str) -> None:
     """All jobs that are planned."""
     with zapdb.open(address) as db:
 
-        def run(storage: object, job: object) -> None:
-            zapdb.spark.run_on_spark(storage, job, master=master)  # type: ignore[arg-type]
+        def run(storage: Storage, job: Job) -> None:
+            zapdb.spark.run_on_spark(storage, job, master=master)
 
         for report in db.admin.run_jobs(run):
             assert report.job.state == "done", report

@@ -62,6 +62,7 @@ LOOPS = {
     "jobs/verify.py": PAGES,
     "records/arrow/batches.py": "halves what does not fit",
     "records/record_lines.py": STREAM,
+    "spark/kept_open.py": WORK,
     "spark/runner.py": "each round but a few in a row reads records of the ranges that are left",
     "values/length_prefixed.py": STREAM,
 }

@@ -16,7 +16,7 @@ from zapdb.storage import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class SameDatabase:
     """The database of the driver, and the digest of its migrations up to the tenant's position."""
 
     database: str
@@ -24,7 +24,7 @@ class Proof:
     chain: str
 
     @classmethod
-    def of(cls, connection: Connection, catalog: TenantCatalog) -> Proof:
+    def of(cls, connection: Connection, catalog: TenantCatalog) -> SameDatabase:
         chain = digest_chain(catalog.chain, catalog.position)
         return cls(read_database_id(connection), catalog.position, chain)
 

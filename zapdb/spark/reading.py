@@ -34,7 +34,7 @@ from zapdb.limits import SPARK_PARTITION_RECORDS, SPARK_PARTITIONS_MAX
 from zapdb.records.arrow import arrow_schema
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import ReadOptions
-from zapdb.spark.proof import Proof
+from zapdb.spark.proof import SameDatabase
 
 
 @dataclass
@@ -43,7 +43,7 @@ class RangePartition(InputPartition):
     prove, because Spark has sent the reader before it asks for partitions."""
 
     ranges: tuple[KeyRange, ...]
-    proof: Proof
+    proof: SameDatabase
 
 
 def read_spark_schema(context: DriverContext, options: ReadOptions) -> StructType:
@@ -81,7 +81,7 @@ class ZapdbReader(DataSourceReader):
             table = _find(snapshot, options)
             self._check_schema(table)
             with snapshot._session.connected() as connection:
-                proof = Proof.of(connection, bind_now(table).catalog)
+                proof = SameDatabase.of(connection, bind_now(table).catalog)
             if options.limit is not None:
                 return [RangePartition((WHOLE_TABLE,), proof)]
             # A SQLite file has one partition, unless the driver holds a copy that nobody writes.

@@ -37,7 +37,7 @@ from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening
 from zapdb.spark.marks import PartitionMarks, digest_row, finish_job, is_job_done
 from zapdb.spark.options import WRITE_OPTIONS, GivenOptions, Place
-from zapdb.spark.proof import Proof
+from zapdb.spark.proof import SameDatabase
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import UUID_VERSION, VARIANT, make_uuid7
 from zapdb.values import Uuid
@@ -72,7 +72,7 @@ class WriteJob:
     is_named: bool
     is_done: bool
     datasets: Mapping[str, tuple[str, str]]
-    proof: Proof
+    proof: SameDatabase
 
 
 @dataclass
@@ -105,7 +105,7 @@ class ZapdbWriter(DataSourceArrowWriter):
             number = _name_job(bound.catalog.tenant, name)
             with snapshot._session.connected() as connection:
                 is_done = is_named and is_job_done(connection, number)
-                proof = Proof.of(connection, bound.catalog)
+                proof = SameDatabase.of(connection, bound.catalog)
             datasets = datasets_in_use(bound.catalog)
         began_ms = int.from_bytes(made[:6], "big")
         job = WriteJob(number, name, began_ms, is_named, is_done, datasets, proof)
