@@ -51,6 +51,8 @@ class Cutter:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                # Each message is sent by itself, and must not wait until another one was confirmed.
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 server = self._connect()
                 self._sockets += (client, server)
                 for source, target, way in (
@@ -64,7 +66,9 @@ class Cutter:
     def _connect(self) -> socket.socket:
         host, port = self._upstream
         if not host.startswith("/"):
-            return socket.create_connection((host, port))
+            made = socket.create_connection((host, port))
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
         made = socket.socket(socket.AF_UNIX)
         made.connect(f"{host}/.s.PGSQL.{port}")
         return made
