@@ -417,7 +417,8 @@ def record_progress(
         f"SELECT upper FROM zapdb_ranges WHERE job = {mark} AND range = {mark} AND fence = {mark}",
         place,
     )
-    if row is not None:
+    is_cut = row is not None and row[0] is not None
+    if is_cut and (claimed.upper is None or as_bytes(row[0]) < claimed.upper):
         raise RangeShortened(as_bytes(row[0]))
     raise LeaseLost(
         "another worker took over the range",
