@@ -416,3 +416,34 @@ def test_whoever_commits_late_changes_no_answer(db: Database, workspace: Workspa
     assert newest.visible_at >= times[1] > newest.made_at
     moments = [moment.visible_at for moment in db.moments()]
     assert moments == sorted(moments, reverse=True)  # type: ignore[type-var]  # none is None
+
+
+def test_large_values_stay_as_long_as_the_log_needs_them(db: Database) -> None:
+    items, large = db.table("items"), ["a" * 50_000, "b" * 50_000]
+    items.insert(id=1, title="t", note=large[0])
+    first = next(db.moments())
+    items.update(1, note=large[1])
+    second = next(db.moments())
+    items.delete(1)
+    db.admin.sweep()
+    assert [db.at(moment).table("items").get(1).note for moment in (first, second)] == large
+    assert [version.fields for version in items.history(1)][1] == ("note",)
+    (one,) = db.diff(first, second)
+    assert (one.before and one.before.note, one.after and one.after.note) == tuple(large)
+    with db.at(first).table("items").open(1, field="note") as file:
+        assert file.read(3) == b"aaa"
+
+
+def test_references_are_followed_in_the_past(db: Database, workspace: Workspace) -> None:
+    fill(db)
+    workspace.write(
+        2,
+        "create_table: {table: lines, key: [id], fields: [{name: id, type: integer},"
+        " {name: item, type: reference, to: items}]}",
+    )
+    new = workspace.open()
+    new.table("lines").insert(id=1, item=3)
+    before = next(new.moments())
+    new.table("items").update(3, title="later")
+    (line,) = new.at(before).table("lines").include("item").all()
+    assert line.follow("item").title == "t3"
