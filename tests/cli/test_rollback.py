@@ -241,8 +241,10 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
 
 
 def test_a_spark_master_that_is_not_there_is_told_before_writes_are_refused(
-    current: Project,
+    current: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A session of another test would be used, whatever its master.
+    monkeypatch.setattr("zapdb.spark.session.find_session", lambda: None)
     before = current.dump()
     words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")
     result = current.run("migrate", "rollback", "--yes", *words)

@@ -34,7 +34,6 @@ def test_what_has_no_owner_is_removed(swept: Project) -> None:
     assert "\n2 blobs, 1 without an owner\nok: " in verified.out
     found = swept.run("verify", "--json").json
     assert found["blobs"] == {"blobs": 2, "unowned": 1}
-    assert found["tables"][0]["blobs"] == 1
     report = swept.run("sweep", "--older-than", "0s", "--json").json
     assert report.pop("seconds") < 10
     assert report == {

@@ -269,6 +269,7 @@ def test_a_plan_says_what_will_happen_and_changes_nothing(current: Project) -> N
         "records": 20,
         "converted": 20,
         "indexes": [],
+        "includes_writing": True,
         "declared": [],
         "dropped_writes": [],
     }

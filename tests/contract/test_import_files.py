@@ -269,7 +269,7 @@ def test_an_upsert_changes_what_is_there_as_if_row_by_row(place: Place) -> None:
 
 def test_two_processes_do_not_import_the_same_file_at_once(place: Place) -> None:
     path = place.directory / "items.csv"
-    path.write_text(rows(*range(60_000)))
+    path.write_text(rows(*range(200_000)))
     with start(place, path, "--batch", "20") as process:
         try:
             wait_until(lambda: count(place) >= 100, "it imports")
@@ -277,7 +277,7 @@ def test_two_processes_do_not_import_the_same_file_at_once(place: Place) -> None
         finally:
             process.kill()
     assert refused.status == 1
-    assert "another process is importing this source" in refused.err
+    assert "another process is at work on the same import" in refused.err
 
 
 def start(place: Place, path: Path, *options: str) -> subprocess.Popen[bytes]:

@@ -21,7 +21,7 @@ from zapdb.jobs.control import cancel_job, pause_job, resume_job, throttle_job
 from zapdb.spark import run_on_spark
 
 
-@pytest.mark.long_on("sqlite")
+@pytest.mark.long
 def test_rule_13_a_rollback_on_executors_is_paused_and_throttled(
     workspace: Workspace, db: Database, spark: Any
 ) -> None:

@@ -30,7 +30,6 @@ HABITS: Final[Mapping[str, str]] = {
     "downgrade": "migrate rollback",
     "dumpdata": "export",
     "get": "data get",
-    "history": "catalog revisions",
     "load": "import",
     "loaddata": "import",
     "insert": "data put",

@@ -16,6 +16,7 @@ from zapdb.indexes.predicates import Predicate
 
 if TYPE_CHECKING:
     from zapdb import aio
+    from zapdb.database.history.versions import Version
     from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
     from zapdb.records import Record
 
@@ -85,6 +86,10 @@ class AsyncTypedTable(Protocol[R]):
         skipped: list[SkippedRow] | None = None,
     ) -> ImportReport:
         """Insert the rows of a data frame or of Arrow data."""
+        ...
+
+    async def history(self, /, *key: Any, **named: Any) -> list[Version]:
+        """The versions of the record with this key, oldest first."""
         ...
 
     async def count(self) -> int: ...

@@ -18,6 +18,7 @@ from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 
 if TYPE_CHECKING:
+    from zapdb.database.history.versions import Version
     from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
     from zapdb.database.page import Page
     from zapdb.database.query import Query
@@ -266,6 +267,10 @@ class TypedTable(Protocol[R]):
         skipped: list[SkippedRow] | None = None,
     ) -> ImportReport:
         """Insert the rows of a data frame or of Arrow data."""
+        ...
+
+    def history(self, /, *key: Any, **named: Any) -> list[Version]:
+        """The versions of the record with this key, oldest first."""
         ...
 
     def count(self) -> int: ...
