@@ -26,9 +26,12 @@ _FIRST_POSTGRESQL: Final = (
     " ON t.tenant = c.tenant AND t.number = c.transaction_number"
     " WHERE {changes} ORDER BY c.key, t.commit_order) AS first WHERE before IS NOT NULL"
 )
+# Without statistics, SQLite would read all changes since for each key.
+_BY_KEY: Final = "INDEXED BY zapdb_changes_by_key"
 _FIRST_SQLITE: Final = (
-    "SELECT c.tenant, c.key, c.before FROM zapdb_changes AS c"
-    " WHERE {changes} AND c.before IS NOT NULL AND NOT EXISTS (SELECT 1 FROM zapdb_changes AS e"
+    f"SELECT c.tenant, c.key, c.before FROM zapdb_changes AS c {_BY_KEY}"
+    " WHERE {changes} AND c.before IS NOT NULL"
+    f" AND NOT EXISTS (SELECT 1 FROM zapdb_changes AS e {_BY_KEY}"
     " WHERE {earlier} AND e.key = c.key AND e.transaction_number < c.transaction_number)"
 )
 
@@ -43,11 +46,12 @@ def rewound_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) 
             f" AND {name}.event IS NULL AND {later(f'{name}.transaction_number')}"
         )
 
-    first = _FIRST_SQLITE if is_numbered else _FIRST_POSTGRESQL
+    first, by_key = (_FIRST_SQLITE, _BY_KEY) if is_numbered else (_FIRST_POSTGRESQL, "")
     return (
         f"SELECT r.tenant, r.key, r.value FROM {record_table_name(table)} AS r"
-        f" WHERE r.tenant = {int(tenant)} AND NOT EXISTS (SELECT 1 FROM zapdb_changes AS c"
-        f" WHERE {changes('c')} AND c.key = r.key)"
+        # Not NOT EXISTS, which PostgreSQL makes a join of: of each record with each change.
+        f" WHERE r.tenant = {int(tenant)} AND (SELECT 1 FROM zapdb_changes AS c {by_key}"
+        f" WHERE {changes('c')} AND c.key = r.key LIMIT 1) IS NULL"
         f" UNION ALL {first.format(changes=changes('c'), earlier=changes('e'))}"
     )
 
