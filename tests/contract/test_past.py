@@ -253,7 +253,7 @@ def test_what_is_not_over_is_refused(db: Database, workspace: Workspace) -> None
         db.at(Bookmark(10**9, 10**9, 1, b""))
     time = later(db)
     reader = workspace.open(apply="never", read_only=True)
-    with pytest.raises(HistoryBehind, match="not settled"):
+    with pytest.raises(HistoryBehind, match="has not reached this time"):
         reader.at(time)
     db.at(time)
     assert state(reader.at(time)) == state(db)
@@ -378,7 +378,7 @@ def test_tenants_have_pasts_of_their_own(db: Database) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
-def test_whoever_commits_late_changes_no_answer(db: Database, workspace: Workspace) -> None:
+def test_a_late_commit_changes_no_answer(db: Database, workspace: Workspace) -> None:
     """A transaction that has logged its changes, and takes a while to commit, is later than every
     time that was asked for meanwhile."""
     fill(db)

@@ -1175,8 +1175,8 @@ class Database(DatabaseFace):
         directly after their whole transaction. The answer never changes.
 
         Raises `MomentInFuture` for a time that is not over, `HistoryPurged` if changes since
-        were pruned, `HistoryBehind` where this process can't settle a time, and `UsageError`
-        inside a writing transaction.
+        were pruned, `HistoryBehind` for a time above the log's watermark in a process that
+        writes nothing, and `UsageError` inside a writing transaction.
         """
         return Past(self._runtime, await self._done("task", lambda sync: sync.at(when)))
 

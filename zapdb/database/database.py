@@ -147,8 +147,8 @@ class Database(Access):
         their whole transaction. The answer never changes.
 
         Raises `MomentInFuture` for a time that is not over, `HistoryPurged` if changes since were
-        pruned, `HistoryBehind` where this process can't settle a time, and `UsageError` inside a
-        writing transaction.
+        pruned, `HistoryBehind` for a time above the log's watermark in a process that writes
+        nothing, and `UsageError` inside a writing transaction.
         """
         return Past(self._session, find_moment(self._session, when))
 

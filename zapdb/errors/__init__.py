@@ -20,7 +20,7 @@
     ├── ChangesPruned (LookupError)        the change log begins after the bookmark caller
     ├── HistoryUnavailable (LookupError)   a past moment can't be answered exactly caller
     │   ├── MomentInFuture                 it is not over yet
-    │   ├── HistoryBehind                  a read-only process can't settle the time
+    │   ├── HistoryBehind                  the log's watermark has not reached it
     │   ├── HistoryGap                     changes were not recorded all the time since
     │   ├── HistoryPurged                  what is needed was deleted
     │   └── HistoryNotStored               a schema change has made other values since

@@ -185,7 +185,7 @@ class MomentInFuture(HistoryUnavailable):
 
 
 class HistoryBehind(HistoryUnavailable):
-    """A time that this process, which writes nothing, can't settle."""
+    """A time above the log's watermark, which this process, writing nothing, can't raise."""
 
     code = "history.behind"
 

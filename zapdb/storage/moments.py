@@ -5,7 +5,7 @@ transaction. On PostgreSQL, moments are counted in the order of the log, stamp b
 `stamps`). Moment 0 is the state before the first transaction.
 
 A time means the state after the last moment that was visible before it. It can be asked for once
-the log is settled up to it: then nothing that commits later can become visible before that time.
+the log's watermark has reached it: nothing that commits later can become visible before that.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Moments(ABC):
 
     @abstractmethod
     def find_before(self, connection: Connection, time_us: int) -> LoggedMoment:
-        """Return the last moment that was visible before a time, up to which the log is settled."""
+        """Return the last moment that was visible before a time up to the watermark."""
 
     @abstractmethod
     def list_back(
@@ -89,12 +89,12 @@ class Moments(ABC):
         """Return the moment of a transaction that has a stamp."""
 
     @abstractmethod
-    def read_settled(self, connection: Connection) -> int:
-        """Return the time up to which the log is settled."""
+    def read_watermark(self, connection: Connection) -> int:
+        """Return the time before which nothing becomes visible any more."""
 
     @abstractmethod
-    def settle(self, connection: Connection) -> None:
-        """Settle the log up to now, inside a JOB transaction."""
+    def raise_watermark(self, connection: Connection) -> None:
+        """Raise it to now, inside a JOB transaction."""
 
     @abstractmethod
     def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterSql:
@@ -158,12 +158,12 @@ class NumberedMoments(Moments):
             for number, principal, made_at in rows
         ]
 
-    def read_settled(self, connection: Connection) -> int:
+    def read_watermark(self, connection: Connection) -> int:
         return as_number(
             connection.fetch_one("SELECT value FROM zapdb_counters WHERE name = 'change_at'")[0]
         )
 
-    def settle(self, connection: Connection) -> None:
+    def raise_watermark(self, connection: Connection) -> None:
         connection.run(
             f"UPDATE zapdb_counters SET value = max(value, ({self.log.storage.clock_sql}))"
             " WHERE name = 'change_at'"
@@ -282,11 +282,11 @@ class StampedMoments(Moments):
             stamp = read_stamp(connection, self.log.tenant, stamp.number - 1)
         return found
 
-    def read_settled(self, connection: Connection) -> int:
+    def read_watermark(self, connection: Connection) -> int:
         stamp = read_stamp(connection, self.log.tenant)
         return 0 if stamp is None else stamp.stamped_at
 
-    def settle(self, connection: Connection) -> None:
+    def raise_watermark(self, connection: Connection) -> None:
         add_stamp(connection, self.log.tenant, may_be_empty=True)
 
     def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterSql:

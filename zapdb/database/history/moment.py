@@ -67,7 +67,7 @@ def find_moment(session: Session, when: When) -> LoggedMoment:
         when = when.bookmark
     if isinstance(when, datetime):
         time_us = _to_microseconds(when)
-        _settle(session, moments, time_us, when)
+        _reach(session, moments, time_us, when)
     elif not isinstance(when, Bookmark) and (isinstance(when, bool) or not isinstance(when, int)):
         raise UsageError(
             "this names no moment",
@@ -163,10 +163,10 @@ def _to_microseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1)
 
 
-def _settle(session: Session, moments: Moments, time_us: int, time: datetime) -> None:
+def _reach(session: Session, moments: Moments, time_us: int, time: datetime) -> None:
     """See that nothing can become visible before a time any more."""
     connection = session.storage.connection()
-    if time_us <= moments.read_settled(connection):
+    if time_us <= moments.read_watermark(connection):
         return
     now = session.storage.now_us(connection)
     if time_us > now:
@@ -178,20 +178,20 @@ def _settle(session: Session, moments: Moments, time_us: int, time: datetime) ->
         )
     if connection.mode is not None or session.is_read_only:
         raise HistoryBehind(
-            "the change log is not settled up to this time",
+            "the watermark of the change log has not reached this time",
             time=time.isoformat(),
-            settled_until=as_time(moments.read_settled(connection)).isoformat(),
+            watermark=as_time(moments.read_watermark(connection)).isoformat(),
             hint="ask outside of a snapshot, by a process that is not read-only; or ask for an "
             "earlier time",
         )
     try:
         with session.job_transaction() as begun:
-            moments.settle(begun)
+            moments.raise_watermark(begun)
     except DuplicateKey:
-        _settle(session, moments, time_us, time)  # another process did it at the same moment
+        _reach(session, moments, time_us, time)  # another process did it at the same moment
     except RollbackInProgress as error:
         raise HistoryBehind(
-            "the change log can't be settled during a rollback",
+            "the watermark of the change log can't be raised during a rollback",
             time=time.isoformat(),
             hint="finish the rollback first, or ask for an earlier time",
         ) from error
