@@ -84,7 +84,9 @@ fingerprint() {
 import hashlib, pathlib, sys
 
 parts = [sys.version, *sys.argv[1:]]
-parts += [pathlib.Path(name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+files = [pathlib.Path(name) for name in ("pyproject.toml", "constraints.txt")]
+files += [pathlib.Path("tools/native_build.py"), *sorted(pathlib.Path("native").glob("*.[ch]"))]
+parts += [file.read_text() for file in files]
 print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 PYTHON
 }

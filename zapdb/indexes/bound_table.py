@@ -19,6 +19,8 @@ from zapdb.indexes.references import (
     open_reference,
 )
 from zapdb.indexes.schema_adapter import OlderSchemaAdapter, SchemaAdapter
+from zapdb.limits import PLANS_KEPT_MAX
+from zapdb.memo import Memo
 from zapdb.records import (
     Attachments,
     Conversion,
@@ -31,7 +33,14 @@ from zapdb.records import (
 )
 from zapdb.records.attachments import NO_ARCHIVE
 from zapdb.schema import Field, TableSchema
-from zapdb.storage import ArchiveStatements, BlobStatements, RecordStatements, Storage
+from zapdb.storage import (
+    ArchiveStatements,
+    BlobStatements,
+    Connection,
+    KeySample,
+    RecordStatements,
+    Storage,
+)
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values.blob import is_blob, read_blob
 
@@ -89,6 +98,8 @@ class BoundTable:
             open_reference(catalog, descriptor.schema, key, self.records)
             for key in descriptor.schema.foreign_keys
         )
+        self.field_readers = Memo[frozenset[int], RecordReader](PLANS_KEPT_MAX)
+        """Readers of some fields of the application's view of the records, by their numbers."""
         self.is_bare = not (self.indexes or self.checks or self.references)
         """Whether records are written without decoding them."""
         read = {name for check in self.checks for name in check.fields}
@@ -124,6 +135,18 @@ class BoundTable:
         archive = self.archives.open(key, value) if value else NO_ARCHIVE
         return Attachments(self.blobs.load, make_uuid7, archive)
 
+    def sample_keys(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> KeySample | None:
+        """About how many records have lower ≤ key < upper, and how they are spread; None where all
+        keys have to be counted."""
+        return self.records.sample_keys(connection, lower, upper)
+
+    def count_keys(self, connection: Connection, lower: bytes | None, upper: bytes | None) -> int:
+        """Return how many records have lower ≤ key < upper; about how many, at most, where counting
+        them would be reading them."""
+        return self.records.count_range(connection, lower, upper, None)[1]
+
     def archived_blobs(self, attachments: Attachments) -> dict[bytes, bytes]:
         """Return the new blobs of a record that its archived values refer to."""
         return archived_blobs(attachments, self._archived)
@@ -131,6 +154,13 @@ class BoundTable:
     def make_reader(self, position: int) -> RecordReader:
         """Return a reader of the records by the table's schema at another position."""
         return make_reader(self.storage, self.catalog, self.descriptor, position, NOT_STORED)
+
+    def make_field_reader(self, decode: Decode) -> RecordReader:
+        """Return a reader of some fields of the application's view of the records."""
+        position = self.adapter.position
+        return make_reader(
+            self.storage, self.catalog, self.descriptor, position, NOT_STORED, decode
+        )
 
 
 def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int) -> bool:

@@ -10,15 +10,16 @@ also alternatives: entries have nulls first.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+
 from zapdb.indexes.keys import KeyBuilder
 from zapdb.indexes.ordering import Ordering, TotalOrder
 from zapdb.indexes.paths import Path, list_paths
-from zapdb.indexes.planning import QueryPlan, is_among, plan_path
+from zapdb.indexes.planning import PathFit, QueryPlan, fit_path, is_among, plan_path
 from zapdb.indexes.predicates import (
     And,
     Comparison,
@@ -58,16 +59,16 @@ class UnionPlan:
 
 @dataclass(frozen=True, slots=True)
 class GenericPlan:
-    """A plan without the query's values; `bind_values` adds them.
+    """A plan of alternatives, without the query's values; `_bind_values` adds them.
 
-    It reads one path, or alternatives: those of the part at `split`, else the values and then the
-    nulls of the first field of an order with nulls last.
+    The alternatives are those of the part at `split`, else the values and then the nulls of the
+    first field of an order with nulls last.
     Alternatives on one path are united; several paths have one alternative each.
     """
 
     paths: tuple[Path, ...]
-    split: int | None = None
-    kind: Literal["whole", "united", "apart", "nulls last"] = "whole"
+    split: int | None
+    kind: Literal["united", "apart", "nulls last"]
 
 
 class Planner:
@@ -80,8 +81,8 @@ class Planner:
     def __init__(self, table: TableSchema, paths: Iterable[Path]) -> None:
         self._table = table
         self._paths = tuple(paths)
-        self._generic_plans: dict[Hashable, GenericPlan] = {}
-        self._in_order: dict[Hashable, Path | None] = {}
+        self._generic_plans: dict[Hashable, PathFit | GenericPlan] = {}
+        self._in_order: dict[Hashable, PathFit | None] = {}
 
     def plan(self, predicate: Predicate, ordering: Ordering | None) -> QueryPlan | UnionPlan:
         """Return the best plan. With None for the ordering, records come in the order of the path.
@@ -92,8 +93,10 @@ class Planner:
         points.
         """
         parts = parts_of(predicate, And)
-        shape = _shape_of(parts, ordering)
-        known = None if shape is None else self._generic_plans.get(shape)
+        shape = shape_of(parts)
+        known = None if shape is None else self._generic_plans.get((ordering, shape))
+        if isinstance(known, PathFit):
+            return known.bind(parts)
         if known is not None:
             plan = self._bind_values(known, parts, ordering)
             assert plan is not None
@@ -102,39 +105,52 @@ class Planner:
         if shape is not None:
             if len(self._generic_plans) >= PLANS_KEPT_MAX:
                 self._generic_plans.clear()
-            self._generic_plans[shape] = generic
+            self._generic_plans[ordering, shape] = generic
         return plan
+
+    def fit(self, parts: tuple[Predicate, ...], ordering: Ordering | None) -> PathFit | None:
+        """Return how the best path answers all queries with such parts; None if several paths do,
+        or if that depends on values."""
+        shape = shape_of(parts)
+        if shape is None:
+            return None
+        if (ordering, shape) not in self._generic_plans:
+            self.plan(And(parts), ordering)
+        known = self._generic_plans.get((ordering, shape))
+        return known if isinstance(known, PathFit) else None
 
     def plan_in_order(self, predicate: Predicate, ordering: Ordering) -> QueryPlan | None:
         """Return the best plan that sorts nothing, even if it compares many records one by one;
         None if no path has the order."""
         parts = parts_of(predicate, And)
-        shape = _shape_of(parts, ordering)
-        if shape is not None and shape in self._in_order:
-            path = self._in_order[shape]
-            return None if path is None else plan_path(self._table, path, parts, ordering)
-        plans = (plan_path(self._table, path, parts, ordering) for path in self._paths)
-        ordered = [plan for plan in plans if plan.sorting == "none"]
-        best = max(ordered, key=lambda plan: plan.score, default=None)
+        shape = shape_of(parts)
+        if shape is not None and (ordering, shape) in self._in_order:
+            known = self._in_order[ordering, shape]
+            return None if known is None else known.bind(parts)
+        fits = (fit_path(self._table, path, parts, ordering) for path in self._paths)
+        ordered = [fit for fit in fits if fit.sorting == "none"]
+        best = max(ordered, key=lambda fit: fit.score, default=None)
         if shape is not None:
             if len(self._in_order) >= PLANS_KEPT_MAX:
                 self._in_order.clear()
-            self._in_order[shape] = None if best is None else best.path
-        return best
+            self._in_order[ordering, shape] = best
+        return None if best is None else best.bind(parts)
 
     def _choose(
         self, parts: tuple[Predicate, ...], ordering: Ordering | None
-    ) -> tuple[GenericPlan, QueryPlan | UnionPlan]:
+    ) -> tuple[PathFit | GenericPlan, QueryPlan | UnionPlan]:
         paths = self._find_paths(parts, ordering)
-        wholes = [(GenericPlan((p,)), plan_path(self._table, p, parts, ordering)) for p in paths]
-        best = max(wholes, key=lambda found: found[1].score)
+        fits = (fit_path(self._table, path, parts, ordering) for path in paths)
+        best = max(fits, key=lambda fit: fit.score)
         better = [
             (generic, plan)
             for generic in self._list_generic_plans(paths, parts, ordering)
             if (plan := self._bind_values(generic, parts, ordering)) is not None
-            and plan.score[:3] > best[1].score[:3]
+            and plan.score[:3] > best.score[:3]
         ]
-        return max(better, key=lambda found: found[1].score) if better else best
+        if better:
+            return max(better, key=lambda found: found[1].score)
+        return best, best.bind(parts)
 
     def _find_paths(
         self, parts: Sequence[Predicate], ordering: Ordering | None
@@ -163,7 +179,7 @@ class Planner:
                 yield GenericPlan(tuple(best), at, "apart")
         if ordering is not None and ordering.fields and ordering.fields[0].nulls_last:
             for path in paths:
-                yield GenericPlan((path,), kind="nulls last")
+                yield GenericPlan((path,), None, "nulls last")
 
     def _find_best(
         self,
@@ -172,15 +188,13 @@ class Planner:
         common: tuple[Predicate, ...],
         ordering: Ordering | None,
     ) -> Path:
-        plans = (plan_path(self._table, path, whole, ordering, common) for path in paths)
-        return max(plans, key=lambda plan: plan.score).path
+        fits = (fit_path(self._table, path, whole, ordering, common) for path in paths)
+        return max(fits, key=lambda fit: fit.score).path
 
     def _bind_values(
         self, generic: GenericPlan, parts: tuple[Predicate, ...], ordering: Ordering | None
     ) -> QueryPlan | UnionPlan | None:
         """Return the plan; None if this generic plan can't answer the query."""
-        if generic.kind == "whole":
-            return plan_path(self._table, generic.paths[0], parts, ordering)
         if generic.kind == "nulls last":
             assert ordering is not None
             return self._part_nulls(generic.paths[0], parts, ordering)
@@ -217,7 +231,7 @@ class Planner:
         for at, (branch, whole) in enumerate(zip(branches, wholes, strict=True)):
             met = tuple(one for one in either[:at] if not self._exclude(whole, one))
             residual = (*branch.residual, Not(_either(met))) if met else branch.residual
-            apart.append(replace(branch, residual=residual))
+            apart.append(branch._replace(residual=residual))
         size = sum(len(branch.path.components) for branch in branches)
         score = (fixed, limits, SORTING_SCORES[sorting], False, -size)
         return UnionPlan(tuple(apart), ordering is not None, sorting, score)
@@ -275,31 +289,15 @@ def make_plan(
     return Planner(table, list_paths(table, indexes)).plan(predicate, ordering)
 
 
-def _shape_of(parts: Sequence[Predicate], ordering: Ordering | None) -> Hashable:
-    """Return the shape that queries with equal plans share; None if the plan depends on values."""
+def shape_of(parts: Sequence[Predicate]) -> Hashable:
+    """Return what conditions have in common that differ in their values alone: one plan answers
+    them all. None if the plan depends on the values."""
     ranges, shapes = 1, list[Hashable]()
     for part in parts:
-        shape, count = _describe(part)
+        shape, count = part.describe()
         shapes.append(shape)
         ranges *= count
-    return None if ranges > PLAN_SPANS_MAX else (ordering, *shapes)
-
-
-def _describe(part: Predicate) -> tuple[Hashable, int]:
-    """Return the shape of a condition (all but its values), and how many ranges it makes at
-    most."""
-    match part:
-        case Comparison(field, _, op, value, collation):
-            count = len(value) if op == "in" else 1
-            return (field, op, value is None, count, collation), max(count, 1)
-        case Not(inner):
-            shape, count = _describe(inner)
-            return ("not", shape), count
-        case And(inner_parts) | Or(inner_parts):
-            found = [_describe(one) for one in inner_parts]
-            ranges = math.prod(count for _, count in found) * max(len(found), 1)
-            return (type(part).__name__, *(shape for shape, _ in found)), ranges
-    raise TypeError(part)
+    return None if ranges > PLAN_SPANS_MAX else tuple(shapes)
 
 
 def _without(parts: Sequence[Predicate], at: int) -> tuple[Predicate, ...]:
@@ -318,7 +316,7 @@ def _alternatives_of(part: Predicate, ordering: Ordering | None) -> tuple[Predic
         return ()
     if len(part.value) > PLAN_BRANCHES_MAX:
         return ()
-    return tuple(replace(part, op="==", value=value) for value in part.value)
+    return tuple(msgspec.structs.replace(part, op="==", value=value) for value in part.value)
 
 
 def without_ties(plan: QueryPlan | UnionPlan) -> QueryPlan | UnionPlan:
@@ -326,9 +324,9 @@ def without_ties(plan: QueryPlan | UnionPlan) -> QueryPlan | UnionPlan:
     if plan.sorting == "all":
         return plan
     if isinstance(plan, UnionPlan):
-        branches = tuple(replace(b, sorting="none") for b in plan.branches)
+        branches = tuple(b._replace(sorting="none") for b in plan.branches)
         return replace(plan, branches=branches)
-    return replace(plan, sorting="none")
+    return plan._replace(sorting="none")
 
 
 def _unite(
@@ -356,8 +354,7 @@ def _unite(
         if any(is_among(piece, branch.rechecked) for branch, piece in mine):
             rechecked.append(part)
     fixed, limits = min(branch.score[:2] for branch in branches)
-    return replace(
-        base,
+    return base._replace(
         spans=spans,
         index_conditions=tuple(index_conditions),
         rechecked=tuple(rechecked),

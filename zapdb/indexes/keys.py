@@ -35,9 +35,12 @@ from typing import Any, Final
 from zapdb.datasets import sort_keys
 from zapdb.errors import UsageError
 from zapdb.indexes.prefixes import encode_sort_key_prefix
-from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
+from zapdb.limits import COMPILED_MAX, INDEX_KEY_SIZE_BYTES_MAX
+from zapdb.memo import Memo
 from zapdb.records import Record
+from zapdb.records.native import accelerate_build
 from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.values import ValueType
 from zapdb.values.length_prefixed import ESCAPED_END
 from zapdb.values.source import Namespace, compile_function, indent
 from zapdb.values.struct_value import part_source
@@ -87,11 +90,11 @@ class KeyBuilder:
 
     def encode(self, checked: Sequence[Any]) -> bytes:
         """Return the components of checked values for the leading fields, not truncated."""
-        return b"".join(self.encode_component(at, value) for at, value in enumerate(checked))
+        return b"".join(self.encoder(at)(value) for at, value in enumerate(checked))
 
-    def encode_component(self, at: int, value: Any) -> bytes:
-        """One component of a checked value, or of None."""
-        return encode_component(self.fields[at], self.index.components[at], value)
+    def encoder(self, at: int) -> Callable[[Any], bytes]:
+        """Return the function from a value, which it checks, or None to a component."""
+        return compile_encoder(self.fields[at], self.index.components[at])
 
     def encode_component_prefix(self, at: int, prefix: str) -> bytes:
         """Return the bytes that the components of all strings with the prefix `prefix` begin
@@ -127,15 +130,51 @@ def is_truncated(key: bytes) -> bool:
 def prefix_end(prefix: bytes) -> bytes | None:
     """Return the first key after all keys that begin with `prefix`; None if no such key exists."""
     stripped = prefix.rstrip(b"\xff")
-    if not stripped:
-        return None
-    return stripped[:-1] + bytes((stripped[-1] + 1,))
+    return stripped[:-1] + _NEXT_BYTES[stripped[-1]] if stripped else None
+
+
+_NEXT_BYTES: Final = [bytes((byte + 1,)) for byte in range(255)]
 
 
 def encode_component(field: Field, component: IndexComponent, value: Any) -> bytes:
     """One component of a checked value, or of None."""
-    encoded = NULL if value is None else PRESENT + component_encoder(field, component)(value)
-    return encoded.translate(INVERTED) if component.descending else encoded
+    return compile_encoder(field, component)(value)
+
+
+_encoders = Memo[Any, Callable[[Any], bytes]](COMPILED_MAX)
+
+
+def compile_encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
+    """Return the function from a value, which it checks, or None to one component; compiled once.
+
+    Any thread may call it. Raises `InvalidValue`, which names the field.
+    """
+    return _encoders.get(
+        (field.type, field.name, component), lambda: _compile_encoder(field, component)
+    )
+
+
+def _compile_encoder(field: Field, component: IndexComponent) -> Callable[[Any], bytes]:
+    kind, names = field.type, Namespace()
+    is_key = type(kind).encode_index_key is ValueType.encode_index_key
+    if is_key and component.collation is None:
+        lines, encoded = kind.encode_key_source("v", field.name, names)
+    else:
+        check = names.bind(kind.check, f"check_{kind.name}")
+        lines = [f"v = {check}(v, {names.bind(field.name, 'path')})"]
+        encoded = _encode_source(field, component, names)
+    null, present = names.bind(NULL, "NULL"), names.bind(PRESENT, "PRESENT")
+    if component.descending:
+        inverted = names.bind(INVERTED, "INVERTED")
+        null, encoded = (
+            f"{null}.translate({inverted})",
+            f"({present} + {encoded}).translate({inverted})",
+        )
+    else:
+        encoded = f"{present} + {encoded}"
+    body = [f"if v is None: return {null}", *lines, f"return {encoded}"]
+    label = f"component {field.name}"
+    return compile_function("encode", ["def encode(v):", *indent(body)], names, label)[0]
 
 
 def encode_component_prefix(field: Field, component: IndexComponent, prefix: str) -> bytes:
@@ -174,6 +213,16 @@ def build_keys(table: TableSchema, index: Index, format: int = 1) -> KeyBuilder:
 
 
 def _build_keys(table: TableSchema, index: Index) -> KeyBuilder:
+    fields = tuple(table.field_numbered(c.field) for c in index.components)
+    build, source = compile_build(table, index)
+    if all(component.collation is None for component in index.components):
+        descending = (component.descending for component in index.components)
+        build = accelerate_build(list(zip(fields, descending, strict=True)), build)
+    return KeyBuilder(index, fields, build, source)
+
+
+def compile_build(table: TableSchema, index: Index) -> tuple[Callable[[Record], bytes], str]:
+    """Return what builds an index's keys in Python, and its source."""
     names = Namespace()
     fields = tuple(table.field_numbered(c.field) for c in index.components)
     lines: list[str] = []
@@ -190,8 +239,7 @@ def _build_keys(table: TableSchema, index: Index) -> KeyBuilder:
         lines.append(f"k{len(parts)} = {encoded}")
         parts.append(f"k{len(parts)}")
     body = ["def build(record):", *indent([*lines, f"return {' + '.join(parts)}"])]
-    build, source = compile_function("build", body, names, f"index {table.name}.{index.name}")
-    return KeyBuilder(index, fields, build, source)
+    return compile_function("build", body, names, f"index {table.name}.{index.name}")
 
 
 FORMATS: Final[dict[int, Callable[[TableSchema, Index], KeyBuilder]]] = {1: _build_keys}

@@ -25,13 +25,15 @@ from dataclasses import dataclass
 from zapdb.activation import IndexDescriptor
 from zapdb.errors import DatasetMismatch
 from zapdb.indexes.keys import (
+    UNIQUE_ORDERED_SIZE_BYTES,
     KeyBuilder,
     build_keys,
     is_truncated,
     truncate_key,
     truncate_unique_key,
 )
-from zapdb.records import Record
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
+from zapdb.records import PagedRow, PagedRows, Record
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Refusal
 
@@ -98,7 +100,7 @@ class IndexMaintainer:
     def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
         """Return the keys of the entries of new records, given as (record key, record) pairs."""
         self.require_matching_datasets()
-        return [self._truncated_key(record, key) for key, record in records]
+        return [*self._truncated_keys(list(records))]
 
     def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
         """Return the key of the entry that is removed with a record."""
@@ -113,8 +115,8 @@ class IndexMaintainer:
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
         """Return the entries of (record key, record) pairs, in the order of their keys."""
         self.require_matching_datasets()
-        build = self.keys.build
-        return sorted([(truncate_key(build(record)), key) for key, record in records])
+        keys = self._truncated_keys(records)
+        return sorted([(key, of) for key, (of, _) in zip(keys, records, strict=True)])
 
     def require_matching_datasets(self) -> None:
         """Raises `DatasetMismatch`."""
@@ -135,9 +137,21 @@ class IndexMaintainer:
     def _truncated_key(self, record: Record, record_key: bytes) -> bytes:
         return truncate_key(self.keys.build(record))
 
-    def may_be_truncated(self, key: bytes) -> bool:
+    def _truncated_keys(self, records: Sequence[tuple[bytes, Record]]) -> list[bytes]:
+        build = self.keys.build
+        keys = [build(record) for _, record in records]
+        if max(map(len, keys), default=0) < INDEX_KEY_SIZE_BYTES_MAX:
+            return keys
+        return [truncate_key(key) for key in keys]
+
+    def may_tie(self, page: PagedRows) -> bool:
+        """Return whether any entry's key may differ from the full key, or be in another order."""
+        sizes = [len(key) + len(record_key) for key, record_key, _ in page]
+        return max(sizes, default=0) >= UNIQUE_ORDERED_SIZE_BYTES
+
+    def may_be_truncated(self, entry: PagedRow) -> bool:
         """Return whether an entry's key may differ from the full key."""
-        return is_truncated(key)
+        return is_truncated(entry[0])
 
     def add_entries(
         self, connection: Connection, entries: Sequence[EntryRow], refused: Refusal | None = None
@@ -185,12 +199,17 @@ class UniqueIndexMaintainer(IndexMaintainer):
         has_null = any(getattr(record, name) is None for name in self.optional)
         return truncate_unique_key(self.keys.build(record), record_key, has_null=has_null)
 
-    def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
-        self.require_matching_datasets()
-        return sorted([(self._truncated_key(record, key), key) for key, record in records])
+    def _truncated_keys(self, records: Sequence[tuple[bytes, Record]]) -> list[bytes]:
+        return [self._truncated_key(record, key) for key, record in records]
 
-    def may_be_truncated(self, key: bytes) -> bool:
-        return bool(self.optional) or is_truncated(key)
+    def may_tie(self, page: PagedRows) -> bool:
+        # `super()` does not work in a dataclass with slots.
+        return IndexMaintainer.may_tie(self, page) or any(map(self.may_be_truncated, page))
+
+    def may_be_truncated(self, entry: PagedRow) -> bool:
+        key, record_key, _ = entry
+        # With a null, the record's key is behind the full key.
+        return is_truncated(key) or (bool(self.optional) and key.endswith(record_key))
 
     def add_entries(
         self, connection: Connection, entries: Sequence[EntryRow], refused: Refusal | None = None

@@ -7,16 +7,16 @@ that names no field takes its records as the path that is read has them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from zapdb.datasets import Collation
 from zapdb.errors import UsageError
 from zapdb.schema import Field, Index, IndexComponent
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """One field that a query is ordered by, by its number; nulls first, or last if descending or
     if that is said."""
 
@@ -31,8 +31,7 @@ class Order:
         return f"{text}{' descending' * self.descending}{' nulls last' * self.nulls_last}"
 
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
+class Ordering(msgspec.Struct, frozen=True):
     """What a query is ordered by: fields, then the record's key, which may fall."""
 
     fields: tuple[Order, ...] = ()
@@ -53,7 +52,9 @@ class Ordering:
                 "an order with nulls last cannot be reversed",
                 hint="write the reversed order itself: order_by('-due') has nulls last",
             )
-        fields = (replace(order, descending=not order.descending) for order in self.fields)
+        fields = (
+            msgspec.structs.replace(order, descending=not order.descending) for order in self.fields
+        )
         return Ordering(tuple(fields), not self.key_descending, self.is_of_index)
 
 
@@ -69,8 +70,7 @@ def order_of_index(fields: Sequence[Field], components: Sequence[IndexComponent]
     return Ordering(tuple(orders), is_of_index=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TotalOrder:
+class TotalOrder(msgspec.Struct, frozen=True):
     """The order of the records, and its relation to the order of the path that is read.
 
     `fields` are the fields that decide the order. They exclude the fields that the predicate fixes,

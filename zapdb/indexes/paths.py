@@ -5,7 +5,7 @@ The keys of a path consist of its components, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,20 +46,23 @@ class Path:
         """Return whether a component has the order of its field; an enum's key bytes have not."""
         return self.keys is not None or keys_are_ordered(self.fields[at].type)
 
-    def encode(self, at: int, value: Any) -> bytes | None:
-        """Return the bytes of a component; None if no record can have the value there."""
+    def encoder(self, at: int) -> Callable[[Any], bytes | None]:
+        """Return the function from a value, which it checks, or None to the bytes of a component;
+        None if no record can have the value there."""
         if self.keys is not None:
-            return self.keys.encode_component(at, value)
-        return None if value is None else self.fields[at].type.encode_key(value)
+            return self.keys.encoder(at)
+        encode_key, check = self.fields[at].type.encode_key, self.fields[at].type.check
+        name = self.fields[at].name
+        return lambda value: None if value is None else encode_key(check(value, name))
 
     def present(self, at: int) -> Interval:
         """All values of a component that are not null."""
         return (b"", None) if self.keys is None else self.keys.present(at)
 
     def may_truncate(self, key: bytes | None) -> bool:
-        if key is None or self.keys is None:
+        if key is None or len(key) <= UNIQUE_ORDERED_SIZE_BYTES or self.keys is None:
             return False
-        return len(key) > UNIQUE_ORDERED_SIZE_BYTES if self.keys.index.unique else is_truncated(key)
+        return self.keys.index.unique or is_truncated(key)
 
 
 def list_paths(table: TableSchema, indexes: Iterable[KeyBuilder]) -> tuple[Path, ...]:

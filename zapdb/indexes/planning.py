@@ -6,19 +6,21 @@ by it. `choosing` decides which path is best, and plans conditions under `|`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from zapdb.indexes.ordering import ANY_ORDER, Ordering, TotalOrder
 from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import And, Predicate
 from zapdb.indexes.sorting import SORTING_SCORES, Sorting, essential_orders, fit_order
-from zapdb.indexes.spans import Span, SpanBuilder, fix_component, limit_component, make_span
+from zapdb.indexes.spans import Match, Span, bind_match, match_parts
 from zapdb.schema import TableSchema
 
 
-@dataclass(frozen=True, slots=True)
-class QueryPlan:
+class QueryPlan(NamedTuple):
     """A plan of a query by one path.
 
     Every matching record is in one of the spans, which are in rising order and disjoint.
@@ -52,48 +54,72 @@ class QueryPlan:
         return And((*self.rechecked, *self.residual))
 
 
-def plan_path(
+@dataclass(frozen=True, slots=True)
+class PathFit:
+    """How one path answers all queries of one shape; `bind` adds the values of one of them."""
+
+    path: Path
+    match: Match
+    left: tuple[int, ...]
+    """The places of the parts that the path does not answer."""
+    order: TotalOrder
+    """Its `lead` is that of the values, if it has any components."""
+    lead_components: int
+    sorting: Sorting
+    score: tuple[int, ...]
+
+    def bind(self, parts: Sequence[Predicate]) -> QueryPlan:
+        spans, rechecked, lead = bind_match(self.path, self.match, parts, self.lead_components)
+        return QueryPlan(
+            self.path,
+            spans,
+            tuple([parts[place] for place in self.match.places]),
+            rechecked,
+            tuple([parts[place] for place in self.left]),
+            msgspec.structs.replace(self.order, lead=lead) if self.lead_components else self.order,
+            self.sorting,
+            self.score,
+        )
+
+
+def fit_path(
     table: TableSchema,
     path: Path,
-    parts: tuple[Predicate, ...],
+    parts: Sequence[Predicate],
     ordering: Ordering | None,
-    common: tuple[Predicate, ...] | None = None,
-) -> QueryPlan:
-    """Return the plan by one path; `common` are the parts that all branches of a union share."""
-    builder = SpanBuilder([b""], [], [])
-    spans: list[Span] | None = None
-    for at in range(len(path.components)):
-        if not fix_component(path, at, parts, builder):
-            spans = limit_component(path, at, parts, builder)
-            break
-    if spans is None:
-        spans = [make_span(prefix, b"", None) for prefix in builder.prefixes]
-    may_be_truncated_anywhere = any(
-        path.may_truncate(s.lower) or path.may_truncate(s.upper) for s in spans
-    )
-    rechecked = builder.index_conditions if may_be_truncated_anywhere else builder.rechecked
+    common: Sequence[Predicate] | None = None,
+) -> PathFit:
+    """Return how a path answers queries with such parts; `common` are the parts that all branches
+    of a union share."""
+    match = match_parts(path, parts)
     sorting: Sorting = "none"
-    order = ANY_ORDER
+    order, lead_components = ANY_ORDER, None
     if ordering is not None:
         essential = essential_orders(table, parts if common is None else common, ordering)
-        sorting, order = fit_order(table, path, parts, essential, ordering.key_descending, builder)
+        sorting, order, lead_components = fit_order(
+            table, path, parts, essential, ordering.key_descending, match.points
+        )
     score = (
-        builder.fixed,
-        builder.limits,
+        len(match.fixed),
+        len(match.limits),
         SORTING_SCORES[sorting],
         path.keys is None,
         -len(path.components),
     )
-    return QueryPlan(
-        path,
-        tuple(spans),
-        tuple(builder.index_conditions),
-        tuple(rechecked),
-        tuple(part for part in parts if not is_among(part, builder.index_conditions)),
-        order,
-        sorting,
-        score,
-    )
+    used = {*match.places}
+    left = tuple(place for place in range(len(parts)) if place not in used)
+    return PathFit(path, match, left, order, lead_components or 0, sorting, score)
+
+
+def plan_path(
+    table: TableSchema,
+    path: Path,
+    parts: Sequence[Predicate],
+    ordering: Ordering | None,
+    common: Sequence[Predicate] | None = None,
+) -> QueryPlan:
+    """Return the plan of one query by one path: see `fit_path`."""
+    return fit_path(table, path, parts, ordering, common).bind(parts)
 
 
 def is_among(part: Predicate, others: Iterable[Predicate]) -> bool:

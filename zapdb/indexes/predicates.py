@@ -12,10 +12,12 @@ So an index never decides what a comparison means; it may only make it fast.
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, Literal
+
+import msgspec
 
 from zapdb.datasets import Collation, sort_keys
 from zapdb.errors import UnknownName, UsageError
@@ -33,10 +35,16 @@ _RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
 Matches = Callable[[Record], bool]
 
 
-class Predicate:
-    """Of a record, true or false; combined with `&`, `|` and `~`."""
+class Predicate(msgspec.Struct, frozen=True):
+    """Of a record, true or false; combined with `&`, `|` and `~`.
 
-    __slots__ = ()
+    A structure of msgspec: each query makes some, in a tenth of the time that dataclasses take.
+    """
+
+    def describe(self) -> tuple[Hashable, int]:
+        """Return the shape of the condition (all but its values), and how many ranges it makes at
+        most."""
+        raise TypeError(self)
 
     def __and__(self, other: Predicate) -> Predicate:
         return And((*parts_of(self, And), *parts_of(_as_predicate(other), And)))
@@ -65,8 +73,7 @@ class Predicate:
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Predicate):
+class Comparison(Predicate, frozen=True):
     """A field, by its number, compared with a checked value; of `in`, a tuple of them.
 
     `name` is for people: the field may have another one by the time of the query.
@@ -84,25 +91,33 @@ class Comparison(Predicate):
             return f"{left} is null"
         return f"{left} {self.op} {shorten_value(self.value)}"
 
+    def describe(self) -> tuple[Hashable, int]:
+        value, op = self.value, self.op
+        count = len(value) if op == "in" else 1
+        return (self.field, op, value is None, count, self.collation), max(count, 1)
 
-@dataclass(frozen=True, slots=True, repr=False)
-class And(Predicate):
+
+class And(Predicate, frozen=True):
     parts: tuple[Predicate, ...]
 
     def __str__(self) -> str:
         return " and ".join(_enclose(part, Or) for part in self.parts) or "anything"
 
+    def describe(self) -> tuple[Hashable, int]:
+        return _describe_parts("and", self.parts)
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Or(Predicate):
+
+class Or(Predicate, frozen=True):
     parts: tuple[Predicate, ...]
 
     def __str__(self) -> str:
         return " or ".join(_enclose(part, And) for part in self.parts) or "nothing"
 
+    def describe(self) -> tuple[Hashable, int]:
+        return _describe_parts("or", self.parts)
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Not(Predicate):
+
+class Not(Predicate, frozen=True):
     part: Predicate
 
     def __str__(self) -> str:
@@ -112,6 +127,16 @@ class Not(Predicate):
                 return text.removesuffix("is null") + "is not null"
             return text.replace(" == ", " != ", 1)
         return f"not ({self.part})"
+
+    def describe(self) -> tuple[Hashable, int]:
+        shape, count = self.part.describe()
+        return ("not", shape), count
+
+
+def _describe_parts(word: str, parts: Sequence[Predicate]) -> tuple[Hashable, int]:
+    found = [part.describe() for part in parts]
+    ranges = math.prod(count for _, count in found) * max(len(found), 1)
+    return (word, *(shape for shape, _ in found)), ranges
 
 
 EVERYTHING: Final = And(())

@@ -8,7 +8,7 @@ not know. Values of dropped fields are read from the archive and written to it."
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,10 @@ from zapdb.datasets import dataset_of
 from zapdb.formats import newest
 from zapdb.indexes.choosing import Planner
 from zapdb.indexes.maintenance import IndexMaintainer, open_maintainer
+from zapdb.indexes.ordering import Order
 from zapdb.indexes.paths import Path, list_paths
+from zapdb.limits import PLANS_KEPT_MAX
+from zapdb.memo import Memo
 from zapdb.records import Archive, Attachments, Record, Restored, codec_for, encode_prefix, held
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Index
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from zapdb.indexes.bound_table import BoundTable
 
 
+BuildKey = Callable[[Record], bytes]
 PREFIX: Final = encode_prefix(1)
 """The prefix of records on their way to the active schema, which replaces it."""
 
@@ -50,6 +54,10 @@ class SchemaAdapter:
 
     def _name_fields(self) -> None:
         self._planners = dict[int, Planner]()
+        self.order_keys = Memo[tuple[Order, ...], BuildKey](PLANS_KEPT_MAX)
+        """The functions that make the keys of orders of queries, by the fields of the order."""
+        self.quick_reads = Memo[Hashable, Any](PLANS_KEPT_MAX)
+        """How queries are read in one statement, by their shape: see `database.quick_reads`."""
         self.key_names = tuple(f.name for f in self.schema.key_fields)
         self.made_fields = tuple(f for f in self.schema.fields if f.is_made)
         """The fields whose values are made at insert where none is given."""
@@ -73,6 +81,11 @@ class SchemaAdapter:
         """Plans queries by the indexes that can be read."""
         readable = (index.keys for index in self.indexes if index.is_readable)
         return Planner(self.schema, list_paths(self.schema, readable))
+
+    @cached_property
+    def rewritten(self) -> tuple[IndexMaintainer, ...]:
+        """The indexes whose entries are being rewritten for other datasets."""
+        return tuple(i for i in self.indexes if i.descriptor.state == "rewriting")
 
     def planner_by(self, index: IndexMaintainer) -> Planner:
         """Return the planner of queries that are read by one index; if that can't be read, they

@@ -14,7 +14,6 @@ from zapdb.datasets import Collation
 from zapdb.indexes.ordering import Order, Ordering, TotalOrder
 from zapdb.indexes.paths import Path, keys_are_ordered
 from zapdb.indexes.predicates import Comparison, Not, Predicate
-from zapdb.indexes.spans import SpanBuilder, fix_component
 from zapdb.schema import TableSchema
 
 Sorting = Literal["none", "ties", "all"]
@@ -69,34 +68,26 @@ def fit_order(
     parts: Sequence[Predicate],
     orders: tuple[Order, ...],
     key_descending: bool,
-    builder: SpanBuilder,
-) -> tuple[Sorting, TotalOrder]:
-    """Return what remains to be sorted, and how the order relates to the path."""
+    points: int,
+) -> tuple[Sorting, TotalOrder, int | None]:
+    """Return what remains to be sorted, how the order relates to the path, and how many components
+    are its `lead`, whose bytes are not known yet. `points` leading components have one value."""
     walk = _walk_along(table, path, parts, orders, key_descending)
     if walk.left or len(walk.flips) > 1:
-        return "all", TotalOrder(orders, key_descending, is_reversed=False, lead=None)
+        return "all", TotalOrder(orders, key_descending, is_reversed=False, lead=None), None
     # Where no field decides, only ties do.
     descending = walk.flips.pop() if walk.flips else key_descending
     components = len(path.components)
     before, last = (components, components - 1) if walk.first is None else (walk.first, walk.last)
-    lead = None
-    if walk.is_contiguous and before <= builder.points:
-        lead = _common(path, before, parts)
+    lead = b"" if walk.is_contiguous and before <= points else None
     is_sorted = walk.is_whole and descending == key_descending
     is_full = is_sorted and lead is not None and last == components - 1
     is_of_nulls = bool(orders) and orders[0].nulls_last and _is_null(parts, orders[0].field)
     order = TotalOrder(orders, key_descending, descending, lead, is_full, is_of_nulls)
+    lead_components = None if lead is None else before
     if is_sorted:
-        return "none", order
-    return ("ties" if orders else "all"), order
-
-
-def _common(path: Path, count: int, parts: Sequence[Predicate]) -> bytes:
-    """Return the bytes of leading components that have one value each."""
-    builder = SpanBuilder([b""], [], [])
-    for at in range(count):
-        fix_component(path, at, parts, builder)
-    return builder.prefixes[0] if builder.prefixes else b""
+        return "none", order, lead_components
+    return ("ties" if orders else "all"), order, lead_components
 
 
 def _same_order(order: Order, path: Path, at: int, parts: Sequence[Predicate]) -> bool:

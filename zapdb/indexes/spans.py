@@ -11,8 +11,12 @@ for entries as they do for full keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
 
 from zapdb.indexes.keys import (
     PRESENT,
@@ -26,15 +30,11 @@ from zapdb.indexes.keys import (
 from zapdb.indexes.paths import Path
 from zapdb.indexes.predicates import Comparison, Not, Predicate
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PLAN_SPANS_MAX
-from zapdb.records import Record
+from zapdb.records import PagedRows
 from zapdb.schema import IndexComponent
 
-Entry = tuple[bytes, bytes, Record]
-"""A record with its full key on a path and its own key: entries are in the order of these two."""
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The records with lower ≤ full key < upper; None is no bound."""
 
     lower: bytes | None
@@ -61,114 +61,170 @@ class Span:
         return low, prefix_end(truncate_key(self.upper))
 
 
-def sort_ties(
-    entries: Iterable[Entry], span: Span, *, unique: bool, descending: bool
-) -> Iterator[Entry]:
-    """Yield entries, given in the order of their entry keys, in the order of their full keys.
+class Ties:
+    """Puts entries with full keys, given page by page in the order of their entry keys, into the
+    order of their full keys.
 
     Only truncated keys tie; in a unique index, the keys that agree in their ordered part. Runs of
     ties are sorted, and entries beyond the bounds of the span are left out.
     """
-    limit = UNIQUE_ORDERED_SIZE_BYTES if unique else INDEX_KEY_SIZE_BYTES_MAX
-    shared, run = b"", list[Entry]()
-    for entry in entries:
+
+    __slots__ = ("_descending", "_limit", "_run", "_shared", "_span", "_unique")
+
+    def __init__(self, span: Span, *, unique: bool, descending: bool) -> None:
+        self._span, self._unique, self._descending = span, unique, descending
+        self._limit = UNIQUE_ORDERED_SIZE_BYTES if unique else INDEX_KEY_SIZE_BYTES_MAX
+        self._shared, self._run = b"", PagedRows()
+
+    def sort(self, page: PagedRows, *, is_last: bool) -> PagedRows:
+        """Return the entries whose place is known now; a run that may go on waits."""
+        unique, limit = self._unique, self._limit
         # With the record's key, entries with nulls run as they are stored; all others differ in
         # the index key already.
-        key = entry[0] + entry[1] if unique else entry[0]
-        ties = len(key) >= limit
-        if run and not (ties and key.startswith(shared)):
-            yield from _sort_run(run, span, descending)
-            run = []
-        if not ties:
-            yield entry
-        else:
-            shared = key[:limit]
-            run.append(entry)
-    yield from _sort_run(run, span, descending)
+        sizes = [len(key) + len(record) if unique else len(key) for key, record, _ in page]
+        if not self._run and max(sizes, default=0) < limit:
+            return page
+        found = PagedRows()
+        for entry, size in zip(page, sizes, strict=True):
+            key = entry[0] + entry[1] if unique else entry[0]
+            if self._run and not (size >= limit and key.startswith(self._shared)):
+                found += self._end_run()
+            if size < limit:
+                found.append(entry)
+            else:
+                self._shared = key[:limit]
+                self._run.append(entry)
+        return found + self._end_run() if is_last else found
+
+    def _end_run(self) -> PagedRows:
+        run, self._run = self._run, []
+        ordered = sorted(run, key=itemgetter(0, 1), reverse=self._descending)
+        return [entry for entry in ordered if self._span.holds(entry[0])]
 
 
-def _sort_run(run: list[Entry], span: Span, descending: bool) -> Iterator[Entry]:
-    for entry in sorted(run, key=lambda entry: entry[:2], reverse=descending):
-        if span.holds(entry[0]):
-            yield entry
+class Fixed(NamedTuple):
+    """A leading component that an equality fixes."""
+
+    place: int
+    """Where the equality is among the parts of the predicate."""
+    is_exact: bool
+    """Whether equal keys have equal values."""
+    encode: Callable[[Any], bytes | None]
+    """A value, which is checked → the bytes of the component: see `Path.encoder`."""
 
 
-@dataclass(slots=True)
-class SpanBuilder:
-    """The parts of a predicate that a path answers, collected component by component."""
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The parts of a predicate that a path answers, by their places, whatever their values are."""
 
-    prefixes: list[bytes]
-    index_conditions: list[Predicate]
-    rechecked: list[Predicate]
-    points: int = 0
-    """Leading components with one value."""
-    fixed: int = 0
-    """Leading components with one value or several."""
-    limits: int = 0
-    """Bounds of the component behind them."""
+    fixed: tuple[Fixed, ...]
+    """Of leading components, one after the other."""
+    limits: tuple[int, ...]
+    """The bounds of the component behind them."""
+    points: int
+    """How many leading components are fixed to one value."""
+    places: tuple[int, ...]
+    """All of these parts."""
 
 
-def _find_equalities(component: IndexComponent, parts: Sequence[Predicate]) -> list[Comparison]:
-    """Return the equalities that may fix a component, the best first."""
+def match_parts(path: Path, parts: Sequence[Predicate]) -> Match:
+    """Find the parts that a path answers. Their values count only where an `in` has too many."""
+    fixed, limits, ranges, points = list[Fixed](), list[int](), 1, 0
+    for at, component in enumerate(path.components):
+        encode = path.encoder(at)
+        counted = (
+            (place, found, len(_encode_values(encode, found)) if found.op == "in" else 1)
+            for place, found in _find_equalities(component, parts)
+        )
+        best = next((one for one in counted if ranges * one[2] <= PLAN_SPANS_MAX), None)
+        if best is None:
+            if path.has_order(at):
+                limits = [n for n, part in enumerate(parts) if _interval(path, at, part)]
+            break
+        place, found, count = best
+        tells_all = path.fields[at].type.index_key_is_exact or path.keys is None
+        is_exact = tells_all and found.collation == component.collation
+        fixed.append(Fixed(place, is_exact, encode))
+        ranges *= count
+        points += found.op == "==" and points == at
+    places = (*(found.place for found in fixed), *limits)
+    return Match(tuple(fixed), tuple(limits), points, places)
+
+
+def _find_equalities(
+    component: IndexComponent, parts: Sequence[Predicate]
+) -> list[tuple[int, Comparison]]:
+    """Return the equalities that may fix a component with their places, the best first."""
     found = [
-        part
-        for part in parts
+        (place, part)
+        for place, part in enumerate(parts)
         if isinstance(part, Comparison)
         and part.field == component.field
         and part.op in ("==", "in")
         and part.collation in (None, component.collation)
     ]
     # One value before several; where keys say all before where they don't.
-    return sorted(found, key=lambda c: (c.op == "in", c.collation != component.collation))
+    return sorted(found, key=lambda f: (f[1].op == "in", f[1].collation != component.collation))
 
 
-def fix_component(path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder) -> bool:
-    """Fix a component to the values of an equality; returns whether there is one."""
-    field, component = path.fields[at], path.components[at]
-    for comparison in _find_equalities(component, parts):
-        values = comparison.value if comparison.op == "in" else (comparison.value,)
-        checked = [None if v is None else field.type.check(v, field.name) for v in values]
-        encoded = {path.encode(at, value) for value in checked} - {None}
-        if len(builder.prefixes) * len(encoded) > PLAN_SPANS_MAX:
-            continue
-        some = sorted(key for key in encoded if key is not None)
-        builder.prefixes = [prefix + key for prefix in builder.prefixes for key in some]
-        builder.index_conditions.append(comparison)
-        tells_all = field.type.index_key_is_exact or path.keys is None
-        is_exact = tells_all and comparison.collation == component.collation
-        if not is_exact and any(value is not None for value in checked):
-            builder.rechecked.append(comparison)
-        if comparison.op == "==" and builder.points == at:
-            builder.points += 1
-        builder.fixed += 1
-        return True
-    return False
+def _encode_values(
+    encode: Callable[[Any], bytes | None], comparison: Comparison
+) -> Sequence[bytes]:
+    """Return the different keys that a component has if an equality is true, in order."""
+    if comparison.op == "==":
+        key = encode(comparison.value)
+        return () if key is None else (key,)
+    return sorted(key for key in {encode(value) for value in comparison.value} if key is not None)
 
 
-def limit_component(
-    path: Path, at: int, parts: Sequence[Predicate], builder: SpanBuilder
-) -> list[Span] | None:
-    """Return the spans within the bounds of a component, if it has bounds."""
-    if not path.has_order(at):
-        return None
+def bind_match(
+    path: Path, match: Match, parts: Sequence[Predicate], lead_components: int
+) -> tuple[tuple[Span, ...], tuple[Predicate, ...], bytes]:
+    """Return what a path reads for the values of a predicate: the spans, the parts that their keys
+    may leave open, and the leading components that have one value each."""
+    prefixes, lead, rechecked = [b""], b"", list[Predicate]()
+    for at, (place, is_exact, encode) in enumerate(match.fixed):
+        comparison = parts[place]
+        assert isinstance(comparison, Comparison)
+        some = _encode_values(encode, comparison)
+        prefixes = [prefix + key for prefix in prefixes for key in some]
+        if at < lead_components:
+            lead = prefixes[0] if prefixes else b""
+        if not is_exact and _has_value(comparison):
+            rechecked.append(comparison)
+    if match.limits:
+        spans = _limit_spans(path, match, parts, prefixes)
+        at = len(match.fixed)
+        if path.components[at].collation is not None:
+            limits = (parts[place] for place in match.limits)
+            rechecked += [p for p in limits if isinstance(p, Comparison) and p.op == "starts with"]
+    else:
+        spans = tuple([make_span(prefix, b"", None) for prefix in prefixes])
+    for span in spans:
+        if path.may_truncate(span.lower) or path.may_truncate(span.upper):
+            return spans, tuple([parts[place] for place in match.places]), lead
+    return spans, tuple(rechecked), lead
+
+
+def _has_value(comparison: Comparison) -> bool:
+    if comparison.op == "==":
+        return comparison.value is not None
+    return any(value is not None for value in comparison.value)
+
+
+def _limit_spans(
+    path: Path, match: Match, parts: Sequence[Predicate], prefixes: Sequence[bytes]
+) -> tuple[Span, ...]:
+    """Return the spans within the bounds of the component behind the fixed ones."""
     lower, upper = b"", None
-    for part in parts:
-        interval = _interval(path, at, part)
-        if interval is None:
-            continue
+    for place in match.limits:
+        interval = _interval(path, len(match.fixed), parts[place])
+        assert interval is not None
         lower = max(lower, interval[0])
         upper = _least(upper, interval[1])
-        builder.index_conditions.append(part)
-        builder.limits += 1
-        component = path.components[at]
-        is_prefix = isinstance(part, Comparison) and part.op == "starts with"
-        if is_prefix and component.collation is not None:
-            builder.rechecked.append(part)
     if upper is not None and lower >= upper:
-        return []
-    return (
-        [make_span(prefix, lower, upper) for prefix in builder.prefixes] if builder.limits else None
-    )
+        return ()
+    return tuple([make_span(prefix, lower, upper) for prefix in prefixes])
 
 
 def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
@@ -189,7 +245,7 @@ def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
         return shared, prefix_end(shared)
     if part.op in ("==", "in") or part.collation != component.collation:
         return None
-    key = path.encode(at, field.type.check(part.value, field.name))
+    key = path.encoder(at)(part.value)
     assert key is not None, "None has no bounds"
     return _bound_side(part, key, path.present(at), is_descending=component.descending)
 

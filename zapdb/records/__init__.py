@@ -26,7 +26,7 @@ from zapdb.records.layout import (
     group_by_revision,
 )
 from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
-from zapdb.records.reader import RecordReader
+from zapdb.records.reader import PagedRow, PagedRows, RecordReader
 from zapdb.records.record import (
     Record,
     follow,
@@ -56,6 +56,8 @@ __all__ = [
     "Layout",
     "MakeAttachments",
     "OwnedBlobs",
+    "PagedRow",
+    "PagedRows",
     "ReadConflict",
     "Recast",
     "Record",

@@ -14,6 +14,7 @@ from typing import Any
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField
 from zapdb.limits import COMPILED_MAX, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.memo import Memo
+from zapdb.records import native
 from zapdb.records.attachments import Attachments
 from zapdb.records.layout import Layout
 from zapdb.records.record import Record, defer_large_values, record_class
@@ -33,6 +34,8 @@ class Codec:
     """(prefix, values by name, where blobs go) → the record's bytes; raises `InvalidValue`."""
     encode_key: Callable[[Mapping[str, Any]], bytes]
     """values by name → the record key's bytes; raises `InvalidValue`."""
+    key_of: Callable[..., bytes]
+    """The same of the values of the key's fields, in the order of the key."""
     decode: Callable[[bytes, bytes, int, Attachments], Record]
     """(key, record, position after the prefix, where blobs are) → the record; raises
     `CorruptRecord`."""
@@ -53,7 +56,7 @@ def codec_for(table: TableSchema, zones: Zones | None = None) -> Codec:
     """Return the codec of the table schema in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
     codec: Codec = compiled_with(table, bound, zones).get(
-        canonical_bytes(table), lambda: _compile(bound)
+        canonical_bytes(table), lambda: _accelerate(bound, compile_codec(bound))
     )
     return codec
 
@@ -62,14 +65,25 @@ def decoder_of(table: TableSchema, numbers: frozenset[int], zones: Zones | None 
     """A decoder of the fields with these numbers: the others are stepped over, or not reached."""
     bound = bind_zones(table, zones)
 
-    def compile_decoder() -> Decode:
-        fields = tuple(f.name for f in table.fields if f.number in numbers)
-        decoder, _ = _compile_decode(bound, record_class(table.name, fields), numbers)
-        return decoder
-
     compiled = compiled_with(table, bound, zones)
-    decode: Decode = compiled.get((canonical_bytes(table), numbers), compile_decoder)
+    decode: Decode = compiled.get(
+        (canonical_bytes(table), numbers), lambda: _make_decoder(bound, numbers)
+    )
     return decode
+
+
+def _make_decoder(table: TableSchema, numbers: frozenset[int]) -> Decode:
+    record, decode = compile_decoder(table, numbers)
+    if native.accelerator is None:
+        return decode
+    fast: Decode = native.plan_layout(table, record, native.Functions(decode), numbers).decode
+    return fast
+
+
+def compile_decoder(table: TableSchema, numbers: frozenset[int]) -> tuple[type[Record], Decode]:
+    """Return a partial decoder in Python, and the class of its records."""
+    record = record_class(table.name, tuple(f.name for f in table.fields if f.number in numbers))
+    return record, _compile_decode(table, record, numbers)[0]
 
 
 def compiled_with(table: TableSchema, bound: TableSchema, zones: Zones | None) -> Memo[Any, Any]:
@@ -86,15 +100,44 @@ def bind_zones(table: TableSchema, zones: Zones | None) -> TableSchema:
     return table.with_fields(fields) if is_bound else table
 
 
-def _compile(table: TableSchema) -> Codec:
+def compile_codec(table: TableSchema) -> Codec:
+    """Return the codec in Python of a table whose types are bound."""
     record = record_class(table.name, tuple(f.name for f in table.fields))
     encode, encode_text = _compile_encode(table)
     encode_key, encode_key_text = _compile_encode_key(table)
+    key_of, key_of_text = _compile_key_of(table)
     decode, decode_text = _compile_decode(table, record)
     decode_key, decode_key_text = _compile_decode_key(table)
     skip, skip_text = _compile_skip(table)
-    source = "\n".join((encode_text, encode_key_text, decode_text, decode_key_text, skip_text))
-    return Codec(Layout.of(table), record, encode, encode_key, decode, decode_key, skip, source)
+    key_texts = (encode_key_text, key_of_text)
+    source = "\n".join((encode_text, *key_texts, decode_text, decode_key_text, skip_text))
+    return Codec(
+        Layout.of(table), record, encode, encode_key, key_of, decode, decode_key, skip, source
+    )
+
+
+def _accelerate(table: TableSchema, codec: Codec) -> Codec:
+    """Return the same codec; its functions try the accelerator first, if there is one."""
+    if native.accelerator is None:
+        return codec
+    generated = native.Functions(
+        codec.decode,
+        codec.encode,
+        codec.skip,
+        codec.encode_key,
+        codec.key_of,
+        codec.decode_key,
+    )
+    plan = native.plan_layout(table, codec.record, generated)
+    return replace(
+        codec,
+        encode=plan.encode,
+        encode_key=plan.encode_key,
+        key_of=plan.key_of,
+        decode=plan.decode,
+        decode_key=plan.decode_key,
+        skip=plan.skip,
+    )
 
 
 def missing_field(table: str, names: tuple[str, ...], values: Mapping[str, Any]) -> InvalidValue:
@@ -182,23 +225,35 @@ def _compile_encode(table: TableSchema) -> tuple[Callable[..., Any], str]:
 
 def _compile_encode_key(table: TableSchema) -> tuple[Callable[..., Any], str]:
     names = Namespace()
-    lines = _take_source(table, table.key_fields, names)
-    parts = []
+    lines = [*_take_source(table, table.key_fields, names), *_key_encoding(table, names)]
+    return compile_function(
+        "encode_key", ["def encode_key(m):", *indent(lines)], names, f"encode key {table.name}"
+    )
+
+
+def _compile_key_of(table: TableSchema) -> tuple[Callable[..., Any], str]:
+    names = Namespace()
+    values = ", ".join(f"v{f.number}" for f in table.key_fields)
+    body = [f"def key_of({values}):", *indent(_key_encoding(table, names))]
+    return compile_function("key_of", body, names, f"key of {table.name}")
+
+
+def _key_encoding(table: TableSchema, names: Namespace) -> list[str]:
+    """Statements that return the key of the values `v<number>`."""
+    lines, parts = list[str](), list[str]()
     for f in table.key_fields:
         path = f"{table.name}.{f.name}"
         statements, encoded = f.type.encode_key_source(f"v{f.number}", path, names)
         lines += statements
         parts.append(encoded)
     too_long = names.bind(_refuse_long_key, "refuse_long_key")
-    lines += [
+    return [
+        *lines,
         f"key = {' + '.join(parts)}",
         f"if len(key) > {RECORD_KEY_SIZE_BYTES_MAX}: "
         f"{too_long}({names.bind(table.name, 'table')}, key)",
         "return key",
     ]
-    return compile_function(
-        "encode_key", ["def encode_key(m):", *indent(lines)], names, f"encode key {table.name}"
-    )
 
 
 def _refuse_long_key(table: str, key: bytes) -> None:

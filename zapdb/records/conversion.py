@@ -32,7 +32,7 @@ from zapdb.records.derivation import (
     SourceField,
     copied_from,
     inputs_of,
-    restored_in,
+    read_by_expressions,
     subderivations,
 )
 from zapdb.records.layout import Layout, Slot
@@ -173,10 +173,11 @@ class _Program:
         """Return the statements that convert one record, and the expression for its new bytes."""
         read = frozenset[int]().union(*map(inputs_of, self.made))
         for derivation in self.made:
-            for part in subderivations(derivation):
-                if isinstance(part, Computed):
-                    self.read_by_expressions |= inputs_of(part)
-                    self.restored_for_expressions |= {r.slot.number for r in restored_in(part)}
+            for part in read_by_expressions(derivation):
+                if isinstance(part, SourceField):
+                    self.read_by_expressions.add(part.number)
+                elif isinstance(part, Restored):
+                    self.restored_for_expressions.add(part.slot.number)
         runs = self._runs()
         marks = {at for run in runs if isinstance(run, range) for at in (run.start, run.stop)}
         lines = [*self._key_source(read)]

@@ -172,6 +172,15 @@ def restored_in(derivation: Derivation) -> list[Restored]:
     return [part for part in subderivations(derivation) if isinstance(part, Restored)]
 
 
+def read_by_expressions(derivation: Derivation) -> list[Derivation]:
+    """Return the parts of a derivation that its expressions read, themselves or by other parts."""
+    found: dict[int, Derivation] = {}
+    for part in reversed(subderivations(derivation)):
+        if isinstance(part, Computed) or id(part) in found:
+            found |= {id(inner): inner for inner in _read_by(part)}
+    return list(found.values())
+
+
 def subderivations(derivation: Derivation) -> list[Derivation]:
     """Return a derivation's parts and itself, each once and after the parts that it reads.
 

@@ -8,8 +8,10 @@ place on the chain to the current one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 
 from zapdb.errors import CorruptRecord
+from zapdb.records import native
 from zapdb.records.attachments import Attachments, MakeAttachments, ReadConflict
 from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
@@ -23,6 +25,10 @@ Raises `KeyError` for a revision without a place on the chain."""
 
 Rows = Sequence[tuple[bytes, bytes]]
 """Keys and records."""
+PagedRow = tuple[bytes, bytes, bytes]
+"""A key on the path, the key of the record, and the stored record. If the first is a full key, rows
+are in the order of these two keys."""
+PagedRows = list[PagedRow]
 
 
 class RecordReader:
@@ -36,12 +42,16 @@ class RecordReader:
         self, decode: Decode, program: Program, revision: int, make_attachments: MakeAttachments
     ) -> None:
         self._decode = decode
+        self._iterate = native.iterate_of(decode)
         self.prefix = encode_prefix(revision)
         self._program = program
         self._make_attachments = make_attachments
         self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
         self._convert: dict[int, Callable[[bytes, bytes, Attachments], bytes] | None] = {}
         self._convert_rows: dict[int, Callable[[Rows], list[bytes]]] = {}
+        self._plain: dict[bytes, tuple[int, Attachments]] = {}
+        """Where the fields of records begin that have the current layout, and their attachments, by
+        their first byte."""
 
     def read(self, key: bytes, value: bytes) -> Record:
         """Return the record by the current schema; raise `CorruptRecord`, also for unknown
@@ -54,7 +64,24 @@ class RecordReader:
             read = self._read.get(first) if first < 0xC0 else None
         except (IndexError, TypeError):
             raise _no_record(value) from None
-        return (read or self._reader(value))(key, value)
+        return (read or self._read[self._slot_of(value)])(key, value)
+
+    def read_many(self, rows: PagedRows) -> Iterator[tuple[bytes, Record]]:
+        """Return the records of a page with their keys; each is read when it is taken, as `read`
+        does."""
+        first = rows[0][2][:1] if rows else b""
+        plain = self._plain.get(first)
+        if plain is not None and self._iterate is not None:
+            return self._iterate(rows, first, plain[1], self.read)
+        if len(rows) == 1:
+            _, key, value = rows[0]
+            return iter(((key, self.read(key, value)),))
+        keys, values = [key for _, key, _ in rows], [value for _, _, value in rows]
+        if plain is None or {value[:1] for value in values} != {first}:
+            return zip(keys, map(self.read, keys, values), strict=True)
+        start, shared = plain
+        found = map(self._decode, keys, values, repeat(start), repeat(shared))
+        return zip(keys, found, strict=True)
 
     def open(self, key: bytes, value: bytes, attachments: Attachments) -> tuple[Record, bytes]:
         """Do `read` and `convert` together: the record refers to the attachments of `convert`."""
@@ -67,10 +94,10 @@ class RecordReader:
 
         What has to be stored with them is added to `attachments`.
         """
-        revision, _ = decode_prefix(value, 0)
-        if revision not in self._convert:
-            self._prepare(revision, value)
-        convert = self._convert[revision]
+        slot = value[0] if value else 0
+        if slot not in self._convert:
+            slot = self._slot_of(value)
+        convert = self._convert[slot]
         return value if convert is None else convert(key, value, attachments)
 
     def convert_rows(self, rows: Rows) -> Iterator[tuple[Rows, list[bytes] | None]]:
@@ -80,34 +107,34 @@ class RecordReader:
         be converted by itself, because it may have attachments, or has the layout already.
         """
         for group in _group_by_revision(rows):
-            value = group[0][1]
-            revision, _ = decode_prefix(value, 0)
-            if revision not in self._convert:
-                self._prepare(revision, value)
-            convert = self._convert_rows.get(revision)
+            convert = self._convert_rows.get(self._slot_of(group[0][1]))
             yield group, None if convert is None else convert(group)
 
-    def _reader(self, value: bytes) -> Callable[[bytes, bytes], Record]:
+    def _slot_of(self, value: bytes) -> int:
+        """Where what belongs to a record's revision is filed, which is prepared now if it is not
+        yet."""
         revision, _ = decode_prefix(value, 0)
-        if revision not in self._convert:
-            self._prepare(revision, value)
         # Revisions beyond 63 have longer prefixes; they are filed by number, out of the way of
         # the first bytes 0x81 … 0xBF, by which the others are found without decoding them.
-        return self._read[0x80 + revision if revision < 64 else 0x100 + revision]
+        slot = 0x80 + revision if revision < 64 else 0x100 + revision
+        if slot not in self._convert:
+            self._prepare(revision, slot, value)
+        return slot
 
-    def _prepare(self, revision: int, value: bytes) -> None:
+    def _prepare(self, revision: int, slot: int, value: bytes) -> None:
         try:
             program = self._program(revision)
         except KeyError:
             raise CorruptRecord.at(f"record of the unknown revision {revision}", value, 0) from None
         decode, start = self._decode, len(encode_prefix(revision))
-        slot = 0x80 + revision if revision < 64 else 0x100 + revision
-        # `_convert` gets a revision last, since other threads look there first.
+        # `_convert` gets a slot last, since other threads look there first.
         # Nothing is added to attachments that records share: they only load stored blobs.
         shared = self._make_attachments(b"", b"")
         if program is None:
             self._read[slot] = lambda key, value: decode(key, value, start, shared)
-            self._convert[revision] = None
+            if start == 1:
+                self._plain[value[:1]] = start, shared
+            self._convert[slot] = None
             return
         convert, prefix = program.convert, self.prefix
         after, make_attachments = len(prefix), self._make_attachments
@@ -125,8 +152,8 @@ class RecordReader:
 
         self._read[slot] = read if program.is_self_contained else read_with_attachments
         if program.is_self_contained:
-            self._convert_rows[revision] = lambda rows: program.convert_rows(rows, start, prefix)
-        self._convert[revision] = lambda key, value, attachments: convert(
+            self._convert_rows[slot] = lambda rows: program.convert_rows(rows, start, prefix)
+        self._convert[slot] = lambda key, value, attachments: convert(
             key, value, start, prefix, attachments
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TextIO
 
@@ -84,26 +84,36 @@ def _read_csv(table: TableSchema, stream: TextIO) -> Iterator[Given]:
         raise
 
 
-def split_csv(stream: TextIO, delimiter: str, name: str) -> Iterator[tuple[int, list[str]]]:
+def split_csv(
+    lines: Iterable[str], delimiter: str, name: str, first: int = 1
+) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, each with the line that it begins at; a blank line is no row.
+
+    `lines` have their ends, whatever these are; `first` is the number of the first one. No line is
+    asked for before it is needed.
 
     Raises `UsageError` where it is no CSV: where the next row begins is not known then.
     """
     csv.field_size_limit(CELL_LENGTH_MAX)
-    reader = csv.reader(stream, strict=True, delimiter=delimiter)
-    number = 1
+    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    number = first
     while True:
         try:
             cells = next(reader, None)
         except csv.Error as error:
             raise UsageError(
-                "the file is not CSV from here on", source=name, line=number, problem=str(error)
+                "the file is not CSV from here on",
+                source=name,
+                line=number,
+                problem=str(error),
+                hint="a cell that begins with a quote ends with one, and a quote inside it is "
+                "written twice",
             ) from None
         if cells is None:
             return
         if cells:
             yield number, cells
-        number = reader.line_num + 1
+        number = first + reader.line_num
 
 
 def _read_header(table: TableSchema, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:

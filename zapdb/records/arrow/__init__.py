@@ -17,6 +17,7 @@ from zapdb.records.arrow.batches import (
     arrow_schema,
     decode_batch,
     decode_batches,
+    decode_page,
     encode_batch,
     read_values,
     to_reader,
@@ -25,15 +26,18 @@ from zapdb.records.arrow.columns import DECIMAL_DIGITS_MAX, make_column
 from zapdb.records.arrow.decoder import arrow_decoder
 from zapdb.records.arrow.encoder import GivenColumn, column_encoder
 from zapdb.records.arrow.packing import parse_uuids
+from zapdb.records.arrow.whole_columns import PackedRows
 
 __all__ = [
     "DECIMAL_DIGITS_MAX",
     "GivenColumn",
+    "PackedRows",
     "arrow_decoder",
     "arrow_schema",
     "column_encoder",
     "decode_batch",
     "decode_batches",
+    "decode_page",
     "encode_batch",
     "make_column",
     "parse_uuids",

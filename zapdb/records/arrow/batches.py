@@ -13,8 +13,9 @@ import pyarrow
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, PAGE_RECORDS_MAX
 from zapdb.records.arrow.columns import Column, make_column
-from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, StoredRow, arrow_decoder
+from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter, arrow_decoder
 from zapdb.records.arrow.encoder import GivenColumn, column_encoder
+from zapdb.records.arrow.whole_columns import PackedRows, StoredRow
 from zapdb.records.attachments import Attachments, MakeAttachments
 from zapdb.records.codec import bind_zones, check_names, codec_for
 from zapdb.records.layout import decode_prefix
@@ -62,11 +63,63 @@ def decode_batches(
             return
         reader = _NoConversion(first[1][: decode_prefix(first[1], 0)[1]])
         stream = itertools.chain([first], stream)
-    while True:
-        batch = decoder.decode(itertools.islice(stream, batch_records), make_attachments, reader)
-        if batch is None:
-            return
+    held = list[StoredRow]()
+    while _hold(held, stream, batch_records):
+        batch, count = _decode_held(decoder, held, make_attachments, reader)
         yield batch
+        del held[:count]
+
+
+def decode_page(
+    decoder: ArrowDecoder,
+    page: PackedRows,
+    make_attachments: MakeAttachments,
+    reader: RecordConverter | None = None,
+) -> Iterator[Any]:
+    """Yield the rows of a page that is not empty as `pyarrow.RecordBatch`es, as `decode_batches`
+    does: one batch, unless it holds blobs."""
+    if reader is None:
+        _, first = next(page.rows())
+        reader = _NoConversion(first[: decode_prefix(first, 0)[1]])
+    batch = decoder.decode_page(page, make_attachments, reader)
+    if batch is not None:
+        yield batch
+        return
+    rows = list(page.rows())
+    while rows:
+        batch, count = decoder.decode_rows(rows, make_attachments, reader)
+        yield batch
+        del rows[:count]
+
+
+def _hold(held: list[StoredRow], stream: Iterator[StoredRow], count: int) -> int:
+    """Take rows of a stream until `count` are held, or as many as fit into a batch; returns how
+    many are held."""
+    room = ARROW_BATCH_SIZE_BYTES - sum(len(value) for _, value in held)
+    if room >= 0:
+        for row in itertools.islice(stream, count - len(held)):
+            held.append(row)
+            room -= len(row[1])
+            if room < 0:
+                break
+    return len(held)
+
+
+def _decode_held(
+    decoder: ArrowDecoder,
+    held: list[StoredRow],
+    make_attachments: MakeAttachments,
+    reader: RecordConverter,
+) -> tuple[Any, int]:
+    try:
+        page = PackedRows.of(held)
+    except TypeError:  # what is stored is not bytes: the other way says so
+        batch = None
+    else:
+        batch = decoder.decode_page(page, make_attachments, reader)
+    if batch is None:
+        return decoder.decode_rows(held, make_attachments, reader)
+    return batch, len(held)
 
 
 def decode_batch(

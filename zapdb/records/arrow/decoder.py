@@ -1,14 +1,16 @@
-"""Decoders: a generated function for some fields of one table schema, compiled once and cached.
+"""Decoders: for some fields of one table schema, made once and cached.
 
-It reads each record once, by the source of the table's columns (see `columns`), and appends the
-values to one list per column; it makes no record objects. It makes all the checks of decoding: a
-record that fails one is passed to the ordinary decoder, which raises the error.
+They read whole columns where they can (see `whole_columns`). Where they can't, for blobs and rare
+forms, a generated function reads row by row: each record once, by the source of the table's columns
+(see `columns`), appending the values to one list per column, without record objects. It makes all
+the checks of decoding: a record that fails one is passed to the ordinary decoder, which raises the
+error.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +19,8 @@ import pyarrow
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownField, UsageError
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, Lists, NumberTooLarge, make_column
+from zapdb.records.arrow.positions import NeedsRows
+from zapdb.records.arrow.whole_columns import ColumnPlan, PackedRows, StoredRow
 from zapdb.records.attachments import Attachments, MakeAttachments, ReadConflict
 from zapdb.records.codec import (
     Decode,
@@ -30,9 +34,6 @@ from zapdb.records.layout import Layout, decode_prefix
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
-
-StoredRow = tuple[bytes, bytes]
-"""A record key and a record, as they are stored."""
 
 
 class RecordConverter(Protocol):
@@ -70,16 +71,30 @@ class ArrowDecoder:
     table: TableSchema
     schema: Any
     """The `pyarrow.Schema` of the batches."""
-    columns: tuple[Column, ...]
+    columns: Mapping[int, Column]
+    """By the numbers of their fields, in declared order."""
+    plan: ColumnPlan
     walk: Callable[..., Lists]
     decode_record: Decode
     """The ordinary decoder of the same fields."""
     source: str
 
-    def decode(
-        self, rows: Iterable[StoredRow], make_attachments: MakeAttachments, reader: RecordConverter
+    def decode_page(
+        self, page: PackedRows, make_attachments: MakeAttachments, reader: RecordConverter
     ) -> Any:
-        """A batch of the first rows, as many as fit; None if there are none.
+        """A batch of all rows of a page; None if they have to be read row by row."""
+        begin = _Begin(make_attachments, reader)
+        try:
+            arrays = self.plan.read(page, begin.prefix, begin)
+        except (NeedsRows, CorruptRecord, IndexError, KeyError, ValueError, OverflowError):
+            return None
+        ordered = [arrays[number] for number in self.columns]
+        return pyarrow.RecordBatch.from_arrays(ordered, schema=self.schema)
+
+    def decode_rows(
+        self, rows: Sequence[StoredRow], make_attachments: MakeAttachments, reader: RecordConverter
+    ) -> tuple[Any, int]:
+        """A batch of the first rows, as many as fit, and how many these are.
 
         Raises `CorruptRecord`, `BlobMissing`, and `InvalidValue` for numbers that are too large.
         """
@@ -89,7 +104,7 @@ class ArrowDecoder:
         except (CorruptRecord, IndexError, KeyError, ValueError, OverflowError, NumberTooLarge):
             self._explain(taken, begin)
             raise
-        return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema) if taken else None
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema), len(taken)
 
     def _to_arrays(
         self, rows: Iterable[StoredRow], begin: _Begin, take: Callable[[StoredRow], object]
@@ -97,7 +112,7 @@ class ArrowDecoder:
         lists = self.walk(
             rows, begin, begin.make_attachments(b"", b""), ARROW_BATCH_SIZE_BYTES, take
         )
-        return [column.to_array(lists) for column in self.columns]
+        return [column.to_array(lists) for column in self.columns.values()]
 
     def _explain(self, rows: list[StoredRow], begin: _Begin) -> None:
         """Raise what is wrong with the first of the rows that something is wrong with."""
@@ -173,7 +188,8 @@ def _compile(
         {"zapdb.table": table.name, "zapdb.key": ", ".join(f.name for f in table.key_fields)},
     )
     decode = decoder_of(table, numbers, zones)
-    return ArrowDecoder(table, schema, tuple(columns.values()), walk, decode, source)
+    plan = ColumnPlan.of(bound, columns)
+    return ArrowDecoder(table, schema, columns, plan, walk, decode, source)
 
 
 def _compile_walk(

@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy
 import pyarrow
 from pyarrow import types
 
 from zapdb.errors import InvalidValue
+from zapdb.records.arrow.positions import Bytes, NeedsRows, Positions
 from zapdb.values import ValueType
 from zapdb.values.source import Namespace, indent
 
@@ -76,6 +78,42 @@ class Column(ABC):
     @abstractmethod
     def to_array(self, lists: Lists) -> Any:
         """The array of what was appended; raises `NumberTooLarge`, `ValueError` for bad bytes."""
+
+    def step(self, positions: Positions) -> Any:
+        """Step over the values at many positions; returns what `fill` makes an array of.
+
+        Raises `NeedsRows` for values that have no such way, and for bytes that are not right.
+        """
+        raise NeedsRows
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        """The array of values that a step took; raises `NeedsRows`, `ValueError` for bad bytes."""
+        raise NeedsRows
+
+    def step_present(self, positions: Positions, is_there: Any) -> tuple[Any, Any]:
+        """The same for optional values: a step at the positions where there is one."""
+        if is_there.all():
+            return self.step_not_null(positions), None
+        rows = numpy.flatnonzero(is_there)
+        some = positions.only(rows)
+        taken = self.step_not_null(some)
+        at = positions.at.copy()
+        at[rows] = some.at
+        positions.at = at
+        return taken, is_there
+
+    def step_not_null(self, positions: Positions) -> Any:
+        """A step over values that may not mean null."""
+        return self.step(positions)
+
+    def fill_present(self, source: Bytes, taken: Any, is_there: Any) -> Any:
+        """The array of what `step_present` returned: null where there is no value."""
+        if is_there is None:
+            return self.fill(source, taken)
+        if not is_there.any():
+            return pyarrow.nulls(len(is_there), self.arrow)
+        places = pyarrow.array(numpy.cumsum(is_there) - 1, mask=~is_there)
+        return self.fill(source, taken).take(places)
 
     def to_values(self, array: Any) -> list[Any]:
         """What an array holds, as the type's `check` takes it; raises `InvalidValue`."""

@@ -9,6 +9,7 @@ import numpy
 import pyarrow
 
 from zapdb.records.arrow.columns.base import Leaf, take_fixed_source
+from zapdb.records.arrow.positions import Bytes, Positions
 from zapdb.values.source import Namespace
 
 MIDDLE: Final = numpy.uint64(1 << 63)
@@ -28,9 +29,21 @@ class FixedWidthColumn(Leaf):
             words[held.is_null().to_numpy(zero_copy_only=False)] = MIDDLE
         return with_nulls_of(held, self.arrow, pyarrow.py_buffer(self.convert_words(words)))
 
+    def step(self, positions: Positions) -> Any:
+        return positions.take_words()
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return without_nulls(self.arrow, self.convert_words(taken))
+
     @abstractmethod
     def convert_words(self, words: Any) -> Any:
         """What Arrow holds; raises `ValueError` for what no encoder wrote."""
+
+
+def without_nulls(kind: Any, items: Any) -> Any:
+    """An array of what a numpy array holds, one row for each value."""
+    data = pyarrow.py_buffer(numpy.ascontiguousarray(items))
+    return pyarrow.Array.from_buffers(kind, len(items), [None, data], 0)
 
 
 def with_nulls_of(held: Any, kind: Any, data: Any) -> Any:

@@ -6,15 +6,20 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
+import numpy
 import pyarrow
 from pyarrow import compute, types
 
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns.base import Column, Lists, each
+from zapdb.records.arrow.positions import Bytes, NeedsRows, Positions
 from zapdb.values.length_prefixed import read_length_prefixed_source
 from zapdb.values.source import Namespace, indent
+
+TURNS_MAX: Final = 64
+"""Lists are taken together item by item, if none of them has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,11 @@ class ProductColumn(Column):
         arrays = [part.column.to_array(lists) for part in self.parts]
         nulls = pyarrow.array(lists[self.at], pyarrow.bool_())
         return pyarrow.StructArray.from_arrays(arrays, fields=list(self.arrow), mask=nulls)
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        filled = {name: column.fill_present(source, *values) for name, column, values in taken}
+        arrays = [filled[part.name] for part in self.parts]
+        return pyarrow.StructArray.from_arrays(arrays, fields=list(self.arrow))
 
     def accepts(self, kind: Any) -> bool:
         if not types.is_struct(kind):
@@ -101,6 +111,12 @@ class StructColumn(ProductColumn):
             lines += part.column.decode_source(names, is_present)
         return [*lines, f"if p != {end}: raise IndexError"]
 
+    def step(self, positions: Positions) -> Any:
+        inside = Positions(positions.source, positions.take_extents().starts)
+        taken = step_parts(self.encoded, inside)
+        inside.require_ends(positions.at)
+        return taken
+
     def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         return dict(zip(names, values, strict=True))
 
@@ -114,8 +130,30 @@ class CompositeKeyColumn(ProductColumn):
         too_long = f"if p - {start} > {RECORD_KEY_SIZE_BYTES_MAX}: raise IndexError"
         return [f"a{self.at}(False)", f"{start} = p", *reads, too_long]
 
+    def step(self, positions: Positions) -> Any:
+        starts = positions.at
+        taken = step_parts(self.parts, positions)
+        if (positions.at - starts > RECORD_KEY_SIZE_BYTES_MAX).any():
+            raise NeedsRows
+        return taken
+
     def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         return values
+
+
+def step_parts(parts: Sequence[Part], positions: Positions) -> list[Any]:
+    """Step over the values of parts, behind the presence bits of optional ones; returns what
+    `fill_present` of each part's column takes, with its name and column."""
+    optional = [part for part in parts if part.optional]
+    taken = list[Any]()
+    present = positions.take_presence(len(optional))
+    for part in parts:
+        if part.optional:
+            values = part.column.step_present(positions, present[:, optional.index(part)])
+        else:
+            values = part.column.step(positions), None
+        taken.append((part.name, part.column, values))
+    return taken
 
 
 class ListColumn(Column):
@@ -140,6 +178,32 @@ class ListColumn(Column):
 
     def null_source(self) -> list[str]:
         return [f"a{self.at}(None)"]
+
+    def step(self, positions: Positions) -> Any:
+        """The first items of all lists, then the second ones, and so on; and whose they are."""
+        inside = Positions(positions.source, positions.take_extents().starts)
+        turns, rows = list[Any](), numpy.flatnonzero(inside.at < positions.at)
+        while len(rows):
+            if len(turns) == TURNS_MAX:
+                raise NeedsRows
+            some = inside.only(rows)
+            turns.append((rows, self.items.step(some)))
+            inside.at[rows] = some.at
+            rows = rows[some.at < positions.at[rows]]
+        inside.require_ends(positions.at)
+        return len(positions), turns
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        count, turns = taken
+        whose = numpy.concatenate([rows for rows, _ in turns] or [numpy.empty(0, "i8")])
+        items = pyarrow.concat_arrays(
+            [self.items.fill(source, values) for _, values in turns]
+            or [pyarrow.array([], self.items.arrow)]
+        )
+        offsets = numpy.zeros(count + 1, "i4")
+        numpy.cumsum(numpy.bincount(whose, minlength=count), out=offsets[1:])
+        ordered = items.take(pyarrow.array(numpy.argsort(whose, kind="stable")))
+        return pyarrow.ListArray.from_arrays(pyarrow.array(offsets), ordered, type=self.arrow)
 
     def to_array(self, lists: Lists) -> Any:
         items = self.items.to_array(lists)

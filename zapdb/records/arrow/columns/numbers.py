@@ -10,8 +10,14 @@ import pyarrow
 from pyarrow import types
 
 from zapdb.records.arrow.columns.base import STRINGS, Leaf, NumberTooLarge, each, is_any_of
-from zapdb.records.arrow.columns.fixed_width import MIDDLE, FixedWidthColumn, with_nulls_of
+from zapdb.records.arrow.columns.fixed_width import (
+    MIDDLE,
+    FixedWidthColumn,
+    with_nulls_of,
+    without_nulls,
+)
 from zapdb.records.arrow.packing import pack_booleans, pack_varints, pack_words, words_of
+from zapdb.records.arrow.positions import Bytes, NeedsRows, Positions
 from zapdb.values import Boolean, Decimal, Integer
 from zapdb.values.decimal import with_scale
 from zapdb.values.float import MINUS_ZERO, NAN
@@ -27,6 +33,9 @@ class NumberColumn(Leaf):
     """Numbers that are stored as integers of any length."""
 
     raw = Integer()
+
+    def step(self, positions: Positions) -> Any:
+        return positions.take_varints()
 
     @abstractmethod
     def to_text(self, raw: int) -> str:
@@ -50,6 +59,9 @@ class IntegerColumn(NumberColumn):
             return super().make(raw)
         except (OverflowError, pyarrow.ArrowInvalid):
             raise NumberTooLarge(self.path, "an integer of 64 bits") from None
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return pyarrow.array(taken, self.arrow)
 
     def pack(self, array: Any) -> list[Any] | None:
         if not types.is_integer(array.type):
@@ -82,8 +94,10 @@ class DecimalColumn(NumberColumn):
             return with_nulls_of(held, self.arrow, held.buffers()[1])
         # Nearly always all of them fit a machine word: the upper half is its sign.
         low = numpy.frombuffer(held.buffers()[1], "<i8")
-        pairs = numpy.stack((low, low >> 63), axis=1)
-        return with_nulls_of(held, self.arrow, pyarrow.py_buffer(pairs))
+        return with_nulls_of(held, self.arrow, pyarrow.py_buffer(_widen(low)))
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return without_nulls(self.arrow, _widen(taken))
 
     def _to_bytes(self, raw: int) -> bytes:
         if abs(raw) >= 10**DECIMAL_DIGITS_MAX:
@@ -108,6 +122,11 @@ class DecimalColumn(NumberColumn):
         return self.kind.from_document(text, self.path)
 
 
+def _widen(words: Any) -> Any:
+    """Numbers of 64 bits as pairs of words, the lower one first."""
+    return numpy.stack((words, words >> 63), axis=1)
+
+
 class TextColumn(Leaf):
     """Numbers as strings, and so of any length."""
 
@@ -121,6 +140,12 @@ class TextColumn(Leaf):
     def take_source(self, target: str, names: Namespace) -> list[str]:
         text = names.bind(self.numbers.to_text, "to_text")
         return [*self.numbers.take_source(target, names), f"{target} = {text}({target})"]
+
+    def step(self, positions: Positions) -> Any:
+        return self.numbers.step(positions)
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return pyarrow.array(map(self.numbers.to_text, taken.tolist()), self.arrow)
 
     def convert(self, array: Any) -> list[Any]:
         return self.numbers.convert(array)
@@ -154,6 +179,15 @@ class BooleanColumn(Leaf):
     raw = Boolean()
     arrow = pyarrow.bool_()
     accepted = (types.is_boolean,)
+
+    def step(self, positions: Positions) -> Any:
+        taken = positions.take_bytes()
+        if (taken > 1).any():
+            raise NeedsRows
+        return taken
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return pyarrow.array(taken.view("?"))
 
     def pack(self, array: Any) -> list[Any] | None:
         return [pack_booleans(array)]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
+import numpy
 import pyarrow
 from pyarrow import compute, types
 
@@ -21,9 +22,12 @@ from zapdb.records.arrow.columns.base import (
     take_fixed_source,
 )
 from zapdb.records.arrow.packing import constant, has_zero_byte, pack_sized, size_max
+from zapdb.records.arrow.positions import Bytes, NeedsRows, Positions
 from zapdb.records.attachments import Attachments
 from zapdb.values import Binary, Enum, Integer, Json, String
 from zapdb.values.blob import BLOB_MARK, decode_inline_or_blob
+from zapdb.values.cbor import NULL
+from zapdb.values.json import decode_json
 from zapdb.values.length_prefixed import (
     ESCAPED_END,
     read_length_prefixed,
@@ -66,6 +70,16 @@ class BytesColumn(Leaf):
             "    room -= c",
         ]
 
+    def step(self, positions: Positions) -> Any:
+        if self.place == "key":
+            return positions.take_escaped(RECORD_KEY_SIZE_BYTES_MAX)
+        if self.place == "inside":
+            return positions.take_extents()
+        return positions.take_extents(INLINE_SIZE_BYTES_MAX)  # blobs have another beginning
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return source.cut(taken).cast(self.arrow)  # which checks UTF-8
+
     def _load(self, data: bytes, position: int, attachments: Attachments) -> tuple[Any, int, int]:
         """Return the value, loaded if it is a blob, the position after it, and the blob's size."""
         if data[position : position + 1] == BLOB_MARK:
@@ -91,7 +105,13 @@ class UuidColumn(Leaf):
     accepted = BINARIES
 
     def take_source(self, target: str, names: Namespace) -> list[str]:
-        return take_fixed_source(target, 16)
+        return take_fixed_source(target, UUID_SIZE_BYTES)
+
+    def step(self, positions: Positions) -> Any:
+        return positions.take_fixed(UUID_SIZE_BYTES)
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        return source.cut(taken)
 
     def convert(self, array: Any) -> list[Any]:
         return each(array.to_pylist(), lambda raw: UUID(bytes=raw))
@@ -118,6 +138,14 @@ class EnumColumn(Leaf):
         members = names.bind(self.members, "members")
         return [*super().take_source(target, names), f"{target} = {members}[{target}]"]
 
+    def step(self, positions: Positions) -> Any:
+        return positions.take_varints()
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        numbers, places = numpy.unique(taken, return_inverse=True)
+        names = pyarrow.array([self.members[number] for number in numbers.tolist()], self.arrow)
+        return names.take(pyarrow.array(places))
+
     def pack(self, array: Any) -> list[Any] | None:
         held = array.cast(self.arrow).dictionary_encode()
         numbers = {name: number for number, name in self.members.items()}
@@ -141,6 +169,21 @@ class JsonColumn(Leaf):
 
     def null_check_source(self) -> list[str]:
         return [f"if v{self.at} == 'null': raise IndexError"]
+
+    def step(self, positions: Positions) -> Any:
+        return positions.take_extents()
+
+    def step_not_null(self, positions: Positions) -> Any:
+        taken = self.step(positions)
+        if (positions.source.data[taken.starts] == NULL[0]).any():
+            raise NeedsRows
+        return taken
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        """Equal values, which are frequent, are decoded once."""
+        found = source.cut(taken).dictionary_encode()
+        texts = [_to_json(decode_json(raw, 0, len(raw))) for raw in found.dictionary.to_pylist()]
+        return pyarrow.array(texts, self.arrow).take(found.indices)
 
     def convert(self, array: Any) -> list[Any]:
         return each(array.to_pylist(), _read_json)

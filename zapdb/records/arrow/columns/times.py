@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow
 from pyarrow import compute, types
@@ -17,6 +17,7 @@ from zapdb.records.arrow.columns.nested import Part, ProductColumn
 from zapdb.records.arrow.columns.numbers import IntegerColumn
 from zapdb.records.arrow.columns.strings import BytesColumn
 from zapdb.records.arrow.packing import pack_varints, pack_words, words_of
+from zapdb.records.arrow.positions import Bytes, Extents, Positions
 from zapdb.values import Integer, String, ZonedTimestamp
 from zapdb.values.date import EPOCH_ORDINAL
 from zapdb.values.source import Namespace
@@ -41,6 +42,14 @@ class DateColumn(Leaf):
         days = pyarrow.array(raw, pyarrow.int32())
         _check_range(days, DATE_RANGE)
         return days.view(self.arrow)
+
+    def step(self, positions: Positions) -> Any:
+        return positions.take_varints()
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        days = pyarrow.array(taken)
+        _check_range(days, DATE_RANGE)
+        return days.cast(pyarrow.int32()).view(self.arrow)
 
     def convert(self, array: Any) -> list[Any]:
         return super().convert(array.cast(self.arrow))
@@ -70,6 +79,11 @@ class InstantColumn(FixedWidthColumn):
 class TimestampColumn(InstantColumn):
     def make(self, raw: list[Any]) -> Any:
         instants = super().make(raw)
+        _check_range(instants.view(pyarrow.int64()), TIMESTAMP_RANGE)
+        return instants
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        instants = super().fill(source, taken)
         _check_range(instants.view(pyarrow.int64()), TIMESTAMP_RANGE)
         return instants
 
@@ -124,6 +138,23 @@ class ZonedColumn(ProductColumn):
         targets = ", ".join(f"v{at}" for at in lists)
         appends = [f"a{at}(v{at})" for at in lists]
         return [f"{targets}, p = {take}(b, p)", f"a{self.at}(False)", *appends]
+
+    def step(self, positions: Positions) -> Any:
+        starts = positions.at
+        positions.take_words()
+        positions.take_bytes()
+        positions.take_varints()
+        return Extents(starts, positions.at - starts)
+
+    def fill(self, source: Bytes, taken: Any) -> Any:
+        """Value by value: the instant depends on the rules of the zone."""
+        taken_apart = [self._take(raw, 0) for raw in source.cut(taken).to_pylist()]
+        columns = list(zip(*taken_apart, strict=True))[:-1] or [()] * len(self.parts)
+        arrays = [
+            cast("Leaf", part.column).make(list(values))
+            for part, values in zip(self.parts, columns, strict=True)
+        ]
+        return pyarrow.StructArray.from_arrays(arrays, fields=list(self.arrow))
 
     def _take(self, data: bytes, position: int) -> tuple[bytes, int, str, bytes, int]:
         value, after = self.kind.decode(data, position)

@@ -1,0 +1,325 @@
+"""The accelerator does what the generated Python does, or leaves it to it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forms
+from tests.bench.codec import MEMBERS, make_members
+from tests.blobs import NO_BLOBS, MemoryBlobs
+from tests.codecs_in_use import CODECS, using_codec
+from tests.fuzz.test_fuzz import hostile
+from tests.native.codecs import Declined, builds_of, decline, pair_of
+from tests.native.edges import Tally, compare_all
+from tests.native.mutants import MUTANTS, Mutant
+from tests.native.samples import compare_samples
+from tests.native.sanitized import run_sanitized
+from tests.strategies import TYPES
+from zapdb import accelerator, limits
+from zapdb.errors import CorruptRecord, InvalidValue
+from zapdb.records import codec_for, native
+from zapdb.schema import Field, IndexComponent, TableSchema
+from zapdb.values import Integer, Json, String, ValueType
+
+if native.accelerator is None:
+    pytest.skip("it is not built: python -m tools.native_build", allow_module_level=True)
+
+LEFT = {"integer", "decimal", "date", "reference", "string", "binary"}
+"""What Python steps over though it can't be read: reserved heads, blobs of long sizes."""
+
+
+def table_of(kind: ValueType, *, optional: bool = False) -> TableSchema:
+    return TableSchema(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "it", kind, optional)))
+
+
+@pytest.fixture(scope="module")
+def tally() -> Tally:
+    return compare_all(forms.is_long)
+
+
+def test_enumerated_edges_are_read_alike(tally: Tally) -> None:
+    assert tally.wrong == []
+    assert tally.read > 100_000
+
+
+def test_what_can_be_read_is_not_left_to_python(tally: Tally) -> None:
+    left = {name: count for name, count in tally.left.items() if count}
+    assert set(left) <= LEFT
+    assert sum(left.values()) < 5_000
+
+
+@pytest.mark.parametrize("seed", range(20 if forms.is_long else 2))
+def test_random_records_and_damage_are_treated_alike(seed: int) -> None:
+    found = compare_samples(seed, 300 if forms.is_long else 30)
+    assert found.wrong == []
+    assert found.counts["decode"] > 100
+    assert found.counts["decode, declined"] == 0
+
+
+def test_no_record_of_the_benchmark_is_declined() -> None:
+    pair = pair_of(MEMBERS)
+    index = builds_of(MEMBERS, (IndexComponent(2), IndexComponent(3, descending=True)))
+    for number, member in enumerate(make_members()):
+        record = member | {"id": number}
+        key, data = pair.alone.encode_key(record), pair.alone.encode(b"\x81", record, NO_BLOBS)
+        assert data == pair.python.encode(b"\x81", record, NO_BLOBS)
+        assert pair.alone.decode_key(key) == (number,)
+        assert pair.alone.key_of(number) == key
+        whole = pair.alone.decode(key, data, 1, NO_BLOBS)
+        assert index.alone(whole) == index.python(whole)
+        assert pair.alone.decode(key, data, 1, NO_BLOBS) == pair.python.decode(
+            key, data, 1, NO_BLOBS
+        )
+        assert pair.alone.skip(data, 1) == len(data)
+
+
+def test_the_limits_are_those_of_python() -> None:
+    assert native.accelerator is not None
+    assert (
+        limits.INLINE_SIZE_BYTES_MAX,
+        limits.VALUE_SIZE_BYTES_MAX,
+        limits.RECORD_KEY_SIZE_BYTES_MAX,
+        limits.JSON_DEPTH_MAX,
+    ) == native.accelerator.LIMITS
+
+
+def test_an_error_is_that_of_python() -> None:
+    pair = pair_of(table_of(Integer()))
+    with pytest.raises(InvalidValue, match=r"t\.it"):
+        pair.plan.encode(b"\x81", {"id": 1, "it": "x"}, NO_BLOBS)
+    with pytest.raises(CorruptRecord):
+        pair.plan.decode(b"\x81", b"\x81\x00", 1, NO_BLOBS)
+    with pytest.raises(Declined):
+        pair.alone.decode(b"\x81", b"\x81\x00", 1, NO_BLOBS)
+    with pytest.raises(TypeError):
+        pair.plan.encode()
+
+
+class Interrupting(int):
+    """An integer during whose conversion the user presses Ctrl-C."""
+
+    tried = 0
+
+    def __int__(self) -> int:
+        Interrupting.tried += 1
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_gets_through_at_once() -> None:
+    pair, Interrupting.tried = pair_of(table_of(Integer())), 0
+    with pytest.raises(KeyboardInterrupt):
+        pair.plan.encode(b"\x81", {"id": 1, "it": Interrupting()}, NO_BLOBS)
+    assert Interrupting.tried == 1
+
+
+def test_large_values_become_blobs_and_are_deferred() -> None:
+    pair, blobs = pair_of(table_of(String(), optional=True)), MemoryBlobs()
+    attachments = blobs.attachments()
+    data = pair.plan.encode(b"\x81", {"id": 1, "it": "x" * 5_000}, attachments)
+    blobs.save(attachments)
+    assert len(blobs.saved) == 1
+    record = pair.alone.decode(b"\x81", data, 1, attachments)
+    assert record.it == "x" * 5_000
+
+
+def test_rows_are_read_one_by_one_whatever_their_revision() -> None:
+    pair = pair_of(table_of(Json()))
+    values = [{"id": n, "it": {"n": [n]}} for n in range(5)]
+    rows = [
+        (pair.python.encode_key(v), pair.python.encode(b"\x82" if n == 3 else b"\x81", v, NO_BLOBS))
+        for n, v in enumerate(values)
+    ]
+    rows[4] = (rows[4][0], b"\x81\x00")
+    met = []
+
+    def otherwise(key: bytes, data: bytes) -> Any:
+        met.append((key, data))
+        return pair.python.decode(key, data, 1, NO_BLOBS)
+
+    page = [(b"", *row) for row in rows]
+    read: Iterator[Any] = pair.plan.iterate(page, b"\x81", NO_BLOBS, otherwise)
+    assert [next(read) for _ in range(4)] == [
+        (key, pair.python.decode(key, data, 1, NO_BLOBS)) for key, data in rows[:4]
+    ]
+    with pytest.raises(CorruptRecord):
+        next(read)
+    assert list(read) == []
+    assert met == rows[3:]
+
+
+def test_a_pair_that_is_kept_stays_as_it_is() -> None:
+    """The iterator gives out its pair again only if no other has it; records go at once."""
+    pair = pair_of(table_of(Json()))
+    values = [{"id": n, "it": [n]} for n in range(40)]
+    page = [
+        (b"", pair.python.encode_key(v), pair.python.encode(b"\x81", v, NO_BLOBS)) for v in values
+    ]
+    expected = [(key, pair.python.decode(key, data, 1, NO_BLOBS)) for _, key, data in page]
+    read = pair.alone.iterate(page, b"\x81", NO_BLOBS, decline)
+    first = next(read)
+    assert [first, *read] == expected
+    seen = []
+    for key, record in pair.alone.iterate(page, b"\x81", NO_BLOBS, decline):
+        seen.append((key, record.it))
+        if key == expected[20][0]:
+            gc.collect()  # which stops tracking tuples of what has no parts
+    assert seen == [(key, record.it) for key, record in expected]
+    for bad in ((b"", b""), [b"", b"", b""], b"abc"):
+        with pytest.raises(SystemError):
+            next(pair.alone.iterate([bad], b"\x81", NO_BLOBS, decline))
+
+
+def test_no_utf8_stays_in_a_string_of_the_caller() -> None:
+    for kind, wrap in ((String(), lambda text: text), (Json(), lambda text: {text: [text]})):
+        pair, text = pair_of(table_of(kind)), "東京" * 30
+        before = sys.getsizeof(text)
+        pair.alone.encode(b"\x81", {"id": 1, "it": wrap(text)}, NO_BLOBS)
+        assert sys.getsizeof(text) == before
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_hostile_heads_allocate_next_to_nothing(kind: ValueType) -> None:
+    """As in tests/fuzz, for records: by the bytes that are there, never by what they promise."""
+    pair, inputs = pair_of(table_of(kind)), [*hostile(), *nested()]
+    tracemalloc.start()
+    try:
+        for data in inputs:
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            with suppress(Declined, CorruptRecord):
+                pair.alone.decode(b"\x81", data, 0, NO_BLOBS)
+            _, peak = tracemalloc.get_traced_memory()
+            assert peak - before < 64 * 1024 + 10 * len(data)  # a list has 8 bytes an item
+    finally:
+        tracemalloc.stop()
+
+
+def nested() -> Iterator[bytes]:
+    """Containers within containers, each of which promises an item for each byte that is left."""
+    for head in (b"\x9a\x00\x01\x00\x00", b"\xba\x00\x01\x00\x00\x61a"):
+        body = head * 60 + bytes(70_000)
+        yield b"\xc2" + len(body).to_bytes(3, "big") + body
+
+
+def test_nothing_leaks() -> None:
+    command = [sys.executable, "-m", "tests.native.leaks"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_plans_and_classes_are_collected() -> None:
+    gc.collect()
+    before = sum(type(one).__name__ == "Plan" for one in gc.get_objects())
+    pair = pair_of(table_of(Json()))
+    cycle: list[Any] = [pair.plan.iterate([], b"", None, print)]
+    cycle.append(cycle)
+    del pair, cycle
+    gc.collect()
+    assert sum(type(one).__name__ == "Plan" for one in gc.get_objects()) == before
+
+
+def test_threads_share_a_plan() -> None:
+    pair, wrong = pair_of(MEMBERS), []
+    members = [member | {"id": n} for n, member in enumerate(make_members())]
+    expected = [pair.python.encode(b"\x81", member, NO_BLOBS) for member in members]
+
+    def run() -> None:
+        for _ in range(10):
+            for member, data in zip(members, expected, strict=True):
+                if pair.plan.encode(b"\x81", member, NO_BLOBS) != data:
+                    wrong.append(member)
+                if pair.plan.decode(b"\x81", data, 1, NO_BLOBS).extra != member["extra"]:
+                    wrong.append(member)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
+def version(**environment: str) -> str:
+    command = [sys.executable, "-m", "zapdb", "--version"]
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_the_version_says_which_codec_is_in_use() -> None:
+    assert version().endswith("(native codec)")
+    assert version(ZAPDB_NATIVE="no").endswith("(pure Python codec)")
+
+
+def test_tests_of_both_codecs_use_each() -> None:
+    """What the fixtures of tests/vectors and tests/contract rely on."""
+    for name in CODECS:
+        with using_codec(name):
+            made_by = getattr(codec_for(MEMBERS).encode, "__self__", None)
+            assert (type(made_by).__name__ == "Plan") == (name == "native")
+            assert f"{name} " in version().lower().partition("(")[2]
+
+
+def test_a_module_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert accelerator.load_accelerator() is native.accelerator
+    monkeypatch.setattr(accelerator, "INTERFACE", accelerator.INTERFACE + 1)
+    assert accelerator.load_accelerator() is None
+
+
+SUB_INTERPRETER = """\
+try:
+    import _interpreters as interpreters
+except ImportError:  # before Python 3.13
+    import _xxsubinterpreters as interpreters
+one = interpreters.create()
+interpreters.run_string(one, '''
+import importlib.machinery, importlib.util
+loader = importlib.machinery.ExtensionFileLoader("zapdb._native", {path!r})
+spec = importlib.util.spec_from_file_location("zapdb._native", {path!r}, loader=loader)
+try:
+    loader.exec_module(importlib.util.module_from_spec(spec))
+except ImportError:
+    print("refused")
+''')
+"""
+
+
+def test_sub_interpreters_are_refused() -> None:
+    assert native.accelerator is not None
+    script = SUB_INTERPRETER.format(path=native.accelerator.__file__)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("refused\n", 0), done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_planted_bug_is_found(mutant: Mutant, tmp_path: Path) -> None:
+    module = mutant.build(tmp_path)
+    command = [sys.executable, "-m", "tests.native", "--module", module, "--seconds", "60"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode >= 0:  # else the process was ended by what it had written over
+        assert done.returncode == 1, done.stdout
+        assert " differ\n" in done.stdout, done.stderr
+
+
+@pytest.mark.long
+def test_sanitizers_find_nothing() -> None:
+    done = run_sanitized(60)
+    assert done.returncode == 0, done.stdout + done.stderr
