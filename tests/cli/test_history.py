@@ -376,12 +376,12 @@ def test_prune_is_refused_while_records_need_it(people: Project) -> None:
     result = prune(people, "--keep-last", "1", "--yes")
     assert result.status == 2
     assert result.err == (
-        "error: stored records or archives need the revisions that would be pruned\n"
+        "error: stored data need the revisions that would be pruned\n"
         "  table: people\n"
         "  needed: revision 1: 20 records\n"
         "  hint: convert stale records with `zapdb convert run`, delete archived values "
         "with `zapdb migrate prune-archive`, or prune less; revisions that the change "
-        "log needs always stay\n"
+        "log or the history store needs always stay\n"
     )
     found = prune(people, "--keep-last", "1", "--dry-run", "--json").json
     assert found["in_use"] == [{"revision": 1, "by": "20 records"}]

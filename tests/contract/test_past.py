@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
-from tests.support import Workspace
+from tests.support import Workspace, finish
 from zapdb.catalog import principal
 from zapdb.database import Database, RecordChange
+from zapdb.database.history import listing
 from zapdb.errors import (
     HistoryBehind,
     HistoryGap,
@@ -23,7 +26,10 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
+from zapdb.jobs import roll_back_newest
+from zapdb.storage import rewound_records
 from zapdb.storage.change_log import Bookmark
+from zapdb.storage.rewound_records import RewoundStatements
 
 State = list[dict[str, Any]]
 
@@ -106,6 +112,75 @@ def test_every_moment_of_a_random_life_is_what_it_was(db: Database) -> None:
         write_some(db, rnd)
 
 
+def test_pages_of_the_past_in_both_orders(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages shorter than the gaps between records, changes and deletions; and beside writers that
+    commit between the two statements of each page."""
+    monkeypatch.setattr(rewound_records, "PAGE_RECORDS_MAX", 3)
+    items, rnd = db.table("items"), random.Random(3)
+    items.insert_many([{"id": n, "title": f"t{n}", "size": n} for n in range(10, 40)])
+    before, told = next(db.moments()), state(db)
+    past = db.at(before).table("items")
+    write, read_before = lambda: None, RewoundStatements._read_before
+
+    def write_between(*given: Any) -> Any:
+        write()
+        return read_before(*given)
+
+    monkeypatch.setattr(RewoundStatements, "_read_before", write_between)
+
+    def write_one() -> None:
+        key = rnd.randint(0, 49)
+        if rnd.random() < 0.4:
+            items.delete_many([key])
+        else:
+            items.upsert(id=key, title=f"u{rnd.random()}")
+
+    def write_many() -> None:
+        items.delete_many(range(14, 25))
+        for number in range(50, 56):
+            items.upsert(id=number, title="new")
+        items.delete_many([38, 39])
+
+    for write in (lambda: None, write_many, write_one, write_one):  # noqa: B007 - is called
+        assert [zapdb.asdict(record) for record in past.scan()] == told
+        down = [zapdb.asdict(record) for record in past.order_by("-id")]
+        assert down == told[::-1]
+        assert [r.id for r in past.where(past.f.id >= 12, past.f.id < 20)] == list(range(12, 20))
+        assert past.to_arrow(["id"]).read_all()["id"].to_pylist() == list(range(10, 40))
+        first = past.order_by("-id").page(4)
+        second = past.order_by("-id").page(4, first.cursor)
+        assert [r.id for r in (*first, *second)] == list(range(39, 31, -1))
+        assert past.count() == len(told)
+        for key in range(8, 42):
+            assert past.exists(key) == (10 <= key < 40)
+        assert past.get_many(range(9, 12))[0] is None
+
+
+def test_a_page_from_which_changes_were_pruned_is_never_given(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past, kept = db.at(fill(db)).table("items"), next(db.moments())
+    read_before = RewoundStatements._read_before
+
+    def prune_and_read(*given: Any) -> Any:
+        db.change_log.prune(kept.bookmark)
+        return read_before(*given)
+
+    monkeypatch.setattr(RewoundStatements, "_read_before", prune_and_read)
+    with pytest.raises(HistoryPurged, match=f"log_begins_behind: {kept.number}"):
+        list(past.scan())
+    with pytest.raises(HistoryPurged, match=f"log_begins_behind: {kept.number}"):
+        past.count()
+    monkeypatch.undo()
+    db.table("items").update(1, size=11)
+    moment = next(db.moments())
+    later = db.at(moment).table("items")
+    db.table("items").update(1, size=12)
+    assert later.get(1).size == 11
+    db.change_log.prune(moment.bookmark)
+    assert [later.find(n) and later.get(n).size for n in (1, 2)] == [11, None]
+
+
 # What is read of it
 
 
@@ -143,7 +218,7 @@ def test_queries_sql_and_arrow_answer_as_of_the_moment(db: Database) -> None:
         "size": [1, 2, 3],
     }
     assert past.sql("SELECT sum(size) AS sum FROM items WHERE id < ?", [3]).fetchall() == [(3,)]
-    assert past.sql("show tables").fetchall() == [("items",)]
+    assert past.sql("show tables").fetchall()[0] == ("items",)
     assert state(db) != state(past)
     assert repr(past).endswith(">")
     assert repr(items).startswith(f"<table 'items' at moment {past.moment.number} (")
@@ -329,14 +404,49 @@ def test_differences_are_net(db: Database, workspace: Workspace) -> None:
     assert tell(now_, now_) == []
     workspace.write(2, RENAME_SIZE)
     new = workspace.open()
-    assert [one.key for one in new.diff(before, next(new.moments()))] == [(1,), (2,), (4,)]
+    renamed = next(new.moments())
+    assert [one.key for one in new.diff(before, renamed)] == [(1,), (2,), (4,)]
+    (one, *_) = new.diff(renamed, before)  # each record has the names of its moment
+    assert one.before is not None
+    assert one.after is not None
+    assert (one.before.extent, one.after.size, one.fields) == (10, 1, ("extent",))
     workspace.write(3, ADD_COLOR)
     newest = workspace.open()
-    with pytest.raises(HistoryNotStored, match="between the moments"):
+    with pytest.raises(HistoryNotStored, match="migration: 3"):
         list(newest.diff(before, next(newest.moments())))
     assert [one.key for one in newest.diff(before, now_)] == [(1,), (2,), (4,)]
     with pytest.raises(UnknownName, match="people"):
         list(newest.diff(before, now_, tables=["people"]))
+
+
+def test_differences_of_schemas(db: Database, workspace: Workspace) -> None:
+    before = fill(db)
+    workspace.write(2, RENAME_SIZE, "rename_table: {table: items, to: goods}")
+    workspace.write(
+        3,
+        ADD_COLOR.replace("items", "goods"),
+        "drop_field: {table: goods, field: note, restore: {archive: true, otherwise: {value: x}}}",
+        "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}",
+    )
+    new = workspace.open()
+    after = next(new.moments())
+    told = {one.table: (one, one.changes) for one in new.diff_schemas(before, after)}
+    goods, changes = told["goods"]
+    assert set(changes) == {
+        "the table was items",
+        "field extent was size",
+        "field color was added",
+        "field note was dropped",
+    }
+    assert (goods.before and goods.before.name, goods.after and goods.after.name) == (
+        "items",
+        "goods",
+    )
+    assert told["others"][1] == ("the table was created",)
+    back = {one.table: one.changes for one in new.diff_schemas(after, before)}
+    assert back["others"] == ("the table was dropped",)
+    assert "field note was added" in back["goods"]
+    assert new.diff_schemas(after, after) == []
 
 
 def test_moments_tell_who_did_how_much(db: Database) -> None:
@@ -362,6 +472,31 @@ def test_moments_tell_who_did_how_much(db: Database) -> None:
         list(db.moments(table="people"))
     numbers = [moment.number for moment in db.moments()]
     assert numbers == sorted(numbers, reverse=True)
+
+
+def test_the_log_is_read_from_the_newest_on_and_by_moment(
+    db: Database, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MOMENTS_PAGE", 3)
+    before, rnd = fill(db), random.Random(11)
+    for _ in range(9):
+        write_some(db, rnd)
+        if rnd.random() < 0.4:
+            db.change_log.end()
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    db.table("items").upsert(id=30, title="last")
+    made = list(db.change_log.read())
+    assert list(db.change_log.read_back()) == made[::-1]
+    upto = [one for one in made if one.bookmark <= before.bookmark]
+    assert list(db.change_log.read_back(before)) == upto[::-1]
+    for moment in db.moments():
+        mine = [one for one in made if db.at(one).moment.number == moment.number]
+        assert db.change_log.read_moment(moment) == mine != []
+    db.change_log.prune(before.bookmark)
+    left = made[len(upto) :]
+    assert list(db.change_log.read_back()) == left[::-1]
+    assert db.change_log.read_moment(before) == []
 
 
 def test_tenants_have_pasts_of_their_own(db: Database) -> None:
@@ -414,8 +549,71 @@ def test_a_late_commit_changes_no_answer(db: Database, workspace: Workspace) -> 
     assert newest.principal == "slow"
     assert newest.visible_at is not None
     assert newest.visible_at >= times[1] > newest.made_at
-    moments = [moment.visible_at for moment in db.moments()]
-    assert moments == sorted(moments, reverse=True)  # type: ignore[type-var]  # none is None
+    moments = [moment.visible_at for moment in db.moments() if moment.visible_at is not None]
+    assert len(moments) == len(list(db.moments()))
+    assert moments == sorted(moments, reverse=True)
+
+
+def test_what_another_session_has_changed_in_the_schema_counts(workspace: Workspace) -> None:
+    """Reading a time that the log has reached needs no transaction that checks the catalog."""
+    workspace.write(1, ITEMS)
+    asking, comparing, other = (workspace.open() for _ in range(3))
+    other.admin.set_setting("change_log", "on")
+    began = next(other.moments())
+    other.table("items").insert(id=1, title="then")
+    moment = next(other.moments())
+    time = later(other)
+    other.table("items").insert(id=2, title="now")
+    assert [record["title"] for record in state(workspace.open().at(time))] == ["then"]
+    assert [change.after.title for change in comparing.diff(began, moment)] == ["then"]
+    assert [record["title"] for record in state(asking.at(time))] == ["then"]
+
+
+def test_times_are_asked_for_by_many_beside_writers(db: Database, workspace: Workspace) -> None:
+    """Each answer is given again later; and times without changes between them add nothing."""
+    writers, told = [workspace.open() for _ in range(2)], list[tuple[datetime, State, int]]()
+    stop = threading.Event()
+
+    def write(at: int) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            writers[at].table("items").upsert(id=at * 10 + number % 3, title=f"{at} {number}")
+
+    def ask(session: Database) -> None:
+        for _ in range(12):
+            time = later(session)
+            past = session.at(time)
+            told.append((time, state(past), past.moment.number))
+
+    busy = [threading.Thread(target=write, args=(at,)) for at in (0, 1)]
+    askers = [threading.Thread(target=ask, args=(one,)) for one in (db, *writers)]
+    for thread in (*busy, *askers):
+        thread.start()
+    for thread in askers:
+        finish(thread)
+    stop.set()
+    for thread in busy:
+        finish(thread)
+    assert len(told) == 36
+    assert [number for _, _, number in sorted(told, key=itemgetter(0))] == sorted(
+        number for _, _, number in told
+    )
+    for time, before, number in told:
+        past = db.at(time)
+        assert (state(past), past.moment.number) == (before, number)
+    for _ in range(2):  # the first one may be of the last changes
+        db.at(later(db))
+    stamps = "SELECT count(*) FROM zapdb_stamps"
+    count = workspace.execute(stamps)
+    watermarks = []
+    for _ in range(5):
+        assert db.at(later(db)).moment.number == next(db.moments()).number
+        watermarks.append(workspace.execute("SELECT max(stamped_at) FROM zapdb_stamps"))
+    assert workspace.execute(stamps) == count
+    if db._storage.dialect == "postgresql":
+        assert watermarks == sorted(watermarks)
+        assert len({str(one) for one in watermarks}) == 5
 
 
 def test_large_values_stay_as_long_as_the_log_needs_them(db: Database) -> None:
@@ -447,3 +645,23 @@ def test_references_are_followed_in_the_past(db: Database, workspace: Workspace)
     new.table("items").update(3, title="later")
     (line,) = new.at(before).table("lines").include("item").all()
     assert line.follow("item").title == "t3"
+
+
+def test_a_past_in_front_of_a_roll_back_is_what_it_was(workspace: Workspace) -> None:
+    """A roll back has an event for the tenant, and one for each table that it makes anew."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="one")
+    first = next(db.moments()).number
+    db.close()
+    workspace.write(2, RENAME_SIZE)
+    with workspace.open() as renamed:
+        second = next(renamed.moments()).number
+    roll_back_newest(workspace.connect())
+    workspace.remove(2)
+    db = workspace.open()
+    assert (db.at(first).position, db.at(second).position) == (1, 2)
+    assert db.at(first).table("items").get(1).size == 0
+    assert db.at(second).table("items").get(1).extent == 0
+    assert db.at(next(db.moments())).table("items").get(1).size == 0

@@ -1,0 +1,134 @@
+"""`zapdb history start`, `run`, `flush`, `stop`, `status`, `purge` and `erase`."""
+
+from __future__ import annotations
+
+import zapdb
+from tests.cli.program import Project
+
+
+def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
+    none = current.run("history", "status")
+    assert (none.status, "no history store" in none.err) == (2, True)
+    lost = current.run("history", "start")
+    assert (lost.status, "switched on" in lost.err) == (2, False)
+    (current.directory / "file").write_text("")
+    for wrong in ("file", "a*b"):
+        refused = current.run("history", "start", wrong)
+        assert (refused.status, "switched on" in refused.err) == (2, False)
+    made = current.run("history", "start", "past")
+    assert (made.status, "the change log was off and is switched on" in made.err) == (0, True)
+    assert f"in {current.directory / 'past'}" in made.out
+    early = current.run("history", "status", "--json")
+    (store,) = early.json["stores"]
+    assert (early.status, store["state"], store["unfinished"]) == (3, "baseline", ["people"])
+    assert current.run("history", "run", "--once").status == 0
+    assert current.run("data", "put", "people", "id=1", "age=99").status == 0
+    behind = current.run("history", "status", "--json")
+    assert (behind.status, behind.json["stores"][0]["changes_behind"]) == (3, 1)
+    done = current.run("history", "flush", "--json")
+    (store,) = done.json["stores"]
+    assert (done.status, store["changes_behind"], store["files"]) == (0, 0, 4)
+    assert len(list((current.directory / "past").rglob("*.parquet"))) == 4
+    elsewhere = current.run("history", "start", "other")
+    assert (elsewhere.status, "in another directory" in elsewhere.err) == (2, True)
+    stopped = current.run("history", "stop")
+    assert (stopped.status, "goes on" in stopped.err) == (0, True)
+    refused = current.run("history", "flush")
+    assert (refused.status, "the history store is stopped" in refused.err) == (2, True)
+    assert current.run("history", "start").status == 0
+    (current.directory / "past").rename(current.directory / "away")
+    current.run("data", "put", "people", "id=1", "age=98")
+    gone = current.run("history", "flush")
+    assert (gone.status, "is not there" in gone.err) == (1, True)
+    told = current.run("history", "status")
+    assert (told.status, "is not there" in told.err) == (1, True)
+    (current.directory / "away").rename(current.directory / "past")
+    assert current.run("history", "flush").status == 0
+    assert current.run("history", "status").status == 0
+    both = current.run("history", "status", "--all-tenants", "--tenant", "x")
+    assert (both.status, "contradict" in both.err) == (2, True)
+    every = current.run("history", "run", "--once", "--all-tenants")
+    assert (every.status, every.err) == (0, "")
+
+
+def test_the_past_is_erased_and_purged(current: Project) -> None:
+    assert current.run("history", "start", "past").status == 0
+    assert current.run("history", "run", "--once").status == 0
+    early = current.run("history", "erase", "people", "1", "--yes")
+    assert (early.status, "delete it first" in early.err) == (2, True)
+    with zapdb.open(f"sqlite:///{current.database}") as db:
+        db.table("people").delete(1)
+    asked = current.run("history", "erase", "people", "1")
+    assert (asked.status, "add --yes" in asked.err) == (2, True)
+    wrong = current.run("history", "erase", "people", "one", "--yes")
+    assert (wrong.status, "one" in wrong.err) == (1, True)
+    for given, told in (
+        (("people",), "no record is named"),
+        (("people", "--all-records"), "needs fields"),
+        (("people", "1", "--all-records", "--field", "age"), "contradict"),
+        (("people", "--all-records", "--field", "id"), "a field of the key"),
+    ):
+        refused = current.run("history", "erase", *given, "--yes")
+        assert (refused.status, told in refused.err) == (2, True)
+    fields = current.run("history", "erase", "people", "--all-records", "--field", "age", "--yes")
+    assert (fields.status, "past values of age from people" in fields.out) == (0, True)
+    one = current.run("history", "erase", "people", "1", "--field", "age", "--yes", "--json")
+    assert (one.status, one.json["fields"]) == (0, ["age"])
+    unknown = current.run("history", "erase", "persons", "1", "--yes")
+    assert (unknown.status, "no table has or ever had this name" in unknown.err) == (1, True)
+    done = current.run("history", "erase", "people", "1", "--yes", "--json")
+    assert (done.status, done.json["changes"], done.json["rows"]) == (0, 1, 1)
+    assert len(done.json["key_sha256"]) == 64
+    again = current.run("history", "erase", "people", "1", "--yes")
+    assert (again.status, "without 0 rows" in again.out) == (0, True)
+    assert current.run("history", "flush").status == 0
+    right = current.run("history", "verify")
+    assert (right.status, "0 problems" in right.out) == (0, True)
+    file = next((current.directory / "past" / "1" / "0").glob("*.parquet"))
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-1])
+    damaged = current.run("history", "verify", "--sample", "0", "--json")
+    assert (damaged.status, len(damaged.json["problems"])) == (1, 1)
+    planned = current.run("history", "verify", "--repair", "--dry-run")
+    assert (planned.status, "its digest is another one; " in planned.out) == (1, True)
+    asked = current.run("history", "verify", "--repair")
+    assert (asked.status, "add --yes" in asked.err) == (2, True)
+    repaired = current.run("history", "verify", "--repair", "--yes", "--json")
+    assert (repaired.status, len(repaired.json["repaired"])) == (0, 1)
+    future = current.run("history", "purge", "--before", "#99", "--yes")
+    assert (future.status, "not in the files" in future.err) == (2, True)
+    planned = current.run("history", "purge", "--before", "#2", "--dry-run", "--json")
+    assert (planned.status, planned.json["done"], planned.json["kept_from"]) == (0, False, 2)
+    moved = current.run("history", "move", "--before", "#2", "--to", "cold", "--json")
+    assert (moved.status, moved.json["directory"]) == (0, str(current.directory / "cold"))
+    unclear = current.run("history", "move", "--before", "soon", "--to", "cold")
+    assert (unclear.status, "names no moment" in unclear.err) == (2, True)
+    purged = current.run("history", "purge", "--before", "#2", "--yes")
+    assert (purged.status, "moments are kept from #2 on" in purged.out) == (0, True)
+
+
+def test_the_stores_of_all_tenants_are_kept_up_together(current: Project) -> None:
+    every = "--all-tenants"
+    assert current.run("tenant", "create", "north").status == 0
+    assert current.run("tenant", "create", "south").status == 0
+    with zapdb.open(f"sqlite:///{current.database}") as db:
+        north = db.for_tenant("north")
+        north.admin.set_setting("change_log", "on")
+        north.table("people").insert(**zapdb.asdict(db.table("people").get(1)))
+        north.table("people").delete(1)
+    assert current.run("history", "start", "past", "--tenant", "north").status == 0
+    assert current.run("history", "start", "past", "--tenant", "default").status == 0
+    assert current.run("history", "run", "--once", every).status == 0
+    found = current.run("history", "verify", every, "--json")
+    tenants = {one["tenant"]: one["problems"] for one in found.json["tenants"]}
+    assert (found.status, tenants) == (0, {"default": [], "north": []})
+    erased = current.run("history", "erase", "people", "1", every, "--yes", "--json")
+    told = {one["tenant"]: "error" in one for one in erased.json["tenants"]}
+    assert (erased.status, told) == (1, {"default": True, "north": False})
+    assert "default: the record is still in the table" in erased.err
+    assert current.run("history", "flush", every).status == 0
+    for command in (("purge", "--exact", "--yes"), ("move", "--to", "cold")):
+        numbered = current.run("history", *command, "--before", "#1", every)
+        assert (numbered.status, "for each tenant apart" in numbered.err) == (2, True)
+        done = current.run("history", *command, "--before", "0s", every, "--json")
+        assert (done.status, len(done.json["tenants"])) == (0, 2), done.err

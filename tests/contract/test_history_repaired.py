@@ -1,0 +1,86 @@
+"""Repairing a history store: damaged files are made anew where that is understood, else named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.stored_pasts import check_store, flush, read_manifest
+from tests.contract.test_history_erased import ANOTHER, all_names, make_people
+from tests.support import Workspace
+from zapdb.cluster.leases import Owner
+from zapdb.history.cleaning import delete_retired
+from zapdb.history.stores import hold_store
+
+
+def test_h10_each_file_is_made_anew_from_the_log(workspace: Workspace, tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.table("people").update(ANOTHER, name="Last")
+    store = flush(db)
+    before = all_names(db, store.begins)
+    assert db.history.repair() == db.history.repair(dry_run=True)
+    _, _, files = read_manifest(db)
+    kinds = {file.kind for file in files}
+    assert kinds >= {"checkpoint", "segment", "moments"}
+    db.close()
+    ways = set()
+    for victim in files:
+        path = victim.place_in(place)
+        db = workspace.open()
+        live = {file.id for file in read_manifest(db)[2]}
+        if victim.id not in live:  # it was made anew with its era
+            db.close()
+            continue
+        path.write_bytes(path.read_bytes()[:-9])
+        planned = db.history.repair(dry_run=True)
+        assert [one.path for one in planned.repaired] == [str(path)]
+        assert db.history.repair() == planned
+        ways.add(planned.repaired[0].way)
+        assert db.history.verify(sample=2).problems == ()
+        db.close()
+    assert ways == {"log", "era"}
+    db = workspace.open()
+    assert all_names(db, store.begins) == before
+    assert db.history.verify(sample=99).problems == ()
+    flush(db)
+    check_store(db)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_h10_a_copy_is_taken_and_what_is_not_understood_is_named(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place, cold = tmp_path / "store", tmp_path / "cold"
+    db = make_people(workspace, place)
+    store, _, _ = read_manifest(db)
+    db.history.move(store.ends, cold)
+    moved = next(file for file in read_manifest(db)[2] if file.directory is not None)
+    whole = moved.place_in(place).read_bytes()
+    moved.place_in(place).unlink()
+    found = db.history.repair()
+    assert [(one.problem, one.way) for one in found.repaired] == [("it is not there", "copy")]
+    assert db.history.verify(sample=99).problems == ()
+    assert {f.directory for f in read_manifest(db)[2] if f.sha256 == moved.sha256} == {str(cold)}
+    workspace.execute("UPDATE zapdb_history_files SET rows = rows + 1 WHERE kind = 'moments'")
+    assert {one.way for one in db.history.repair().repaired} == {"row"}
+    assert db.history.verify(sample=0).problems == ()
+    # Without the log nothing leads back.
+    db.admin.set_setting("history_grace_seconds", "0")
+    retired = "SELECT count(*) FROM zapdb_history_files WHERE state = 'retired'"
+    place.rename(tmp_path / "away")
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_retired(working) < workspace.execute(retired)[0][0]
+        (tmp_path / "away").rename(place)
+        assert delete_retired(working) > 0
+    assert workspace.execute(retired) == [(0,)]
+    db.change_log.prune(db.change_log.end())
+    victim = next(file for file in read_manifest(db)[2] if file.sha256 == moved.sha256)
+    victim.place_in(place).unlink()
+    found = db.history.repair()
+    assert found.repaired == ()
+    assert [text.partition(": ")[0] for text in found.left] == [str(victim.place_in(place))]
+    assert len(db.history.verify(sample=0).problems) == 1
+    victim.place_in(place).write_bytes(whole)
+    assert db.history.verify(sample=0).problems == ()

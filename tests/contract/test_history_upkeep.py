@@ -1,0 +1,172 @@
+"""Verifying a history store, waiting for it, and what is left of a removed tenant."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.contract.stored_pasts import begin, flush, read_manifest
+from tests.contract.tables import ADD_COLOR
+from tests.contract.test_history_erased import (
+    KEY,
+    assert_gone,
+    kill_at_each_step,
+    make_people,
+    names_at,
+)
+from tests.support import Workspace, finish
+from zapdb.cluster.leases import Owner
+from zapdb.errors import HistoryBehind, HistoryUnreachable, UsageError
+from zapdb.history import run
+from zapdb.history.cleaning import delete_orphans, delete_retired
+from zapdb.history.stores import hold_store
+
+
+def test_h10_verify_tells_what_is_wrong_with_files_and_records(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    _, _, files = read_manifest(db)
+    found = db.history.verify()
+    assert (found.problems, found.inexact, found.files) == ((), (), len(files))
+    assert found.tables >= 2
+    assert db.history.verify(sample=0).tables == 0
+
+    victim = place / next(f for f in files if f.kind != "moments").path
+    raw = victim.read_bytes()
+    victim.write_bytes(raw[:100] + bytes([raw[100] ^ 1]) + raw[101:])
+    told = db.history.verify(sample=0).problems
+    assert [problem.rpartition(": ")[2] for problem in told] == ["its digest is another one"]
+    assert str(victim) in told[0]
+    victim.unlink()
+    told = db.history.verify(sample=0).problems
+    assert [problem.rpartition(": ")[2] for problem in told] == ["it is not there"]
+    victim.write_bytes(raw)
+    assert db.history.verify(sample=0).problems == ()
+
+    workspace.execute("UPDATE zapdb_history_files SET rows = rows + 1 WHERE kind = 'moments'")
+    assert "rows instead of" in db.history.verify(sample=0).problems[0]
+    workspace.execute("UPDATE zapdb_history_files SET rows = rows - 1 WHERE kind = 'moments'")
+    # A change that files and log do not agree on.
+    workspace.execute(
+        "DELETE FROM zapdb_changes WHERE transaction_number ="
+        " (SELECT max(transaction_number) FROM zapdb_changes)"
+    )
+    told = db.history.verify(sample=50).problems
+    assert told
+    assert all("another one than in the change log" in problem for problem in told)
+    db.admin.create_tenant("other")
+    other = db.for_tenant("other")
+    with pytest.raises(UsageError, match="no history store"):
+        other.history.verify()
+
+
+def test_a_process_waits_until_its_changes_are_in_files(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
+    db = make_people(workspace, tmp_path / "store")
+    assert db.history.wait(seconds=0).lag.changes == 0
+    db.table("people").insert(mail="later@example.org", name="Later")
+    assert 'zapdb_history_store_problem{tenant="default"} 0.0' in db.admin.metrics()
+    with pytest.raises(HistoryBehind) as caught:
+        db.history.wait(seconds=0.2)
+    assert caught.value.context["behind"] == 1
+    db.admin.set_setting("history_store_flush_seconds", "0")
+    stop = threading.Event()
+    follower = threading.Thread(target=lambda: run.run_store(db._storage, 1, stop=stop))
+    follower.start()
+    try:
+        assert db.history.wait(db.change_log.end(), seconds=30).lag.changes == 0
+    finally:
+        stop.set()
+        finish(follower)
+
+
+def test_the_files_of_a_removed_tenant_go_with_it(workspace: Workspace, tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.admin.create_tenant("other")
+    other = db.for_tenant("other")
+    begin(other, place)
+    other.table("people").insert(mail="x@example.org", name="X")
+    flush(other)
+    assert list((place / "2").rglob("*.parquet"))
+    other.close()
+    db.admin.remove_tenant("other")
+    assert not (place / "2").exists()
+    assert list((place / "1").rglob("*.parquet"))
+    assert db.history.verify(sample=0).problems == ()
+
+
+def test_old_eras_move_to_another_directory_and_are_read_there(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place, cold = tmp_path / "store", tmp_path / "cold"
+    db = make_people(workspace, place)
+    store, eras, files = read_manifest(db)
+    newest = next(db.moments()).number
+    old = eras[0].first_moment
+    before = {m: names_at(db, m) for m in (old, store.ends)}
+    assert kill_at_each_step(workspace, "move", str(newest), str(cold)) > 2
+    _, _, left = read_manifest(db)
+    moved = [file for file in left if file.directory == str(cold)]
+    assert moved
+    assert {f.sha256 for f in left} == {f.sha256 for f in files}
+    assert len(left) == len(files)
+    assert db.history.verify().problems == ()
+    db.admin.set_setting("history_grace_seconds", "0")
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        delete_retired(working)
+        delete_orphans(working, age_seconds=-1)
+    there = {str(path) for path in (*place.rglob("*.*"), *cold.rglob("*.*")) if path.is_file()}
+    assert there == {str(file.place_in(store.directory)) for file in left}
+    assert {m: names_at(db, m) for m in before} == before
+    db.close()
+    workspace.write(2, ADD_COLOR.replace("items", "people"))
+    db = workspace.open()
+    flush(db)
+    counted = "SELECT count(*) FROM people"
+    assert db.at(old).sql(counted).fetchone() == (len(before[old]),)
+    assert names_at(db, old) == before[old]
+    cold.rename(tmp_path / "away")
+    db.close()
+    db = workspace.open()
+    with pytest.raises(HistoryUnreachable):
+        names_at(db, old)
+    assert names_at(db, newest) == before[store.ends]
+    (tmp_path / "away").rename(cold)
+    assert names_at(db, old) == before[old]
+    # What is erased is erased there, too; and what went can come back.
+    db.table("people").delete(KEY)
+    assert db.history.erase("people", KEY, now=True).rows > 0
+    assert_gone(workspace, place)
+    assert_gone(workspace, cold)
+    assert db.history.move(newest, place).files > 0
+    assert not [file for file in read_manifest(db)[2] if file.directory is not None]
+    with pytest.raises(UsageError, match="this is a file"):
+        db.history.move(newest, workspace.directory / "0001_test.yaml")
+
+
+def test_an_open_database_follows_in_a_thread_until_it_is_closed(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
+    db = make_people(workspace, tmp_path / "store")
+    db.admin.set_setting("history_store_flush_seconds", "0")
+    assert db.history.follow().state == "follows"
+    db.history.follow()
+    named = [t for t in threading.enumerate() if t.name == "zapdb-history"]
+    assert len(named) == 1
+    db.table("people").insert(mail="later@example.org", name="Later")
+    assert db.history.wait(seconds=30).is_followed
+    db.close()
+    assert not named[0].is_alive()
+    db = workspace.open()
+    assert not db.history.status().is_followed
+    db.history.stop()
+    with pytest.raises(UsageError, match="is stopped"):
+        db.history.follow()

@@ -1,0 +1,149 @@
+"""Every schema event of a table in the history store: followed at once, and late, when other
+migrations have come behind it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests import forms
+from tests.contract.stored_pasts import begin, check_store, flush
+from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
+from tests.support import Workspace
+from zapdb.database import Database
+from zapdb.errors import HistoryBehind
+from zapdb.jobs.archives import prune_archives
+from zapdb.jobs.rollback import roll_back_newest
+
+DROP_NOTE = (
+    "drop_field: {table: items, field: note, restore: {archive: true, otherwise: {value: lost}}}"
+)
+RESTORE_NOTE = (
+    "restore_field: {table: items, field: note, archived_by: {}, otherwise: {value: never}}"
+)
+ADD_WEIGHT = "add_field: {table: items, field: {name: weight, type: integer, default: 7}}"
+ADD_SHAPE = ADD_WEIGHT.replace("weight", "shape")
+DROP_ITEMS = "drop_table: {table: items, records: archive}"
+RESTORE_ITEMS = "restore_table: {table: items, archived_by: {}}"
+TEXT_SIZE = (
+    "change_type: {table: items, field: size, type: string, default: '0', up: 'text(size)',"
+    " down: 'length(size)', reversibility: lossy, because: a test}"
+)
+BACK, CONVERT, PRUNE, WRITE = "back", "convert", "prune", "write"
+
+LIVES = {
+    "fields": (ADD_COLOR, RENAME_SIZE, DROP_NOTE, CONVERT, RESTORE_NOTE, ADD_WEIGHT),
+    "restored before it was converted": (DROP_NOTE, RESTORE_NOTE, ADD_COLOR, DROP_NOTE, ADD_WEIGHT),
+    "pruned archive": (DROP_NOTE, CONVERT, PRUNE, WRITE, RESTORE_NOTE, ADD_COLOR),
+    "rolled back": (ADD_COLOR, WRITE, BACK, WRITE, ADD_WEIGHT, CONVERT, BACK, ADD_SHAPE),
+    "rolled back with values": (TEXT_SIZE, CONVERT, WRITE, BACK, WRITE, ADD_COLOR),
+    "dropped field rolled back": (DROP_NOTE, CONVERT, WRITE, BACK, WRITE, ADD_COLOR),
+    "restored field rolled back": (DROP_NOTE, RESTORE_NOTE, WRITE, BACK, WRITE, ADD_COLOR),
+    "restored table": (ADD_COLOR, DROP_ITEMS, RESTORE_ITEMS, WRITE, ADD_WEIGHT),
+    "dropped table rolled back": (DROP_ITEMS, BACK, WRITE, ADD_COLOR, CONVERT),
+    "pruned table": (DROP_ITEMS, PRUNE, RESTORE_ITEMS, WRITE, ADD_COLOR),
+}
+
+
+@dataclass
+class Life:
+    """A database whose states are kept, by moment."""
+
+    workspace: Workspace
+    rnd: random.Random
+    number: int = 1
+    dropped: int = 0
+    states: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.workspace.write(1, ITEMS)
+        self.db = self.workspace.open()
+        self.db.admin.set_setting("change_log", "on")
+
+    def note(self) -> None:
+        self.states[next(self.db.moments()).number] = read_state(self.db)
+
+    def write(self) -> None:
+        rnd = self.rnd
+        with self.db.transaction() as tx:
+            items = tx.table("items")
+            names = [one.name for one in self.db.table("items")._bound.schema.fields]
+            for _ in range(3):
+                key = rnd.randint(1, 20)
+                items.upsert(id=key, title=f"t{rnd.random()}")
+                if "note" in names and rnd.random() < 0.6:
+                    items.update(key, note=f"n{rnd.random()}")
+            items.where(items.f.id == rnd.randint(1, 20)).delete()
+            key = rnd.randint(1, 20)  # a record of which nothing that was archived is left
+            items.where(items.f.id == key).delete()
+            items.insert(id=key, title="anew")
+        self.note()
+
+    def step(self, what: str) -> None:
+        if what == WRITE:
+            self.write()
+        elif what == CONVERT:
+            self.db.admin.run_jobs()
+        elif what == PRUNE:
+            self.db.admin.run_jobs()
+            prune_archives(self.workspace.control, 1)
+        else:
+            self.db.close()
+            if what == BACK:
+                self.workspace.remove(self.number)
+                self.number -= 1
+                roll_back_newest(self.workspace.control)
+            else:
+                self.number += 1
+                operation = what.replace("archived_by: {}", f"archived_by: {self.dropped}")
+                self.workspace.write(self.number, operation)
+                self.dropped = self.number if "drop_" in what else self.dropped
+            self.db = self.workspace.open()
+        self.note()
+
+
+def read_state(source: Database | Any) -> Any:
+    return {
+        name: [zapdb.asdict(record) for record in source.table(name).scan()]
+        for name in source.tables
+    }
+
+
+AT_ONCE = [name for name in LIVES if forms.is_long or name.endswith(("with values", "table"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_late"), [*((name, False) for name in AT_ONCE), *((name, True) for name in LIVES)]
+)
+def test_each_moment_is_exact(
+    workspace: Workspace, tmp_path: Path, name: str, is_late: bool
+) -> None:
+    """H1, H2."""
+    life = Life(workspace, random.Random(name))
+    for _ in range(6):
+        life.write()
+    begin(life.db, tmp_path / "store")
+    life.states = {moment: life.states[moment] for moment in [max(life.states)]}
+    for what in LIVES[name]:
+        life.step(what)
+        if "items" in life.db.tables and life.rnd.random() < 0.6:
+            life.write()
+        if not is_late:
+            flush(life.db)
+    told = dict[int, Any]()
+    for moment in life.states:
+        try:
+            told[moment] = read_state(life.db.at(moment))
+        except HistoryBehind:
+            assert is_late
+    flush(life.db)
+    check_store(life.db)
+    for moment, state in life.states.items():
+        past = life.db.at(moment)
+        assert (read_state(past), past.exact) == (state, True), moment
+        assert told.get(moment, state) == state, moment

@@ -1,0 +1,164 @@
+"""The first checkpoint of a table whose records were there before its history began.
+
+The table is read range by range, each in a short snapshot, and each rewound to the one moment at
+which the era begins: so all ranges together are the table as it was then, however long it takes.
+The greatest key that is in a file is where the next process goes on.
+
+The change log must still have all that happened since. So the follower's bookmark stays at that
+moment until all checkpoints are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zapdb.history.columns import HistoryRows, MadeRow, RowOperation
+from zapdb.history.table_revisions import read_tables_at
+from zapdb.history.working_store import LoadedStore, StoreChange, WorkingStore
+from zapdb.indexes import BoundTable
+from zapdb.limits import HISTORY_RANGE_RECORDS
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.history_manifest import HistoryEra, HistoryFile, list_history_files
+from zapdb.storage.moments import LoggedMoment
+from zapdb.storage.rewound_records import RewoundStatements, read_beginning
+
+
+@dataclass(slots=True)
+class _Range:
+    """The files that hold the records of one range."""
+
+    files: list[HistoryFile] = field(default_factory=list)
+    is_last: bool = True
+
+    @property
+    def count(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+class BaselineWriter:
+    """Completes the checkpoints of a store, a range at a time."""
+
+    def __init__(self, working: WorkingStore) -> None:
+        self._working = working
+        self._bound: dict[int, BoundTable] = {}
+
+    def step(self, loaded: LoadedStore) -> bool:
+        """Write the next range of an unfinished checkpoint; False if that has to wait until a
+        rollback is finished."""
+        era, working = loaded.unfinished[0], self._working
+        with working.storage.transaction(TransactionMode.READ) as connection:
+            catalog = working.load_catalog(connection)
+            if catalog.rolling_back is not None:
+                return False
+            later = working.moments.find_later(connection, loaded.moment)
+            tables = read_tables_at(connection, catalog, working.revisions, later)
+            at = tables.get(era.table_number)
+            found = None
+            if at is not None and at.is_rewindable and at.entry.revision >= era.revision:
+                after = self._find_place(connection, loaded, era)
+                beginning = read_beginning(working.log, connection)
+                records = RewoundStatements(working.moments, era.table_number, later, beginning)
+                found = self.read_range(connection, loaded, (era, loaded.moment), records, after)
+        if found is None:
+            self._give_up(loaded, era)
+        else:
+            self._store(loaded, era, found)
+        return True
+
+    def _find_place(self, connection: Connection, loaded: LoadedStore, era: HistoryEra) -> bytes:
+        files = list_history_files(connection, loaded.store, table=era.table_number, era=era.era)
+        return max((file.key_upper or b"" for file in files), default=b"")
+
+    def read_range(
+        self,
+        connection: Connection,
+        loaded: LoadedStore,
+        of: tuple[HistoryEra, LoggedMoment],
+        records: RewoundStatements,
+        after: bytes,
+    ) -> _Range:
+        """Write the records behind a key into files of the checkpoint of an era, which begins at a
+        moment."""
+        (era, until), working, found = of, self._working, _Range()
+        bound = self._bind(connection, era.table_number)
+        schema = working.schema_of(era, era.revision)
+
+        def write(rows: Any) -> None:
+            found.files.append(working.write(loaded, "checkpoint", era, era.revision, until, rows))
+
+        rows = HistoryRows(schema, bound.catalog.zones, write)
+        for page in _list_pages(connection, records, after):
+            made = [MadeRow(*row, era.first_moment, RowOperation.CHECKPOINT) for row in page]
+            rows.add_records(schema, made, bound.make_attachments, bound.reader)
+            if found.files or rows.count >= HISTORY_RANGE_RECORDS:
+                found.is_last = False
+                break
+        if rows.count:
+            write(rows.take())
+        return found
+
+    def _bind(self, connection: Connection, number: int) -> BoundTable:
+        """The table as it is now, whose reader converts stale records."""
+        catalog = self._working.load_catalog(connection)
+        known = self._bound.get(number)
+        if known is None or known.catalog is not catalog:
+            known = BoundTable(
+                self._working.storage, catalog, catalog.table_numbered(number, str(number))
+            )
+            self._bound[number] = known
+        return known
+
+    def _store(self, loaded: LoadedStore, era: HistoryEra, found: _Range) -> None:
+        working = self._working
+        made = replace(
+            era,
+            live_rows=era.live_rows + found.count,
+            state="open" if found.is_last else "baseline",
+        )
+        change = StoreChange(files=found.files, eras=[made])
+        is_done = found.is_last and len(loaded.unfinished) == 1
+        working.commit(
+            loaded.store,
+            replace(loaded.store, state="follows" if is_done else loaded.store.state, problem=None),
+            change,
+        )
+
+    def _give_up(self, loaded: LoadedStore, era: HistoryEra) -> None:
+        """The table begins with the event that is in the way: until then its history has a gap."""
+        working, store = self._working, loaded.store
+        is_done = len(loaded.unfinished) == 1
+        with working.changing() as connection:
+            files = list_history_files(connection, store, table=era.table_number, era=era.era)
+        change = StoreChange(retired=files, dropped=[era])
+        working.commit(store, replace(store, state="follows" if is_done else store.state), change)
+
+
+def read_checkpoint(
+    working: WorkingStore,
+    connection: Connection,
+    loaded: LoadedStore,
+    era: HistoryEra,
+    first: LoggedMoment,
+) -> list[HistoryFile]:
+    """Write the checkpoint of an era whose table can be rewound to its first moment; in one
+    snapshot."""
+    later = working.moments.find_later(connection, first)
+    beginning = read_beginning(working.log, connection)
+    records = RewoundStatements(working.moments, era.table_number, later, beginning)
+    writer, files, is_last = BaselineWriter(working), list[HistoryFile](), False
+    while not is_last:
+        after = files[-1].key_upper if files else b""
+        found = writer.read_range(connection, loaded, (era, first), records, after or b"")
+        files += found.files
+        is_last = found.is_last
+    return files
+
+
+def _list_pages(
+    connection: Connection, records: RewoundStatements, after: bytes
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    while page := records.scan_page(connection, after)[1]:
+        yield page
+        after = page[-1][0]

@@ -1,0 +1,133 @@
+"""Deleting files that nothing needs any more: retired ones, and those of work that did not end.
+
+A retired file goes after the grace, unless a reader that began before has pinned the files of then.
+A file that no row names goes when it is a day old and says that it belongs to one of this tenant's
+timelines, and only from a directory where no file belongs to another database.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
+from zapdb.catalog.stored_settings import read_settings
+from zapdb.cluster.leases import list_leases
+from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError
+from zapdb.history.files import UNFINISHED, read_footer
+from zapdb.history.working_store import WorkingStore, writing_to
+from zapdb.limits import HISTORY_ORPHAN_SECONDS
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.history_manifest import (
+    PIN_PREFIX,
+    HistoryFile,
+    HistoryStore,
+    delete_file_rows,
+    list_history_files,
+    list_timelines,
+)
+
+logger = logging.getLogger("zapdb.history")
+
+
+def delete_retired(working: WorkingStore) -> int:
+    """Delete the retired files whose grace is over, and then their rows; return how many."""
+    storage, tenant = working.storage, working.tenant
+    with storage.transaction(TransactionMode.READ) as connection:
+        now = storage.now_us(connection)
+        grace = int(read_settings(connection, tenant).find(HISTORY_GRACE_SECONDS, Scope(tenant))[0])
+        limit = min(now - grace * 1_000_000, find_first_pin(connection, tenant, now))
+        stores = list_timelines(connection, tenant)
+        gone = [
+            (store, file)
+            for store in stores
+            for file in list_history_files(connection, store, state="retired")
+            if file.retired_at is not None and file.retired_at <= limit
+        ]
+    deleted = [file for store, file in gone if _delete(store, file)]
+    if deleted:
+        with working.changing() as connection:
+            delete_file_rows(connection, deleted)
+    return len(deleted)
+
+
+def _delete(store: HistoryStore, file: HistoryFile) -> bool:
+    """Delete a retired file; False if that can't be done now: then its row stays, by which it is
+    found again."""
+    try:
+        with writing_to(file.directory or store.directory):
+            file.place_in(store.directory).unlink(missing_ok=True)
+    except StorageError as error:
+        logger.warning("a retired file of the history store is not deleted: %s", error)
+        return False
+    return True
+
+
+def find_first_pin(connection: Connection, tenant: int, now: int) -> int:
+    """Return since when the longest reader has pinned the files of then; `now` without one."""
+    pins = [
+        lease
+        for lease in list_leases(connection, f"{PIN_PREFIX}{tenant}/")
+        if not lease.is_over(now)
+    ]
+    return min((pin.since for pin in pins), default=now)
+
+
+def delete_orphans(
+    working: WorkingStore, *, age_seconds: float = HISTORY_ORPHAN_SECONDS, strict: bool = False
+) -> int:
+    """Delete the old files of this tenant's timelines that no row names; return how many.
+
+    A directory that is not there, or has files that are not of this database, is left as it is;
+    with `strict`, it raises `HistoryUnreachable` or `HistoryDamaged`.
+    """
+    with working.storage.transaction(TransactionMode.READ) as connection:
+        working.load_in(connection)
+        stores = list_timelines(connection, working.tenant)
+        files = {store: list_history_files(connection, store, state=None) for store in stores}
+    named = {file.place_in(store.directory) for store in stores for file in files[store]}
+    directories = {Path(store.directory) for store in stores}
+    directories |= {
+        Path(file.directory)
+        for store in stores
+        for file in files[store]
+        if file.directory is not None
+    }
+    timelines = {store.timeline for store in stores}
+    deleted = 0
+    for directory in sorted(directories):
+        leniently = nullcontext() if strict else suppress(HistoryUnreachable, HistoryDamaged)
+        with leniently, writing_to(str(directory)):
+            for path in list(_find_orphans(working, directory, timelines, named)):
+                if time.time() - path.stat().st_mtime > age_seconds:
+                    path.unlink()
+                    deleted += 1
+    return deleted
+
+
+def _find_orphans(
+    working: WorkingStore, directory: Path, timelines: set[str], named: set[Path]
+) -> Iterator[Path]:
+    """Yield this tenant's files that no row names; raises `HistoryDamaged` before, if a file is not
+    of this database."""
+    found = list(_list_files(directory / str(working.tenant)))
+    footers = {path: read_footer(path)[0] for path in found if path.suffix == ".parquet"}
+    for path, footer in footers.items():
+        if footer.database != working.database:
+            raise HistoryDamaged(
+                "the directory of the history store has files of another database",
+                path=str(path),
+                hint="move them away: nothing is deleted beside them",
+            )
+    for path in found:
+        if path not in named and (path not in footers or footers[path].timeline in timelines):
+            yield path
+
+
+def _list_files(directory: Path) -> Iterator[Path]:
+    for path in directory.glob("*/*"):
+        if path.is_file() and (path.suffix == ".parquet" or path.name.endswith(UNFINISHED)):
+            yield path

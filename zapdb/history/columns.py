@@ -1,0 +1,309 @@
+"""The columns of a history file.
+
+    _key                the record's key, as it is stored
+    _from, _until       moments: the row is the record from `_from` on, until before `_until`; that
+                        is null where no later change of the key is in the same file
+    _operation          what made it, see `RowOperation`
+    f<number>           the field's value, as `to_arrow` makes it; null in a deletion
+    f<number>_text      the same as text, in place of f<number>, where one of the file's values is a
+                        number that is too large for Arrow
+
+Fields are named by their numbers, so a renamed field stays where it is. All are nullable. The rows
+are sorted by (`_key`, `_from`). All files of one era have the same columns, but for the `_text`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+
+import numpy
+import pyarrow
+from pyarrow import compute
+
+from zapdb.errors import InvalidValue
+from zapdb.limits import ARROW_BATCH_SIZE_BYTES, HISTORY_HELD_SIZE_BYTES
+from zapdb.records import MakeAttachments
+from zapdb.records.arrow import (
+    PackedRows,
+    arrow_decoder,
+    arrow_schema,
+    decode_batches,
+    decode_page,
+)
+from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter
+from zapdb.records.arrow.positions import Bytes
+from zapdb.schema import Field, TableSchema
+from zapdb.values import Enum, List, Struct, ValueType, Zones
+
+KEY: Final = "_key"
+FROM: Final = "_from"
+UNTIL: Final = "_until"
+OPERATION: Final = "_operation"
+SORTED_BY: Final = ((KEY, "ascending"), (FROM, "ascending"))
+
+DECODED_ROWS: Final = 10_000
+"""Records that are decoded together."""
+
+OWN_FIELDS: Final = (
+    pyarrow.field(KEY, pyarrow.binary()),
+    pyarrow.field(FROM, pyarrow.int64()),
+    pyarrow.field(UNTIL, pyarrow.int64()),
+    pyarrow.field(OPERATION, pyarrow.int8()),
+)
+"""The columns that every file of a table begins with."""
+
+
+class RowOperation(enum.IntEnum):
+    """What made a row: a change, or the checkpoint of an era."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+    CHECKPOINT = 3
+    REPLACE = 4
+    """An update of a record that the same transaction deleted and inserted again."""
+
+
+class MadeRow(NamedTuple):
+    """A row of a file before it is decoded: a record as it is stored, or a deletion, whose value is
+    empty; from which moment on, and what made it."""
+
+    key: bytes
+    value: bytes
+    moment: int
+    operation: RowOperation
+
+
+@dataclass(frozen=True, slots=True)
+class MadeColumns:
+    """Such rows in columns."""
+
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+    moments: Sequence[int]
+    operations: Sequence[int]
+
+    @classmethod
+    def of(cls, rows: Iterable[MadeRow]) -> Self:
+        made = list(rows)
+        return cls(
+            [row.key for row in made],
+            [row.value for row in made],
+            [row.moment for row in made],
+            [int(row.operation) for row in made],
+        )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def cut(self, start: int, stop: int) -> MadeColumns:
+        part = slice(start, stop)
+        return MadeColumns(
+            self.keys[part], self.values[part], self.moments[part], self.operations[part]
+        )
+
+
+def column_name(field: Field, *, as_text: bool = False) -> str:
+    """Return the name of a field's column."""
+    return f"f{field.number}_text" if as_text else f"f{field.number}"
+
+
+def file_schema(table: TableSchema, as_text: Collection[str] = ()) -> Any:
+    """Return the `pyarrow.Schema` of a file of this table, whose fields `as_text` have columns of
+    strings."""
+    types = arrow_schema(table, None, as_text)
+    columns = [
+        pyarrow.field(column_name(f, as_text=f.name in as_text), types.field(f.name).type)
+        for f in table.fields
+    ]
+    return pyarrow.schema([*OWN_FIELDS, *columns])
+
+
+def has_same_columns(earlier: TableSchema, later: TableSchema) -> bool:
+    """Return whether values of one schema of a table can stand in one file with those of another
+    that has the same layout: the same types in Arrow, and the same names of members."""
+    types = [{f.number: f.type for f in table.fields} for table in (earlier, later)]
+    return types[0].keys() == types[1].keys() and all(
+        _has_same_values(types[0][number], types[1][number]) for number in types[0]
+    )
+
+
+def _has_same_values(earlier: ValueType, later: ValueType) -> bool:
+    if isinstance(earlier, Enum) and isinstance(later, Enum):
+        names = dict(later.members)
+        return all(names.get(number, name) == name for number, name in earlier.members)
+    if isinstance(earlier, List) and isinstance(later, List):
+        return _has_same_values(earlier.items, later.items)
+    if isinstance(earlier, Struct) and isinstance(later, Struct):
+        return len(earlier.members) == len(later.members) and all(
+            left.name == right.name and _has_same_values(left.type, right.type)
+            for left, right in zip(earlier.members, later.members, strict=True)
+        )
+    return earlier == later
+
+
+class HistoryRows:
+    """Rows of one table for one file: records with their moments, and deletions.
+
+    They are kept in memory, so that they can be sorted. When they are too large for that, `on_full`
+    takes them as a table of their own, and more can be added.
+    """
+
+    def __init__(
+        self,
+        table: TableSchema,
+        zones: Zones | None,
+        on_full: Callable[[Any], object] | None = None,
+    ) -> None:
+        self.table = table
+        self._zones = zones
+        self._on_full = on_full
+        self._parts: list[tuple[Any, tuple[int, ...]]] = []
+        self.size_bytes = 0
+        self.count = 0
+        """The number of rows that it keeps; `size_bytes` is their size."""
+
+    def add_records(
+        self,
+        schema: TableSchema,
+        rows: Sequence[MadeRow],
+        make_attachments: MakeAttachments,
+        reader: RecordConverter | None = None,
+    ) -> None:
+        """Add records that were written under a schema of the table, or that a reader converts to
+        it. Raises `CorruptRecord`, `BlobMissing`."""
+        if rows:
+            self.add_columns(schema, MadeColumns.of(rows), make_attachments, reader)
+
+    def add_columns(
+        self,
+        schema: TableSchema,
+        rows: MadeColumns,
+        make_attachments: MakeAttachments,
+        reader: RecordConverter | None = None,
+    ) -> None:
+        """As `add_records`."""
+        texts: tuple[str, ...] = ()
+        done = 0
+        while done < len(rows):
+            decoder = arrow_decoder(schema, None, texts, self._zones)
+            some = rows.cut(done, done + DECODED_ROWS)
+            try:
+                batch = next(_decode(decoder, some, make_attachments, reader))
+            except InvalidValue as error:
+                texts = (*texts, _find_large(schema, texts, error))
+                continue
+            values = [batch.column(f.name) for f in schema.fields]
+            own = _own_columns(some.cut(0, batch.num_rows))
+            self._add([*own, *values], schema, texts)
+            done += batch.num_rows
+
+    def add_deletions(self, rows: Sequence[MadeRow]) -> None:
+        if rows:
+            self.add_deleted(MadeColumns.of(rows))
+
+    def add_deleted(self, rows: MadeColumns) -> None:
+        """As `add_deletions`."""
+        values = list(file_schema(self.table))[len(OWN_FIELDS) :]
+        nulls = [pyarrow.nulls(len(rows), one.type) for one in values]
+        self._add([*_own_columns(rows), *nulls], self.table, ())
+
+    def _add(self, arrays: list[Any], schema: TableSchema, texts: tuple[str, ...]) -> None:
+        made = pyarrow.Table.from_arrays(arrays, schema=file_schema(schema, texts))
+        numbers = tuple(f.number for f in schema.fields if f.name in texts)
+        self._parts.append((made, numbers))
+        self.count += made.num_rows
+        self.size_bytes += made.nbytes
+        if self._on_full is not None and self.size_bytes >= HISTORY_HELD_SIZE_BYTES:
+            self._on_full(self.take())
+
+    def take(self) -> Any:
+        """Return the rows as one sorted `pyarrow.Table`, with `_until`, and keep none of them."""
+        texts = {number for _, numbers in self._parts for number in numbers}
+        names = tuple(f.name for f in self.table.fields if f.number in texts)
+        schema = file_schema(self.table, names)
+        parts = [to_schema(made, schema) for made, _ in self._parts]
+        joined = pyarrow.concat_tables(parts) if parts else schema.empty_table()
+        self._parts, self.size_bytes, self.count = [], 0, 0
+        return with_until(joined.sort_by(list(SORTED_BY)))
+
+
+def _decode(
+    decoder: ArrowDecoder,
+    rows: MadeColumns,
+    make_attachments: MakeAttachments,
+    reader: RecordConverter | None,
+) -> Iterator[Any]:
+    if sum(map(len, rows.values)) > ARROW_BATCH_SIZE_BYTES:
+        stored = zip(rows.keys, rows.values, strict=True)
+        return decode_batches(decoder, stored, make_attachments, reader, batch_records=len(rows))
+    page = PackedRows(Bytes.of(rows.keys), Bytes.of(rows.values))
+    return decode_page(decoder, page, make_attachments, reader)
+
+
+def _own_columns(rows: MadeColumns) -> list[Any]:
+    return [
+        pyarrow.array(rows.keys, pyarrow.binary()),
+        pyarrow.array(rows.moments, pyarrow.int64()),
+        pyarrow.nulls(len(rows), pyarrow.int64()),
+        pyarrow.array(rows.operations, pyarrow.int8()),
+    ]
+
+
+def _find_large(schema: TableSchema, texts: Iterable[str], error: InvalidValue) -> str:
+    """Return the field with the number that is too large; raises any other error."""
+    path = str(error.context.get("field", ""))
+    name = path.removeprefix(f"{schema.name}.").split(".")[0].split("[")[0]
+    if name in texts or name not in {f.name for f in schema.fields}:
+        raise error
+    return name
+
+
+def to_schema(made: Any, schema: Any) -> Any:
+    """Return a table with the columns of a schema: numbers that it wants as text are cast."""
+    columns = []
+    for one in schema:
+        name = one.name
+        there = name if name in made.column_names else name.removesuffix("_text")
+        column = made.column(there)
+        columns.append(column if column.type == one.type else _cast_text(column, one.type))
+    return pyarrow.Table.from_arrays(columns, schema=schema)
+
+
+def _cast_text(column: Any, wanted: Any) -> Any:
+    """Cast numbers to text, inside of structs and lists too; Arrow writes them as zapdb does."""
+    if pyarrow.types.is_struct(wanted) or pyarrow.types.is_list(wanted):
+        return pyarrow.array(_text_of(column.to_pylist(), wanted), wanted)
+    return column.cast(wanted)
+
+
+def _text_of(values: list[Any], wanted: Any) -> list[Any]:
+    if pyarrow.types.is_struct(wanted):
+        return [
+            None
+            if value is None
+            else {one.name: _text_of([value[one.name]], one.type)[0] for one in wanted}
+            for value in values
+        ]
+    if pyarrow.types.is_list(wanted):
+        return [None if v is None else _text_of(v, wanted.value_type) for v in values]
+    if pyarrow.types.is_string(wanted):
+        return [None if value is None else str(value) for value in values]
+    return values
+
+
+def with_until(rows: Any) -> Any:
+    """Return a sorted table whose `_until` is the `_from` of the key's next row."""
+    count = rows.num_rows
+    until = pyarrow.nulls(count, pyarrow.int64())
+    if count > 1:
+        keys = rows.column(KEY).combine_chunks()
+        same = compute.equal(keys.slice(0, count - 1), keys.slice(1)).to_numpy(zero_copy_only=False)
+        moments = rows.column(FROM).to_numpy()
+        is_last = numpy.append(~same, True)
+        until = pyarrow.array(numpy.append(moments[1:], 0), pyarrow.int64(), mask=is_last)
+    at = rows.column_names.index(UNTIL)
+    return rows.set_column(at, OWN_FIELDS[2], until)

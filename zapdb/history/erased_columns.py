@@ -1,0 +1,181 @@
+"""A file of a history store without what was erased: the rows of one record, or values of fields.
+
+Only row groups that may have the record are searched. Rows that lose values stay, and have in their
+place what erased values read as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy
+import pyarrow
+from pyarrow import compute, parquet
+
+from zapdb.history.columns import (
+    KEY,
+    OPERATION,
+    HistoryRows,
+    MadeRow,
+    RowOperation,
+    column_name,
+    file_schema,
+    to_schema,
+)
+from zapdb.history.field_erasing import find_erased_value
+from zapdb.history.files import is_whole, read_footer, reading_file
+from zapdb.history.working_store import WorkingStore
+from zapdb.records import Attachments, codec_for, encode_prefix
+from zapdb.schema import Field, TableSchema
+from zapdb.storage.history_erasures import Erasure
+from zapdb.storage.history_manifest import HistoryFile
+from zapdb.storage.identifiers import make_uuid7
+
+
+class ErasedFile(Protocol):
+    """A file without what was erased. Both methods raise `HistoryDamaged`."""
+
+    def count(self) -> int:
+        """Return how many rows are deleted, or lose a value."""
+
+    def read(self) -> Iterator[Any]:
+        """Yield what is left of it, a row group at a time."""
+
+
+def open_erased(
+    working: WorkingStore, path: Path, row: HistoryFile, erasure: Erasure
+) -> ErasedFile:
+    """Open a file without what was erased; raises `HistoryDamaged`."""
+    with reading_file(path, row):
+        if not is_whole(path, row.sha256):
+            raise pyarrow.ArrowInvalid("its digest is another one")
+        file = parquet.ParquetFile(path, page_checksum_verification=True)
+    if not erasure.fields:
+        return _WithoutRecord(path, row, file, erasure)
+    _, schema = read_footer(path)
+    assert schema is not None, "files of records have the schema of their table"
+    erased = _make_erased(working, schema, erasure, file.schema_arrow.names)
+    return _WithoutValues(path, row, file, erased, erasure)
+
+
+class _Opened:
+    """The row groups of a file."""
+
+    def __init__(self, path: Path, row: HistoryFile, file: Any, erasure: Erasure) -> None:
+        self._path, self._row, self._file = path, row, file
+        self._key = pyarrow.scalar(erasure.key, pyarrow.binary())
+
+    def _read_groups(self, columns: list[str] | None) -> Iterator[Any]:
+        for at in range(self._file.num_row_groups):
+            with reading_file(self._path, self._row):
+                group = self._file.read_row_group(at, columns)
+            yield group
+
+
+class _WithoutRecord(_Opened):
+    """A file without the rows of one key."""
+
+    def count(self) -> int:
+        found = (compute.equal(rows.column(KEY), self._key) for rows in self._read_groups([KEY]))
+        return sum(compute.sum(one).as_py() or 0 for one in found)
+
+    def read(self) -> Iterator[Any]:
+        for rows in self._read_groups(None):
+            yield rows.filter(compute.not_equal(rows.column(KEY), self._key))
+
+
+class _WithoutValues(_Opened):
+    """A file whose rows, of one key or all, have erased values in columns; `erased` has an array of
+    one value for each."""
+
+    def __init__(
+        self,
+        path: Path,
+        row: HistoryFile,
+        file: Any,
+        erased: dict[str, Any],
+        erasure: Erasure,
+    ) -> None:
+        super().__init__(path, row, file, erasure)
+        self._erased = erased
+
+    def count(self) -> int:
+        if not self._erased:
+            return 0
+        names = [KEY, OPERATION, *self._erased]
+        return sum(int(self._find_rows(rows).sum()) for rows in self._read_groups(names))
+
+    def read(self) -> Iterator[Any]:
+        for rows in self._read_groups(None):
+            is_meant = self._find_meant(rows)
+            for name, value in self._erased.items():
+                at = rows.column_names.index(name)
+                rows = rows.set_column(at, rows.field(at), _put(rows.column(at), value, is_meant))
+            yield rows
+
+    def _find_meant(self, rows: Any) -> Any:
+        """Return for each row whether it is meant, and has values at all."""
+        is_meant = compute.not_equal(rows.column(OPERATION), int(RowOperation.DELETE))
+        if self._key.is_valid:
+            is_meant = compute.and_(is_meant, compute.equal(rows.column(KEY), self._key))
+        return is_meant.to_numpy()
+
+    def _find_rows(self, rows: Any) -> Any:
+        """Return for each row whether it loses a value."""
+        is_other = numpy.zeros(rows.num_rows, dtype=bool)
+        for name, value in self._erased.items():
+            is_other |= _differs(rows.column(name), value)
+        return is_other & self._find_meant(rows)
+
+
+def _put(column: Any, value: Any, is_meant: Any) -> Any:
+    """Return a column with a value in the place of those of some rows."""
+    joined = pyarrow.chunked_array([*column.chunks, *value.cast(column.type).chunks])
+    places = numpy.where(is_meant, len(column), numpy.arange(len(column)))
+    return joined.take(pyarrow.array(places))
+
+
+def _differs(column: Any, value: Any) -> Any:
+    """Return for each row whether it has not this value, which stands in an array."""
+    wanted = value.cast(column.type)[0]
+    if not wanted.is_valid:
+        return column.is_valid().to_numpy()
+    try:
+        return compute.fill_null(compute.not_equal(column, wanted), True).to_numpy()
+    except pyarrow.ArrowNotImplementedError:  # Arrow compares no structs and no lists
+        plain = wanted.as_py()
+        return numpy.array([one != plain for one in column.to_pylist()], dtype=bool)
+
+
+def _make_erased(
+    working: WorkingStore, schema: TableSchema, erasure: Erasure, names: list[str]
+) -> dict[str, Any]:
+    """Return the values that erased ones read as, each in an array, for those columns of a file
+    that have some."""
+    entries, found = working.revisions.list_of(schema.number), dict[str, Any]()
+    for field in schema.value_fields:
+        plain, text = column_name(field), column_name(field, as_text=True)
+        if field.number in erasure.fields and (plain in names or text in names):
+            texts = () if plain in names else (field.name,)
+            value = find_erased_value(field, entries)
+            name = text if texts else plain
+            found[name] = _make_row(working, schema, field, value, texts).column(name)
+    return found
+
+
+def _make_row(
+    working: WorkingStore, schema: TableSchema, field: Field, value: Any, texts: tuple[str, ...]
+) -> Any:
+    """Return the row of a record with one field, as files have it."""
+    only = schema.with_indexes(()).with_fields((*schema.key_fields, field))
+    codec = codec_for(only, working.zones)
+    attachments = Attachments(working.blobs.load, make_uuid7)
+    given = {f.name: f.type.neutral() for f in only.key_fields}
+    key = codec.encode_key(given)
+    stored = codec.encode(encode_prefix(1), {**given, field.name: value}, attachments)
+    rows = HistoryRows(only, working.zones)
+    made = MadeRow(key, stored, 0, RowOperation.INSERT)
+    rows.add_records(only, [made], lambda _key, _value: attachments)
+    return to_schema(rows.take(), file_schema(only, texts))

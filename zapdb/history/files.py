@@ -1,0 +1,277 @@
+"""Writing a file of the history store, and checking one that is read.
+
+A file is written under a name that nobody reads, flushed to the disk, renamed, and flushed with its
+directory. Only then does a row name it. So a row never names a file that a crash could take back,
+and a file without a row is one of a batch that did not end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+import pyarrow
+from pyarrow import parquet
+
+from zapdb.errors import HistoryDamaged
+from zapdb.history.columns import FROM, KEY, UNTIL
+from zapdb.limits import HISTORY_HELD_SIZE_BYTES
+from zapdb.memo import Memo
+from zapdb.schema import TableSchema, canonical_bytes, read_canonical_bytes
+from zapdb.storage.history_manifest import HISTORY_FORMAT, FileKind, HistoryFile
+
+FOOTER_KEY: Final = b"zapdb.history"
+SCHEMA_KEY: Final = b"zapdb.schema"
+ROW_GROUP_ROWS: Final = 20_000
+"""Rows of a row group: what is read at least where one key is asked for."""
+COMPRESSION: Final = "zstd"
+OWN_ENCODINGS: Final = {
+    KEY: "DELTA_BYTE_ARRAY",
+    FROM: "DELTA_BINARY_PACKED",
+    UNTIL: "DELTA_BINARY_PACKED",
+}
+DICTIONARY_SIZE_BYTES: Final = 32 * 1024
+"""A larger dictionary of a column is given up: its values differ too much for one."""
+UNFINISHED: Final = ".part"
+"""What the name of a file ends with until it is complete."""
+_COMPARED: Final = Memo[tuple[Path, bytes, tuple[int, ...]], bool](10_000)
+"""Whether files had their digests, which this process has looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFooter:
+    """What a file says of itself, so that a store can be read without its database.
+
+    `database` is the id of the database, `digest` that of the chain of migrations at `position`,
+    and `bookmark` the place of `last_moment` in the change log. `table` is 0, and `name` empty, for
+    a file of moments.
+    """
+
+    format: int
+    database: str
+    tenant: int
+    timeline: str
+    kind: FileKind
+    table: int
+    name: str
+    era: int
+    first_moment: int
+    last_moment: int
+    bookmark: str
+    revision: int
+    position: int
+    digest: str
+
+    @classmethod
+    def parse(cls, text: bytes) -> Self:
+        """Raises `msgspec.MsgspecError`."""
+        return msgspec.json.decode(text, type=cls)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that is complete on the disk; `path` is within the store's directory. The keys are
+    those of its first and last row; None for a file of moments, and without rows."""
+
+    id: str
+    path: str
+    rows: int
+    size_bytes: int
+    sha256: bytes
+    key_lower: bytes | None
+    key_upper: bytes | None
+
+
+class FileWriter:
+    """Writes one file below a store's directory: tables of one Arrow schema, in their order.
+
+    `schema` is that of the table, which the footer holds. Row groups have `ROW_GROUP_ROWS`, fewer
+    if these are large. Raises `OSError`. What is not finished is deleted at the end of the block.
+    """
+
+    def __init__(self, directory: Path, footer: FileFooter, schema: TableSchema | None) -> None:
+        self._name = uuid.uuid4().hex
+        self._footer, self._schema = footer, schema
+        self._within = Path(str(footer.tenant)) / str(footer.table)
+        self._within /= f"{footer.kind}-{self._name}.parquet"
+        self._path = directory / self._within
+        self._unfinished = self._path.with_name(self._path.name + UNFINISHED)
+        self._writer: Any = None
+        self._waiting: list[Any] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self.rows = 0
+        self._keys: tuple[bytes | None, bytes | None] = (None, None)
+
+    def __enter__(self) -> Self:
+        make_directory(self._path.parent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            if self._writer is not None:
+                self._writer.close()
+            self._unfinished.unlink(missing_ok=True)
+
+    def write(self, table: Any) -> None:
+        if self._writer is None:
+            arrow = table.schema.with_metadata(_metadata(self._footer, self._schema))
+            self._writer = parquet.ParquetWriter(
+                self._unfinished,
+                arrow,
+                compression=COMPRESSION,
+                write_page_checksum=True,
+                **_encodings(arrow),
+            )
+        self._waiting.append(table)
+        self._waiting_rows += table.num_rows
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= HISTORY_HELD_SIZE_BYTES:
+            self._write_waiting(self._waiting_rows)
+        elif self._waiting_rows >= ROW_GROUP_ROWS:
+            self._write_waiting(self._waiting_rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS)
+        if table.num_rows and KEY in table.column_names:
+            keys = table.column(KEY)
+            first = keys[0].as_py() if self._keys[0] is None else self._keys[0]
+            self._keys = first, keys[-1].as_py()
+        self.rows += table.num_rows
+
+    def _write_waiting(self, rows: int) -> None:
+        """Write so many of the rows that wait; the others become a row group with later ones."""
+        joined = pyarrow.concat_tables(self._waiting)
+        self._writer.write_table(joined.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
+        rest = joined.slice(rows)
+        self._waiting = [rest] if rest.num_rows else []
+        self._waiting_rows, self._waiting_bytes = rest.num_rows, rest.nbytes
+        pyarrow.default_memory_pool().release_unused()
+
+    def finish(self) -> WrittenFile:
+        """Complete the file, which needs at least one table, and return what was written."""
+        if self._waiting_rows:
+            self._write_waiting(self._waiting_rows)
+        self._writer.close()
+        with self._unfinished.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+            size = file.seek(0, os.SEEK_END)
+            os.fsync(file.fileno())
+        self._unfinished.rename(self._path)
+        sync_directory(self._path.parent)
+        within = self._within.as_posix()
+        return WrittenFile(self._name, within, self.rows, size, digest, *self._keys)
+
+
+def write_file(
+    directory: Path, footer: FileFooter, schema: TableSchema | None, tables: Iterable[Any]
+) -> WrittenFile:
+    """Write one file of tables, as `FileWriter` does."""
+    with FileWriter(directory, footer, schema) as writer:
+        for table in tables:
+            writer.write(table)
+        return writer.finish()
+
+
+def _encodings(schema: Any) -> dict[str, Any]:
+    """How columns are written: keys and moments by what they differ from the row before, values by
+    dictionaries as long as these are small."""
+    empty = io.BytesIO()
+    parquet.write_table(schema.empty_table(), empty)
+    leaves = parquet.ParquetFile(empty).metadata.schema
+    paths = [leaves.column(at).path for at in range(len(leaves))]
+    own = {name: encoding for name, encoding in OWN_ENCODINGS.items() if name in paths}
+    return {
+        "use_dictionary": [path for path in paths if path not in own],
+        "column_encoding": own,
+        "dictionary_pagesize_limit": DICTIONARY_SIZE_BYTES,
+    }
+
+
+def _metadata(footer: FileFooter, schema: TableSchema | None) -> dict[bytes, bytes]:
+    found = {FOOTER_KEY: msgspec.json.encode(asdict(footer))}
+    if schema is not None:
+        found[SCHEMA_KEY] = canonical_bytes(schema)
+    return found
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, each of them flushed to the disk."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush the names in a directory to the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def reading_file(path: Path, row: HistoryFile) -> Iterator[None]:
+    """Read a file of a row in the block; raises `HistoryDamaged` if it is not there, or can't be
+    read."""
+    try:
+        yield
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise HistoryDamaged(
+            "a file of the history store is missing or can't be read",
+            path=str(path),
+            table=row.table_number,
+            first_moment=row.first_moment,
+            last_moment=row.last_moment,
+            cause=str(error)[:200],
+            hint="restore it from a backup",
+        ) from error
+
+
+def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
+    """Read what a file says of itself; raises `HistoryDamaged` for a file that no store has."""
+    try:
+        metadata = parquet.read_metadata(path).metadata or {}
+        footer = FileFooter.parse(metadata[FOOTER_KEY])
+        packed = metadata.get(SCHEMA_KEY)
+        schema = None if packed is None else read_canonical_bytes(packed)
+    except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
+        raise HistoryDamaged(
+            "this is not a file of a history store",
+            path=str(path),
+            cause=str(error)[:200],
+            hint="restore it from a backup",
+        ) from error
+    if footer.format > HISTORY_FORMAT:
+        raise HistoryDamaged(
+            "the file has a newer format than this release knows",
+            path=str(path),
+            format=footer.format,
+            known=HISTORY_FORMAT,
+            hint="use a newer release of zapdb",
+        )
+    return footer, schema
+
+
+def read_digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file; raises `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def is_whole(path: Path, sha256: bytes) -> bool:
+    """Return whether a file has this SHA-256; raises `OSError`.
+
+    A process reads a file for that once, and again whenever the file system says that it was
+    changed since. Its pages have checksums too, but not what stands between them, and DuckDB looks
+    at none.
+    """
+    found = path.stat()
+    state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return _COMPARED.get((path, sha256, state), lambda: read_digest(path) == sha256)

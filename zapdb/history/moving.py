@@ -1,0 +1,114 @@
+"""Moving old eras of a history store to another directory, such as one on a cheaper disk.
+
+Each file is copied, compared with its digest, and flushed; then one transaction puts the row of the
+copy in the place of the old one, which is deleted after the grace. So a reader finds one or the
+other, and a move that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from zapdb.errors import HistoryDamaged
+from zapdb.history.files import UNFINISHED, make_directory, reading_file, sync_directory
+from zapdb.history.stores import prepare_directory, require_store
+from zapdb.history.working_store import StoreChange, WorkingStore, writing_to
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.history_manifest import (
+    HistoryFile,
+    HistoryStore,
+    list_eras,
+    list_history_files,
+    list_timelines,
+)
+
+COPIED_BYTES: Final = 1 << 20
+"""How much of a file is in memory while it is copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryMove:
+    """What was moved to a directory: `files` of eras that ended before a moment."""
+
+    directory: str
+    files: int
+    size_bytes: int
+
+
+def move_eras(working: WorkingStore, before: int, directory: Path) -> HistoryMove:
+    """Move the files of all eras that ended before a moment, in each timeline.
+
+    Files of moments stay. Raises `UsageError` as `prepare_directory` does, `HistoryUnreachable`,
+    `DiskFull`, and `HistoryDamaged` for a file that is not what was written.
+    """
+    require_store(working.storage.connection(), working.tenant)
+    directory = prepare_directory(working.storage, working.tenant, directory)
+    with working.storage.transaction(TransactionMode.READ) as connection:
+        timelines = list_timelines(connection, working.tenant)
+        found = [(s, f) for s in timelines for f in _list_ended(connection, s, before)]
+    moved = [file for store, file in found if Path(file.directory or store.directory) != directory]
+    for store, file in found:
+        if file in moved:
+            copy = copy_file(store, file, directory)
+            with working.changing() as connection:
+                working.apply(connection, store, store, StoreChange([copy], retired=[file]))
+    return HistoryMove(str(directory), len(moved), sum(file.size_bytes for file in moved))
+
+
+def _list_ended(connection: Connection, store: HistoryStore, before: int) -> Iterator[HistoryFile]:
+    ended = {
+        (era.table_number, era.era)
+        for era in list_eras(connection, store)
+        if era.last_moment is not None and era.last_moment < before
+    }
+    for file in list_history_files(connection, store):
+        if (file.table_number, file.era) in ended:
+            yield file
+
+
+def copy_file(store: HistoryStore, file: HistoryFile, directory: Path) -> HistoryFile:
+    """Copy a file under another id; returns its row. Raises `HistoryUnreachable`, `DiskFull` and
+    `HistoryDamaged`."""
+    source, name = file.place_in(store.directory), uuid.uuid4().hex
+    within = Path(file.path).with_name(f"{file.kind}-{name}.parquet")
+    path = directory / within
+    unfinished = path.with_name(path.name + UNFINISHED)
+    with reading_file(source, file):
+        reader = source.open("rb")
+    try:
+        with reader, writing_to(str(directory)):
+            make_directory(path.parent)
+            digest = _copy_bytes(reader, unfinished)
+            if digest != file.sha256:
+                raise HistoryDamaged(
+                    "a file of the history store is not what was written",
+                    path=str(source),
+                    table=file.table_number,
+                    moments=f"{file.first_moment} to {file.last_moment}",
+                    hint="restore it from a backup; files before it were moved",
+                )
+            unfinished.rename(path)
+            sync_directory(path.parent)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+    place = None if str(directory) == store.directory else str(directory)
+    return replace(file, id=name, path=within.as_posix(), directory=place)
+
+
+def _copy_bytes(reader: BinaryIO, path: Path) -> bytes:
+    digest = hashlib.sha256()
+    with path.open("wb") as writer:
+        while data := reader.read(COPIED_BYTES):
+            digest.update(data)
+            writer.write(data)
+        writer.flush()
+        os.fsync(writer.fileno())
+    return digest.digest()

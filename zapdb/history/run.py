@@ -1,0 +1,155 @@
+"""Runs the follower of a store: to the end of the change log once, or until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from zapdb.cluster.leases import Owner
+from zapdb.errors import (
+    ConcurrencyError,
+    LeaseHeld,
+    LeaseLost,
+    StorageError,
+    UsageError,
+    ZapdbError,
+)
+from zapdb.history.cleaning import delete_orphans, delete_retired
+from zapdb.history.erased_files import finish_erasures
+from zapdb.history.follower import FollowerStep, HistoryFollower
+from zapdb.history.retention import Retention
+from zapdb.history.stores import START_HINT, hold_store, is_wanted
+from zapdb.history.working_store import WorkingStore
+from zapdb.limits import HISTORY_POLL_SECONDS, HISTORY_RETRY_SECONDS
+from zapdb.storage import Storage
+from zapdb.storage.history_manifest import read_store
+
+CLEAN_SECONDS: Final = 600.0
+"""How often files that nothing needs are looked for."""
+
+logger = logging.getLogger("zapdb.history")
+
+Report = Callable[[FollowerStep], object]
+Wait = Callable[[str], object]
+
+
+def flush_store(storage: Storage, tenant: int, wait_seconds: float = 60.0) -> None:
+    """Take all changes until now into files, and complete what is unfinished.
+
+    Raises `LeaseHeld` if another process follows and does not end within `wait_seconds`,
+    `UsageError` without a store and for a stopped one, and what is in the way:
+    `HistoryUnreachable`, `DiskFull`, `ChangesPruned`.
+    """
+    with hold_store(storage, tenant, Owner.here(), wait_seconds) as working:
+        _require_following(working)
+        _go_to_end(working, HistoryFollower(working), lambda step: None)
+
+
+def run_store(
+    storage: Storage,
+    tenant: int,
+    *,
+    stop: threading.Event,
+    report: Report = lambda step: None,
+    wait: Wait = lambda reason: None,
+) -> None:
+    """Follow the change log until `stop` is set, or the store is stopped or broken.
+
+    While another process follows, it waits to take its place. `wait` is called with the reason why
+    nothing can be done now. Raises `UsageError` without a store, and `ChangesPruned` when the log
+    was pruned in front of it.
+    """
+    while not stop.is_set():
+        if is_wanted(storage.connection(), tenant):
+            wait("the store is purged, erased from, or moved")
+            stop.wait(HISTORY_POLL_SECONDS)
+            continue
+        try:
+            with hold_store(storage, tenant, Owner.here()) as working:
+                _require_following(working)
+                if _follow(working, stop, report, wait):
+                    return
+        except LeaseHeld as error:
+            wait(str(error))
+            stop.wait(HISTORY_RETRY_SECONDS)
+        except LeaseLost as error:
+            logger.warning("the history store is followed by another process: %s", error.message)
+
+
+def _require_following(working: WorkingStore) -> None:
+    store = read_store(working.storage.connection(), working.tenant)
+    if store is None:
+        raise UsageError("the tenant has no history store", hint=START_HINT)
+    if store.state in ("stopped", "broken"):
+        raise UsageError(
+            f"the history store is {store.state}",
+            directory=store.directory,
+            hint="`zapdb history start` goes on with it"
+            if store.state == "stopped"
+            else "`zapdb history start` begins a new timeline, with a gap before it",
+        )
+
+
+def _follow(working: WorkingStore, stop: threading.Event, report: Report, wait: Wait) -> bool:
+    """Follow until it is stopped; returns True then, False if somebody waits for the lease."""
+    follower, cleaned_at, is_begun = HistoryFollower(working), 0.0, False
+    retention = Retention(working)
+    while not stop.is_set():
+        if is_wanted(working.storage.connection(), working.tenant):
+            return False
+        try:
+            if not is_begun:
+                finish_erasures(working)
+                is_begun = True
+            step = follower.step()
+            if step.is_any:
+                report(step)
+                continue
+            if time.monotonic() - cleaned_at > CLEAN_SECONDS:
+                cleaned_at = time.monotonic()
+                retention.step()
+                delete_retired(working)
+                delete_orphans(working)
+        except (StorageError, ConcurrencyError) as error:
+            if isinstance(error, LeaseLost):
+                raise
+            _note_problem(working, error)
+            wait(str(error))
+            stop.wait(HISTORY_RETRY_SECONDS)
+            continue
+        store = read_store(working.storage.connection(), working.tenant)
+        if store is None or store.state in ("stopped", "broken"):
+            return True
+        stop.wait(HISTORY_POLL_SECONDS)
+    return True
+
+
+def _go_to_end(working: WorkingStore, follower: HistoryFollower, report: Report) -> None:
+    is_begun = False
+    while True:
+        try:
+            if not is_begun:
+                finish_erasures(working)
+                is_begun = True
+            step = follower.step(flush=True)
+        except StorageError as error:
+            _note_problem(working, error)
+            raise
+        if not step.is_any:
+            return
+        report(step)
+
+
+def _note_problem(working: WorkingStore, error: ZapdbError) -> None:
+    """Store what is in the way, for `zapdb history status`; it goes with the next batch."""
+    try:
+        with working.changing() as connection:
+            store = read_store(connection, working.tenant)
+            if store is not None and store.problem != error.message:
+                working.update(connection, store, replace(store, problem=error.message))
+    except ZapdbError as other:
+        logger.warning("the history store waits: %s (not stored: %s)", error.message, other.message)

@@ -1,0 +1,375 @@
+"""A store while it is worked on: what is known of it, and the transactions that move it on.
+
+Whatever is written to its directory counts only when a transaction of the database says so. Each
+such transaction checks the follower's lease, and that the store is where it was when the work
+began. So a process that was killed, or replaced, or whose COMMIT was in doubt, leaves files that no
+row names, and nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow import compute
+
+from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.catalog import rows
+from zapdb.catalog.kinds import DatabaseRow
+from zapdb.catalog.stored import read_chain_state
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Lease
+from zapdb.errors import CommitUnknown, ConcurrencyError, DiskFull, HistoryUnreachable, UsageError
+from zapdb.history.columns import FROM
+from zapdb.history.files import FileFooter, WrittenFile, write_file
+from zapdb.history.table_revisions import TableRevisions
+from zapdb.schema import TableSchema
+from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
+from zapdb.storage.change_log import ChangeLog
+from zapdb.storage.history_manifest import (
+    HISTORY_FORMAT,
+    NO_TABLE,
+    FileKind,
+    HistoryEra,
+    HistoryFile,
+    HistoryStore,
+    delete_era,
+    insert_files,
+    list_eras,
+    read_store,
+    retire_files,
+    save_era,
+    update_store,
+)
+from zapdb.storage.moments import LoggedMoment, Moments, moments_of
+from zapdb.storage.stamps import add_stamp
+from zapdb.values import Zones
+
+FOLLOWER: Final = "zapdb.history"
+"""The name of the follower row that keeps the change log from being pruned in front of a store."""
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def lease_of(tenant: int) -> str:
+    """Return the name of the lease of a tenant's follower."""
+    return f"history/{tenant}"
+
+
+def upkeep_lease_of(tenant: int) -> str:
+    """Return the name of the lease of who erases, purges or moves: the follower gives its own away
+    while somebody has it."""
+    return f"history-upkeep/{tenant}"
+
+
+@dataclass(slots=True)
+class StoreChange:
+    """What one transaction does to a store, beside moving it on."""
+
+    files: list[HistoryFile] = field(default_factory=list)
+    eras: list[HistoryEra] = field(default_factory=list)
+    retired: list[HistoryFile] = field(default_factory=list)
+    dropped: list[HistoryEra] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStore:
+    """A store as of one snapshot: its row, and the last era of each table that has an open one."""
+
+    store: HistoryStore
+    eras: dict[int, HistoryEra]
+
+    @property
+    def moment(self) -> LoggedMoment:
+        """The moment up to which it has files."""
+        place = self.store.ends_bookmark
+        return LoggedMoment(
+            self.store.ends, place.stamp, place.commit_order, self.store.visible_at, None
+        )
+
+    @property
+    def unfinished(self) -> list[HistoryEra]:
+        """The eras whose checkpoint is not complete."""
+        return [era for era in self.eras.values() if era.state == "baseline"]
+
+
+class WorkingStore:
+    """One tenant's store under the lease of this process."""
+
+    def __init__(self, storage: Storage, tenant: int, lease: Lease) -> None:
+        self.storage = storage
+        self.tenant = tenant
+        self.lease = lease
+        self.log = ChangeLog(storage, tenant)
+        self.moments: Moments = moments_of(self.log)
+        self.blobs = BlobStatements(storage)
+        self.revisions = TableRevisions(tenant)
+        self._catalog: TenantCatalog | None = None
+        self.database = ""
+
+    # Reading
+
+    def load(self) -> LoadedStore | None:
+        """Read the store in one snapshot; None if there is none."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            return self.load_in(connection)
+
+    def load_in(self, connection: Connection) -> LoadedStore | None:
+        if not self.database:
+            row = rows.get(connection, DatabaseRow)
+            self.database = "" if row is None else row.id
+        self.load_catalog(connection)
+        store = read_store(connection, self.tenant)
+        if store is None:
+            return None
+        _require_format(store)
+        eras = {
+            era.table_number: era for era in list_eras(connection, store) if era.last_moment is None
+        }
+        return LoadedStore(store, eras)
+
+    def load_catalog(self, connection: Connection) -> TenantCatalog:
+        """Read the tenant's catalog and the revisions of its tables, if they have changed."""
+        catalog = load_tenant_catalog(connection, self.tenant, self._catalog)
+        if catalog is not self._catalog:
+            self.revisions.reload(connection)
+        self._catalog = catalog
+        return catalog
+
+    def reload_revisions(self) -> None:
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            self.load_catalog(connection)
+            self.revisions.reload(connection)
+
+    def find_newest_stamp(self) -> int:
+        """Give what became visible a stamp, unless a rollback is under way; return the newest."""
+        connection = self.storage.connection()
+        if self.log.needs_stamp(connection):
+            with self.storage.transaction(TransactionMode.JOB) as begun:
+                if read_chain_state(begun).rolling_back is None:
+                    add_stamp(begun, self.tenant)
+        return self.log.read_newest(self.storage.connection())
+
+    # Files
+
+    def write(
+        self,
+        loaded: LoadedStore,
+        kind: FileKind,
+        era: HistoryEra | None,
+        revision: int,
+        until: LoggedMoment,
+        rows: Any,
+    ) -> HistoryFile:
+        """Write a file of rows up to a moment, of an era, or of moments; raises
+        `HistoryUnreachable` and `DiskFull`."""
+        moments = rows.column("moment" if era is None else FROM)
+        first = compute.min(moments).as_py()
+        footer = self.make_footer(loaded, kind, (era, revision), (first, until))
+        schema = None if era is None else self.schema_of(era, revision)
+        return _write(loaded, footer, schema, [rows])
+
+    def write_moments(
+        self, loaded: LoadedStore, first_moment: int, tables: Iterable[Any]
+    ) -> HistoryFile:
+        """Write a file of moments, of many tables, up to the store's end; raises
+        `HistoryUnreachable` and `DiskFull`."""
+        footer = self.make_footer(loaded, "moments", (None, 0), (first_moment, loaded.moment))
+        return _write(loaded, footer, None, tables)
+
+    def make_footer(
+        self,
+        loaded: LoadedStore,
+        kind: FileKind,
+        of: tuple[HistoryEra | None, int],
+        moments: tuple[int, LoggedMoment],
+    ) -> FileFooter:
+        """Return what a file says of itself: one of an era, whose newest rows are of a revision,
+        with the moments from the first to the last."""
+        (era, revision), (first, until) = of, moments
+        entry = None if era is None else self.revisions.find(era.table_number, revision)
+        return FileFooter(
+            format=HISTORY_FORMAT,
+            database=self.database,
+            tenant=self.tenant,
+            timeline=loaded.store.timeline,
+            kind=kind,
+            table=NO_TABLE if era is None else era.table_number,
+            name="" if entry is None else self.revisions.schema_of(entry).name,
+            era=0 if era is None else era.era,
+            first_moment=first,
+            last_moment=until.number,
+            bookmark=str(until.bookmark),
+            revision=revision,
+            position=0 if entry is None else entry.position,
+            digest="" if entry is None else entry.digest,
+        )
+
+    def schema_of(self, era: HistoryEra, revision: int) -> TableSchema:
+        """Return the schema of an era's table at one of its revisions."""
+        entry = self.revisions.find(era.table_number, revision)
+        assert entry is not None, "the revision is in the schema history"
+        return self.revisions.schema_of(entry)
+
+    # Transactions
+
+    @contextmanager
+    def changing(self, mode: TransactionMode = TransactionMode.CATALOG) -> Iterator[Connection]:
+        """A transaction under the lease; raises `LeaseLost`."""
+        with self.storage.transaction(mode) as connection:
+            leases.check(connection, self.lease, lock=True)
+            yield connection
+
+    def commit(self, was: HistoryStore, store: HistoryStore, change: StoreChange) -> None:
+        """Store what was done since the store was read, and the follower's bookmark; all or
+        nothing.
+
+        Raises `LeaseLost`, and `ConcurrencyError` if the store was moved on meanwhile. An unknown
+        COMMIT is settled by reading the store.
+        """
+        try:
+            with self.changing() as connection:
+                self.apply(connection, was, store, change)
+                write_follower(connection, self.log, store)
+        except CommitUnknown:
+            found = self.load()
+            if found is None or found.store != store or not self._has(change):
+                raise
+
+    def apply(
+        self, connection: Connection, was: HistoryStore, store: HistoryStore, change: StoreChange
+    ) -> None:
+        """Store a change inside a transaction; raises `ConcurrencyError` if the store was moved on
+        since it was read."""
+        if not update_store(connection, was, store):
+            raise ConcurrencyError(
+                "another process has moved the history store on",
+                tenant=self.tenant,
+                hint="nothing was stored; the other process goes on",
+            )
+        insert_files(connection, change.files)
+        for era in change.eras:
+            save_era(connection, era)
+        for era in change.dropped:
+            delete_era(connection, era)
+        retire_files(connection, change.retired, self.storage.now_us(connection))
+
+    def _has(self, change: StoreChange) -> bool:
+        """Return whether the files of a change are stored."""
+        names = [file.id for file in change.files]
+        if not names:
+            return True
+        mark = self.storage.placeholder
+        found = self.storage.connection().fetch_one(
+            f"SELECT 1 FROM zapdb_history_files WHERE tenant = {self.tenant} AND id = {mark}",
+            (names[0],),
+        )
+        return found is not None
+
+    def update(self, connection: Connection, was: HistoryStore, store: HistoryStore) -> None:
+        """Store what became of the store's row alone, unless somebody else has moved it on."""
+        update_store(connection, was, store)
+
+    @property
+    def zones(self) -> Zones | None:
+        """The time zones of the database, as of the last reading of the catalog."""
+        return None if self._catalog is None else self._catalog.zones
+
+
+def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) -> None:
+    """Keep the changes behind a store's end from being pruned; raises `ChangesPruned`."""
+    log.require_unpruned(connection.fetch_all, store.ends_bookmark)
+    mark = connection.storage.placeholder
+    connection.run(
+        f"INSERT INTO zapdb_followers VALUES ({log.tenant}, {mark}, {mark}, {mark})"
+        " ON CONFLICT (tenant, name)"
+        " DO UPDATE SET bookmark = excluded.bookmark, advanced_at = excluded.advanced_at",
+        (FOLLOWER, str(store.ends_bookmark), connection.storage.now_us(connection)),
+    )
+
+
+def _write(
+    loaded: LoadedStore, footer: FileFooter, schema: TableSchema | None, tables: Iterable[Any]
+) -> HistoryFile:
+    directory = loaded.store.directory
+    with writing_to(directory):
+        return to_row(footer, write_file(Path(directory), footer, schema, tables))
+
+
+def to_row(footer: FileFooter, written: WrittenFile) -> HistoryFile:
+    """Return the row of a file that was written."""
+    return HistoryFile(
+        tenant=footer.tenant,
+        timeline=footer.timeline,
+        id=written.id,
+        table_number=footer.table,
+        era=footer.era,
+        kind=footer.kind,
+        first_moment=footer.first_moment,
+        last_moment=footer.last_moment,
+        revision=footer.revision,
+        rows=written.rows,
+        size_bytes=written.size_bytes,
+        sha256=written.sha256,
+        key_lower=written.key_lower,
+        key_upper=written.key_upper,
+        path=written.path,
+    )
+
+
+def _require_format(store: HistoryStore) -> None:
+    if store.format > HISTORY_FORMAT:
+        raise UsageError(
+            "the history store has a newer format than this release knows",
+            directory=store.directory,
+            format=store.format,
+            known=HISTORY_FORMAT,
+            hint="use a newer release of zapdb",
+        )
+
+
+@contextmanager
+def writing_to(directory: str) -> Iterator[None]:
+    """Write to a store's directory in the block; raises `HistoryUnreachable` and `DiskFull`."""
+    try:
+        if not Path(directory).is_dir():
+            raise HistoryUnreachable(
+                "the directory of the history store is not there",
+                directory=directory,
+                hint="mount or restore it: the store goes on where it is, and the change log keeps "
+                "what it lacks",
+            )
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise DiskFull(
+                "the disk of the history store is full",
+                directory=directory,
+                hint="make room: the store goes on where it is, and the change log keeps what it "
+                "lacks",
+            ) from error
+        raise HistoryUnreachable(
+            "the directory of the history store can't be written to",
+            directory=directory,
+            error=str(error),
+            hint="the store goes on where it is when the cause is gone",
+        ) from error
+
+
+def is_there(store: HistoryStore, file: HistoryFile) -> bool:
+    """Return whether a file is in its directory; raises `HistoryUnreachable` if that is not
+    there."""
+    with writing_to(file.directory or store.directory):
+        return file.place_in(store.directory).exists()
+
+
+def count_changes_of(eras: Sequence[HistoryEra], changes: dict[int, int]) -> list[HistoryEra]:
+    """Return the eras whose tables have changed, with these changes more."""
+    return [
+        replace(era, changes=era.changes + changes[era.table_number])
+        for era in eras
+        if changes.get(era.table_number)
+    ]
