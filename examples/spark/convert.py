@@ -19,7 +19,7 @@ from zapdb.spark import TaskReport, run_on_spark
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def convert(url: str, master: str = "local[*]") -> set[int]:
+def convert(url: str, master: str | None = None) -> set[int]:
     """Returns the ids of the executors' processes that did the work."""
     tasks: list[TaskReport] = []
     with zapdb.open(url, migrations=MIGRATIONS, apply="auto") as db:

@@ -11,7 +11,7 @@ import zapdb
 import zapdb.spark
 
 
-def join(url: str, directory: str, master: str = "local[*]") -> None:
+def join(url: str, directory: str, master: str | None = None) -> None:
     spark = zapdb.spark.start_session(master)
     read = spark.read.format("zapdb").options(database=url, partitions="4")
     with zapdb.open(url, read_only=True) as db, zapdb.spark.snapshot(db):

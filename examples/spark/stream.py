@@ -10,7 +10,7 @@ import sys
 import zapdb.spark
 
 
-def stream(url: str, directory: str, master: str = "local[*]") -> None:
+def stream(url: str, directory: str, master: str | None = None) -> None:
     spark = zapdb.spark.start_session(master)
     changes = spark.readStream.format("zapdb_changes").option("database", url)
     rows = changes.option("table", "flights").load()

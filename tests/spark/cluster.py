@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
-from tests.support import GUARD_SECONDS, is_running, wait_until
+from tests.support import GUARD_SECONDS, SHORT_LIVED, is_running, wait_until
 
 HOME = Path(_find_spark_home())
 WORKERS = 2
@@ -40,6 +40,7 @@ class Cluster:
         """That of spark-submit for a program, as its driver."""
         command = [str(HOME / "bin" / "spark-submit"), "--master", self.master]
         command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+        command += ["--conf", f"spark.executor.extraJavaOptions={SHORT_LIVED}"]
         return [*command, *arguments]
 
     def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -73,7 +74,12 @@ class Cluster:
 def environment() -> dict[str, str]:
     """Of Spark's own processes: what they find of zapdb is what is sent to them."""
     found = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    return {**found, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        **found,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
+    }
 
 
 @contextmanager

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -11,13 +15,14 @@ import zapdb
 from examples.spark.flights import AIRPORTS, MIGRATIONS, load_flights
 from examples.spark.join import join
 from examples.spark.stream import stream
-from tests.spark.cluster import running_cluster
+from tests import forms
+from tests.spark.cluster import Cluster, running_cluster
 from tests.support import ROOT
 from zapdb.cli.program import run_program
 from zapdb.errors import JobError, UsageError
 from zapdb.spark.session import require_java, require_master
 
-COUNT = 40_000
+COUNT = 40_000 if forms.is_long else 20_000
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -32,15 +37,41 @@ def test_a_standalone_cluster_converts_with_the_packaged_code(workspace, tmp_pat
         assert f"flights by revision: {{2: {COUNT}}}" in ran.stdout
         assert "0 processes" not in ran.stdout
         # The entry module is the command line.
-        entry = archive.with_suffix(".py")
+        entry = tmp_path / "zapdb_main.py"
         ran = cluster.submit(
             "--py-files", str(archive), str(entry), "convert", "run", "--engine", "spark",
             "--database", workspace.address,
         )  # fmt: skip
         assert "nothing to do" in ran.stdout, ran.stderr
+        ran = read_without_zapdb(cluster, workspace.address, tmp_path)
+        assert ran.returncode != 0
+        assert "ModuleNotFoundError: No module named 'zapdb': this process of Spark" in ran.stdout
+        assert f"host {socket.gethostname()}" in ran.stdout
+        assert "give the file to spark-submit with --py-files zapdb.zip" in ran.stdout
     with zapdb.open(workspace.address, migrations=MIGRATIONS) as db:
         assert db.admin.count_by_revision("flights") == {2: COUNT}
         assert all(report.problems == () for report in db.admin.verify())
+
+
+def read_without_zapdb(
+    cluster: Cluster, address: str, directory: Path
+) -> subprocess.CompletedProcess[str]:
+    """Read a table where executors have all packages but zapdb, which this Python finds by a file
+    of its site-packages, or as the driver does, by the directory that it works in."""
+    python = directory / "python"
+    packages = f"{sysconfig.get_path('platlib')}:{sysconfig.get_path('purelib')}"
+    line = f'PYTHONPATH="{packages}:$PYTHONPATH" exec {sys.executable} -S "$@"'
+    python.write_text(f"#!/bin/sh\n{line}\n")
+    python.chmod(0o755)
+    program = directory / "read.py"
+    program.write_text(
+        "import zapdb.spark\n"
+        "spark = zapdb.spark.start_session()\n"
+        "reader = spark.read.format('zapdb').option('table', 'flights')\n"
+        f"print(reader.option('database', {address!r}).load().count())\n"
+    )
+    own = ("--conf", f"spark.pyspark.driver.python={sys.executable}")
+    return cluster.submit(*own, "--conf", f"spark.pyspark.python={python}", str(program))
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

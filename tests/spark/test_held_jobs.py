@@ -22,27 +22,27 @@ from zapdb.spark import run_on_spark
 @pytest.mark.long_on("sqlite")
 def test_rule_17_executors_stop_at_a_paused_job(db: Database, spark: Any) -> None:
     job, reports = only_job(db._storage), list[JobReport]()
-    db.admin.throttle_job(job.id, records_per_second=100)
+    db.jobs.throttle(job.id, records_per_second=100)
     run = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs(run_on_spark)))
     run.start()
     wait_until(lambda: progress_of(db, job).read > 0, "executors have begun")
-    db.admin.pause_job(job.id)
+    db.jobs.pause(job.id)
     finish(run)
     (report,) = reports
     assert str(report.hold).startswith("paused by")
     written = progress_of(db, job).written
     assert 0 < written == COUNT - stale(db) < COUNT
-    assert [one for one in db.admin.job_status(job.id).open_ranges if one.is_held] == []
+    assert [one for one in db.jobs.get(job.id).open_ranges if one.is_held] == []
 
-    db.admin.resume_job(job.id)
+    db.jobs.resume(job.id)
     run = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs(run_on_spark)))
     run.start()
     wait_until(lambda: progress_of(db, job).read > written, "executors go on")
-    db.admin.cancel_job(job.id)
+    db.jobs.cancel(job.id)
     finish(run)
     assert str(reports[-1].hold).startswith("cancelled by")
     assert stale(db) > 0
-    db.admin.throttle_job(job.id)
+    db.jobs.throttle(job.id)
     (report,) = db.admin.run_jobs(run_on_spark)
     assert (report.job.state, report.progress.written) == ("done", COUNT)
     assert contents(db) == EXPECTED

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -127,3 +130,18 @@ def test_rule_32_readers_prove_their_database_and_its_migrations(workspace, open
     with pytest.raises(ExecutorMismatch, match="leads this process to another database"):
         next(reader.read(replace(partition, proof=proof)))
     module.KEPT_OPEN.close()
+
+
+def test_only_processes_of_spark_set_aside_what_they_imported(opening, kept, monkeypatch):
+    """Spark collects all garbage after each task."""
+    gc.unfreeze()  # what the tests have set aside
+    with kept.using(opening):
+        assert gc.get_freeze_count() == 0
+    kept.close()
+    spec = SimpleNamespace(name=module.DAEMON)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
+    try:
+        with kept.using(opening):
+            assert gc.get_freeze_count() > 10_000
+    finally:
+        gc.freeze()

@@ -7,22 +7,27 @@ import shutil
 from functools import partial
 from typing import Any
 
+import pyarrow
 import pytest
 from msgspec import structs
 
+from tests import forms
 from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sweep
+from tests.documents import PEOPLE
 from tests.support import ROOT, Workspace
 from zapdb import release
 from zapdb.catalog import rows
+from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
 from zapdb.jobs import plan_jobs, run_job
 from zapdb.jobs.verify import verify_blobs
-from zapdb.spark import TaskReport, run_on_spark
+from zapdb.spark import TaskReport, run_on_spark, start_session
+from zapdb.spark.task import RangeTask
 from zapdb.storage import TransactionMode
 
 MIGRATIONS = ROOT / "examples" / "cities" / "migrations"
-CITIES = 40_000
+CITIES = 40_000 if forms.is_long else 20_000
 
 
 def city(number: int) -> dict[str, Any]:
@@ -40,12 +45,12 @@ def city(number: int) -> dict[str, Any]:
     }
 
 
-def load(place: Workspace) -> Database:
+def load(place: Workspace, count: int = CITIES) -> Database:
     """A database with all its cities at migration 1, and all migrations in force."""
     for file in sorted(MIGRATIONS.glob("*.yaml"))[:1]:
         shutil.copy(file, place.directory)
     with place.open() as db:
-        db.table("cities").insert_many(city(number) for number in range(CITIES))
+        db.table("cities").insert_many(city(number) for number in range(count))
     for file in MIGRATIONS.glob("*.yaml"):
         shutil.copy(file, place.directory)
     return place.open()
@@ -88,10 +93,12 @@ def test_rule_19_spark_stores_the_large_values_that_it_makes(workspace, spark):
     assert sweep(db).unowned == 0
 
 
-def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark):
+def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark, monkeypatch):
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", CITIES // 5)
     db = load(workspace)
     tasks: list[TaskReport] = []
     reports = db.admin.run_jobs(partial(run_on_spark, on_tasks=tasks.extend))
+    assert {report.progress.ranges for report in reports} == {5}
     assert [report.job.kind for report in reports] == ["index", "index", "convert"]
     assert os.getpid() not in {task.process for task in tasks}
     assert sum(task.written for task in tasks) == 3 * CITIES
@@ -113,6 +120,20 @@ def test_rule_17_executors_share_a_table_that_is_one_range(workspace, spark, mon
     assert max(written.values()) < CITIES - 2048
     assert len({task.process for task in tasks}) > 1
     assert db.admin.count_by_revision("cities") == {8: CITIES}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("are_few", [True, False])
+def test_a_task_waits_for_those_that_are_starting_only(workspace, monkeypatch, are_few):
+    """A range that is free belongs to another task, which may need the place of this one."""
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 50)
+    db, waits = load(workspace, 100), list[float]()
+    (job,) = (job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
+    monkeypatch.setattr("zapdb.spark.task.wait", lambda seconds, _: waits.append(seconds))
+    task = RangeTask(workspace.address, job.id, 4_096, [0, 1], are_few)
+    (done,) = task(iter([pyarrow.record_batch({"id": [0]})]))
+    assert done.to_pylist()[0]["written"] == 50
+    assert bool(waits) == are_few
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -175,6 +196,32 @@ def test_a_session_with_speculation_is_refused(workspace, spark):
     finally:
         conf.set("spark.speculation", "false")
     assert db.admin.count_by_revision("cities") == {1: CITIES}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_session_on_another_master_is_refused(workspace, spark):
+    db = load(workspace)
+    other = "local[7]"
+    with pytest.raises(UsageError, match="is on another master") as refused:
+        db.admin.run_jobs(partial(run_on_spark, master=other))
+    assert refused.value.context == {"master": other, "running": spark.sparkContext.master}
+    assert db.admin.count_by_revision("cities") == {1: CITIES}
+    with pytest.raises(UsageError, match="is on another master"):
+        start_session(other)
+    assert start_session() is start_session(spark.sparkContext.master) is spark
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_master_that_is_not_there_is_told_before_writes_are_refused(
+    workspace, monkeypatch, capsys
+):
+    monkeypatch.setattr("zapdb.spark.session.find_session", lambda: None)
+    workspace.write(1, PEOPLE)
+    with workspace.open() as db:
+        words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")
+        assert run_program(["migrate", "rollback", "--yes", "-d", workspace.address, *words]) == 1
+        assert "the Spark master can't be reached" in capsys.readouterr().err
+        db.table("people").insert(id=1, name="Ada", extra=None)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

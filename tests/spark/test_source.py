@@ -175,7 +175,7 @@ def test_fields_limits_tenants_and_mistakes(workspace, spark):
     [
         ("option: table", {"database": "x"}),
         ("did you mean 'partitions'", {"database": "x", "table": "t", "partition": "3"}),
-        ("earlier states of a table can't", {"database": "x", "table": "t", "as_of": "now"}),
+        ("2026", {"database": "x", "table": "t", "at": "2026-01-01T12:00"}),
         ("give a whole number, at least 1", {"database": "x", "table": "t", "partitions": "0"}),
         ("give a whole number, at least 0", {"database": "x", "table": "t", "limit": "few"}),
     ],

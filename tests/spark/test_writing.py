@@ -107,6 +107,7 @@ def check(db: Any, rows: int) -> None:
     assert all(report.problems == () for report in db.admin.verify())
 
 
+@pytest.mark.long_on("sqlite")
 def test_rows_are_written_once_though_tasks_fail_and_die(workspace, spark):
     db = prepare(workspace)
     save(frame_of(spark, ROWS, make_failing()), workspace)

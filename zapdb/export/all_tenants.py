@@ -15,10 +15,12 @@ import msgspec
 from msgspec import Struct
 
 from zapdb.database import Database
+from zapdb.database.undivided_work import OnWait
 from zapdb.errors import CorruptExport, UsageError
 from zapdb.export.directory import export_directory, make_empty
 from zapdb.export.loading import Loaded, load_export
 from zapdb.export.manifest import FORMAT, Form, Manifest, require_known_format
+from zapdb.jobs.undivided import WorkPace
 
 LIST: Final = "tenants.json"
 DIRECTORIES: Final = "tenants"
@@ -56,6 +58,7 @@ def export_all_tenants(
     form: Form = "parquet",
     migrations: str | Path | None = None,
     progress: Callable[[int], object] = _ignore,
+    pace: WorkPace | None = None,
 ) -> ExportedTenants:
     """Write an export of each tenant, each as of a moment of its own, into a new directory.
 
@@ -80,6 +83,7 @@ def export_all_tenants(
             form=form,
             migrations=migrations,
             progress=progress,
+            pace=pace,
         )
         listed.append(_ExportedTenant(tenant.name, place))
     text = msgspec.json.format(msgspec.json.encode(_TenantList(FORMAT, tuple(listed))), indent=2)
@@ -90,7 +94,11 @@ def export_all_tenants(
 
 
 def load_all_tenants(
-    directory: str | Path, url: str, *, progress: Callable[[int], object] = _ignore
+    directory: str | Path,
+    url: str,
+    *,
+    progress: Callable[[int], object] = _ignore,
+    on_wait: OnWait | None = None,
 ) -> dict[str, Loaded]:
     """Load each tenant of an export into a tenant of its name, which is made if it is missing.
 
@@ -117,7 +125,11 @@ def load_all_tenants(
         ) from None
     return {
         tenant.name: load_export(
-            source / tenant.directory, url, tenant=tenant.name, progress=progress
+            source / tenant.directory,
+            url,
+            tenant=tenant.name,
+            progress=progress,
+            on_wait=on_wait,
         )
         for tenant in found.tenants
     }

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import IO, Any, Final, cast
 
 from zapdb.database import Database, Table
+from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import CorruptExport, InvalidValue
 from zapdb.indexes import BoundTable
 from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
@@ -51,7 +52,7 @@ class ArchiveDigest:
         return f"a1:{self._hash.hexdigest()}"
 
 
-def list_archived_values(table: Table) -> Iterator[str]:
+def list_archived_values(table: ReadableTable) -> Iterator[str]:
     """The lines of a table, as a snapshot shows it."""
     after = b""
     while page := _read_page(table, after):
@@ -60,7 +61,7 @@ def list_archived_values(table: Table) -> Iterator[str]:
             after = key
 
 
-def _read_page(table: Table, after: bytes) -> list[tuple[bytes, list[str]]]:
+def _read_page(table: ReadableTable, after: bytes) -> list[tuple[bytes, list[str]]]:
     def read(
         connection: Connection, bound: BoundTable
     ) -> tuple[int, list[tuple[bytes, list[str]]]]:

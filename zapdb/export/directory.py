@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from typing import IO, Any
 
 from msgspec import structs
 
-from zapdb.database import Database, Table
+from zapdb.database import Database
+from zapdb.database.table_reading import ReadableTable
+from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.export.archived_values import ArchiveDigest, list_archived_values
 from zapdb.export.content_digest import TableDigest, digest_batches
 from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import (
     ARCHIVES,
+    FORMAT,
     MIGRATIONS,
     TABLES,
     ExportedArchive,
+    ExportedMoment,
+    ExportedSetting,
     ExportedTable,
     Form,
     Manifest,
-    make_manifest,
 )
 from zapdb.export.migration_files import write_migrations
+from zapdb.export.pace import ExportPace, Progress, ignore_progress
 from zapdb.export.record_files import csv_writer, json_writer, write_batches
 from zapdb.export.snapshots import read_catalog, written_whole
+from zapdb.export.table_errors import naming_table
+from zapdb.jobs.undivided import NoJob, WorkPace
 from zapdb.migrations.chain import Chain, digest_chain
+from zapdb.release import __version__
 from zapdb.schema import TableSchema
 from zapdb.storage.sequences import read_last_numbers
 
-Progress = Callable[[int], object]
-"""Called with how many more records are done."""
 
+@dataclass(frozen=True)
+class ExportedState:
+    """What an export is made of: the active migrations, the tables with their schemas, the last
+    numbers of sequences by the number of the field, and the settings. `moment` is None for the
+    present."""
 
-def _ignore(_: int) -> None: ...
+    chain: Chain
+    tables: Sequence[tuple[ReadableTable, TableSchema]]
+    last: Mapping[int, int]
+    settings: Sequence[ExportedSetting]
+    moment: ExportedMoment | None = None
 
 
 def export_directory(
@@ -46,7 +62,8 @@ def export_directory(
     *,
     form: Form = "parquet",
     migrations: str | Path | None = None,
-    progress: Progress = _ignore,
+    progress: Progress = ignore_progress,
+    pace: WorkPace | None = None,
 ) -> Manifest:
     """Write all tables of a database's tenant, as of one moment, into a new directory.
 
@@ -57,9 +74,20 @@ def export_directory(
     authors' files, which have comments and examples; without it, files are made of what the
     database stores.
 
-    Raises `UsageError` for a directory that is not empty, and `RollbackInProgress`.
+    It is a job of `db.jobs`, unless the database was opened read-only; while that is paused, the
+    snapshot stays open. `pace` is the job of a caller that has its own. An export that was
+    interrupted begins anew, in another directory.
+
+    Raises `UsageError` for a directory that is not empty, `RollbackInProgress`, and `JobError` if
+    the job is cancelled.
     """
-    target = Path(directory)
+    with noted_as_job(db._session, "export", realpath(directory)) as job:
+        return _export(db, Path(directory), form, migrations, ExportPace(progress, pace or job))
+
+
+def _export(
+    db: Database, target: Path, form: Form, migrations: str | Path | None, pace: ExportPace
+) -> Manifest:
     with db.snapshot() as snap:
         catalog = read_catalog(snap._session)
         if not catalog.position:
@@ -68,24 +96,51 @@ def export_directory(
                 database=db._storage.shown_url,
                 hint="apply migrations first: `zapdb migrate up`",
             )
-        make_empty(target)
-        chain = Chain(catalog.chain.migrations[: catalog.position - catalog.chain.start])
-        write_migrations(
-            chain, target / MIGRATIONS, None if migrations is None else Path(migrations)
-        )
-        (target / TABLES).mkdir()
-        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        schemas = {name: catalog.table(name).schema for name in catalog.tables}
         with snap._session.connected() as connection:
             last = read_last_numbers(connection, catalog.tenant)
-            settings = tuple(list_exported_settings(connection, catalog))
-        tables = tuple(
-            _TableExport(snap.table(name), catalog.table(name).schema, form, last).write(
-                target, progress
+            settings = list_exported_settings(connection, catalog.tenant, schemas.values())
+            state = ExportedState(
+                catalog.chain.up_to(catalog.position),
+                [(snap.table(name), schema) for name, schema in schemas.items()],
+                last,
+                [*settings],
             )
-            for name in catalog.tables
-        )
-    digest = digest_chain(chain, catalog.position)
-    manifest = make_manifest(made_at, form, catalog.position, digest, tables, settings)
+        if not isinstance(pace.work, NoJob):
+            pace.work.expect(sum(table.count() for table, _ in state.tables))
+        return write_export(state, target, form, migrations, pace)
+
+
+def write_export(
+    state: ExportedState,
+    target: Path,
+    form: Form,
+    migrations: str | Path | None,
+    pace: ExportPace,
+) -> Manifest:
+    """Write what was read into a new directory; raises `UsageError` for one that is not empty."""
+    make_empty(target)
+    authored = None if migrations is None else Path(migrations)
+    write_migrations(state.chain, target / MIGRATIONS, authored)
+    (target / TABLES).mkdir()
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    is_past = state.moment is not None
+    tables = tuple(
+        _TableExport(table, schema, form, state.last, has_archive=not is_past).write(target, pace)
+        for table, schema in state.tables
+    )
+    position = state.chain.end
+    manifest = Manifest(
+        FORMAT,
+        __version__,
+        made_at,
+        form,
+        position,
+        digest_chain(state.chain, position),
+        tables,
+        tuple(state.settings),
+        state.moment,
+    )
     manifest.write(target)
     return manifest
 
@@ -107,22 +162,25 @@ def make_empty(directory: Path) -> None:
 
 @dataclass(frozen=True)
 class _TableExport:
-    """The export of one table from a snapshot."""
+    """The export of one table."""
 
-    table: Table
+    table: ReadableTable
     schema: TableSchema
     form: Form
     last: Mapping[int, int]
     """The last numbers of sequences, by the number of the field."""
+    has_archive: bool
+    """Whether the archived values of then are known."""
 
-    def write(self, directory: Path, progress: Progress) -> ExportedTable:
+    def write(self, directory: Path, pace: ExportPace) -> ExportedTable:
         """Write the table's files."""
         numbers = {f.name: self.last[f.number] for f in self.schema.fields if f.number in self.last}
-        records = self._write_records(directory, progress)
+        with naming_table(self.schema.name):
+            records = self._write_records(directory, pace)
         return structs.replace(records, sequences=numbers, archive=self._write_archive(directory))
 
     def _write_archive(self, directory: Path) -> ExportedArchive | None:
-        if not self.schema.archived:
+        if not (self.has_archive and self.schema.archived):
             return None
         file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", ArchiveDigest()
         (directory / ARCHIVES).mkdir(exist_ok=True)
@@ -132,14 +190,14 @@ class _TableExport:
                 digest.add(line)
         return ExportedArchive(file, digest.values, str(digest))
 
-    def _write_records(self, directory: Path, progress: Progress) -> ExportedTable:
+    def _write_records(self, directory: Path, pace: ExportPace) -> ExportedTable:
         file = f"{TABLES}/{self.schema.name}.{self.form}"
         path = directory / file
         if self.form == "parquet":
             with written_whole(path) as stream:
-                return self._with_long_numbers(file, partial(self._write_parquet, stream, progress))
+                return self._with_long_numbers(file, partial(self._write_parquet, stream, pace))
         with written_whole(path) as binary:
-            self._write_lines(binary, progress)
+            self._write_lines(binary, pace)
         return self._with_long_numbers(file, self._read)
 
     def _with_long_numbers(
@@ -150,24 +208,24 @@ class _TableExport:
         return ExportedTable(self.schema.name, file, digest.records, str(digest), tuple(as_text))
 
     def _write_parquet(
-        self, stream: IO[bytes], progress: Progress, as_text: list[str]
+        self, stream: IO[bytes], pace: ExportPace, as_text: list[str]
     ) -> TableDigest:
         stream.seek(0)
         stream.truncate()
         digest, reader = TableDigest(self.schema), self.table.to_arrow(as_text=as_text)
-        write_batches(reader.schema, _pass(digest, reader), stream, progress)
+        write_batches(reader.schema, _pass(digest, reader), stream, pace.note)
         return digest
 
     def _read(self, as_text: list[str]) -> TableDigest:
         return digest_batches(self.schema, self.table.to_arrow(as_text=as_text))
 
-    def _write_lines(self, stream: IO[bytes], progress: Progress) -> None:
+    def _write_lines(self, stream: IO[bytes], pace: ExportPace) -> None:
         with open(stream.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
             make = csv_writer if self.form == "csv" else json_writer
             write = make(self.schema, text)
             for record in self.table.scan():
-                write(record)
-                progress(1)
+                pace.note_line(write(record))
+            pace.flush()
 
 
 def _pass(digest: TableDigest, batches: Iterable[Any]) -> Iterator[Any]:

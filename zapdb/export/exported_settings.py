@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from zapdb.activation import TenantCatalog
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import SettingRow
 from zapdb.catalog.settings import ANY, INDEX_PREFIX, Scope
 from zapdb.database import Database
 from zapdb.export.manifest import ExportedSetting
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 
 
 def list_exported_settings(
-    connection: Connection, catalog: TenantCatalog
+    connection: Connection, tenant: int, tables: Iterable[TableSchema]
 ) -> Iterator[ExportedSetting]:
-    """The settings of a tenant and of the whole database; those of dropped parts are left out."""
-    for tenant in (ANY, catalog.tenant):
-        for row in rows.list_rows(connection, SettingRow, tenant):
-            found = _name(row, catalog)
+    """The settings of a tenant and of the whole database; those of parts that are not in these
+    tables are left out."""
+    numbered = {schema.number: schema for schema in tables}
+    for scope in (ANY, tenant):
+        for row in rows.list_rows(connection, SettingRow, scope):
+            found = _name(row, numbered)
             if found is not None:
                 yield found
 
 
-def _name(row: SettingRow, catalog: TenantCatalog) -> ExportedSetting | None:
+def _name(row: SettingRow, tables: Mapping[int, TableSchema]) -> ExportedSetting | None:
     tenant, number, part = row.scope.split("/")
     made = ExportedSetting(row.name, row.value, "database" if tenant == ANY else "tenant")
     if number == ANY:
         return made
-    schema = catalog.chain.schema_at(catalog.position).table_numbered(int(number))
+    schema = tables.get(int(number))
     if schema is None:
         return None
     if part == ANY:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from pyarrow import parquet
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.database import Database, Table, open
-from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
+from zapdb.database.undivided_work import OnWait, measure_value, noted_as_job
 from zapdb.errors import (
     CorruptExport,
     MigrationConflict,
@@ -44,6 +46,7 @@ from zapdb.export.manifest import (
     read_manifest,
 )
 from zapdb.indexes import BoundTable
+from zapdb.jobs.undivided import WorkPace
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations.chain import digest_chain
 from zapdb.records.arrow import read_values
@@ -60,12 +63,13 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was loaded: how many records of each table, how many of them by this call, and how many
-    migrations are active."""
+    """What was loaded: how many records of each table, how many of them by this call, how many
+    migrations are active, and the number of the past moment that it is, if it is one."""
 
     records: dict[str, int]
     inserted: int
     position: int
+    moment: int | None = None
 
 
 def _ignore(_: int) -> None: ...
@@ -77,10 +81,12 @@ def load_export(
     *,
     tenant: str = DEFAULT_TENANT_NAME,
     progress: Callable[[int], object] = _ignore,
+    on_wait: OnWait | None = None,
 ) -> Loaded:
     """Load an exported directory into a database that has no records yet, and verify it.
 
-    Raises `UsageError` for a database that has other migrations or records, `CorruptExport` if
+    It is a job of `db.jobs`, and `on_wait` is called with the reason while that is held back.
+    Raises `UsageError` for a database that has other migrations or records, and `CorruptExport` if
     the files are not what was exported, or if verification finds a problem.
     """
     source = Path(directory)
@@ -95,14 +101,41 @@ def load_export(
     with _opened(source, url, tenant) as db:
         _require_same_chain(db, manifest, source)
         db.admin.run_jobs()
-        inserted = 0
-        for found in _in_order(db, manifest):
-            inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(progress)
-            _load_beside(db, db.table(found.name), source, found)
-        _compare(db, manifest, source)
-        _verify(db)
-        load_settings(db, manifest.settings)
-        return Loaded({t.name: t.records for t in manifest.tables}, inserted, db.position)
+        with noted_as_job(db._session, "import", realpath(source), on_wait=on_wait) as job:
+            return _load(db, manifest, source, _LoadPace(progress, job))
+
+
+@dataclass(frozen=True)
+class _LoadPace:
+    """Tells the caller and the job of records that are loaded."""
+
+    progress: Callable[[int], object]
+    work: WorkPace
+
+    def note(self, batch: list[Values]) -> None:
+        self.progress(len(batch))
+        size_bytes = 0
+        if self.work.counts_bytes:
+            size_bytes = sum(measure_value(value) for values in batch for value in values.values())
+        self.work.note(len(batch), len(batch), size_bytes)
+
+    def find_size(self, suiting: int) -> int:
+        """How many records the next batch may have."""
+        return min(suiting, self.work.batch_records_max or suiting)
+
+
+def _load(db: Database, manifest: Manifest, source: Path, pace: _LoadPace) -> Loaded:
+    inserted = 0
+    pace.work.expect(sum(table.records for table in manifest.tables))
+    for found in _in_order(db, manifest):
+        inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(pace)
+        _load_beside(db, db.table(found.name), source, found)
+    _compare(db, manifest, source)
+    _verify(db)
+    load_settings(db, manifest.settings)
+    records = {table.name: table.records for table in manifest.tables}
+    moment = None if manifest.moment is None else manifest.moment.number
+    return Loaded(records, inserted, db.position, moment)
 
 
 def _opened(source: Path, url: str, tenant: str) -> Database:
@@ -170,15 +203,15 @@ class _TableLoad:
     exported: ExportedTable
     manifest: Manifest
 
-    def run(self, progress: Callable[[int], object]) -> int:
+    def run(self, pace: _LoadPace) -> int:
         """Insert what is not there yet; returns how many records."""
         is_empty = self.table.first() is None
         inserted, stream = 0, self._read()
         size = INSERT_BATCH_RECORDS if is_empty else KEYS_PER_STATEMENT
         session = self.db._session
-        while batch := list(islice(stream, size)):
+        while batch := list(islice(stream, pace.find_size(size))):
             inserted += session.run(partial(self._insert, batch, is_empty))
-            progress(len(batch))
+            pace.note(batch)
         return inserted
 
     def _insert(self, batch: list[Values], is_empty: bool) -> int:
@@ -200,7 +233,7 @@ class _TableLoad:
         """Those that are not there; raises `UsageError` if another record has the key of one."""
         codec = bound.codec
         keyed = {codec.encode_key(values): values for values in batch}
-        _, found = fetch_many(connection, bound, list(keyed))
+        _, found = bound.records.find_many(connection, list(keyed))
         for key, raw in found.items():
             stored, values = as_bytes(raw), keyed.pop(key)
             attachments = bound.make_attachments(key, stored)

@@ -62,8 +62,20 @@ class ExportedSetting(Struct, frozen=True, forbid_unknown_fields=True):
     index: str | None = None
 
 
+class ExportedMoment(Struct, frozen=True, forbid_unknown_fields=True):
+    """The past moment that was exported: its number, and since when readers could see it.
+
+    `exact` is false if some values of restored fields may differ from those of then.
+    """
+
+    number: Annotated[int, Meta(ge=0)]
+    visible_at: str | None
+    exact: bool
+
+
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an export consists of; `position` is the number of the newest active migration."""
+    """What an export consists of; `position` is the number of the newest active migration, and
+    `moment` is None for the present."""
 
     format: int
     release: str
@@ -73,6 +85,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     chain: str
     tables: tuple[ExportedTable, ...]
     settings: tuple[ExportedSetting, ...] = ()
+    moment: ExportedMoment | None = None
 
     def list_files(self) -> list[str]:
         """The files of the tables, relative to the directory."""
@@ -85,18 +98,6 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
         waiting = directory / f"{FILE}.partial"
         waiting.write_bytes(text + b"\n")
         waiting.replace(directory / FILE)
-
-
-def make_manifest(
-    made_at: str,
-    form: Form,
-    position: int,
-    chain: str,
-    tables: tuple[ExportedTable, ...],
-    settings: tuple[ExportedSetting, ...],
-) -> Manifest:
-    """The manifest of an export by this release."""
-    return Manifest(FORMAT, __version__, made_at, form, position, chain, tables, settings)
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -17,7 +17,7 @@ One place says it for scripts and mirrors:
     reference             as the target's key; of several fields, a column for each
 
 Integers beyond 64 bits, and in DuckDB decimals beyond 38 digits, need another type: `long` names
-their fields, whose columns are numeric or text. Whoever writes finds out by `LongNumber`.
+their fields, whose columns are numeric or text. A writer finds out by `LongNumber`.
 """
 
 from __future__ import annotations

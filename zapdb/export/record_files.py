@@ -12,7 +12,10 @@ from zapdb.records.cell_format import record_to_plain, to_cell
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Decimal, Float, Integer
 
-WriteRecord = Callable[[Record], object]
+WriteRecord = Callable[[Record], int]
+"""Writes a record, and returns how many characters it has."""
+NoteWritten = Callable[[int, int], object]
+"""Is called with how many more records are written, and about how many bytes these have."""
 
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
@@ -32,9 +35,9 @@ def csv_writer(
     quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
     plain.writerow([field.name for field in table.fields])
 
-    def write(record: Record) -> None:
+    def write(record: Record) -> int:
         cells = [change(field, getattr(record, field.name)) for field in table.fields]
-        (quoted if any("\r" in cell for cell in cells) else plain).writerow(cells)
+        return int((quoted if any("\r" in cell for cell in cells) else plain).writerow(cells) or 0)
 
     return write
 
@@ -56,7 +59,7 @@ def json_writer(table: TableSchema, stream: TextIO) -> WriteRecord:
 
 
 def write_batches(
-    schema: Any, batches: Iterable[Any], stream: IO[bytes], progress: Callable[[int], object]
+    schema: Any, batches: Iterable[Any], stream: IO[bytes], note: NoteWritten
 ) -> None:
     """Arrow batches as one Parquet file; holds one row group."""
     import pyarrow
@@ -68,7 +71,7 @@ def write_batches(
             held.append(batch)
             records += batch.num_rows
             size += batch.nbytes
-            progress(batch.num_rows)
+            note(batch.num_rows, batch.nbytes)
             if records >= ROW_GROUP_RECORDS or size >= ROW_GROUP_SIZE_BYTES:
                 file.write_table(pyarrow.Table.from_batches(held, schema), ROW_GROUP_RECORDS)
                 held, records, size = [], 0, 0

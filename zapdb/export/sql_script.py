@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
+from os.path import realpath
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database import Database, Table
+from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
+from zapdb.export.pace import ExportPace, Progress, ignore_progress
 from zapdb.export.plain_tables import (
     LongNumber,
     PlainColumn,
@@ -23,13 +26,14 @@ from zapdb.export.plain_tables import (
 )
 from zapdb.export.plain_values import copy_text, sqlite_literal
 from zapdb.export.snapshots import read_catalog, written_whole
+from zapdb.export.table_errors import naming_table
+from zapdb.jobs.undivided import WorkPace
 from zapdb.release import __version__
 from zapdb.schema import Index, TableSchema
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.values import Enum, Reference, ZonedTimestamp
 
 ScriptEngine = Literal["postgresql", "sqlite"]
-Progress = Callable[[int], object]
 
 ROWS_PER_INSERT: Final = 100
 INDEXED_SIZE_BYTES_MAX: Final = 2_000
@@ -45,28 +49,38 @@ class Script:
     omitted: tuple[str, ...]
 
 
-def _ignore(_: int) -> None: ...
-
-
 def export_sql(
-    db: Database, path: str | Path, engine: ScriptEngine, *, progress: Progress = _ignore
+    db: Database,
+    path: str | Path,
+    engine: ScriptEngine,
+    *,
+    progress: Progress = ignore_progress,
+    pace: WorkPace | None = None,
 ) -> Script:
     """Write all tables of a database's tenant, as of one moment, as a script for `psql` or
     `sqlite3`; the file, which is replaced, gets its name when it is whole.
 
-    Checks are comments, and so is what else has no equivalent. Raises `RollbackInProgress`.
+    Checks are comments, and so is what else has no equivalent. It is a job of `db.jobs`, unless the
+    database was opened read-only; `pace` is the job of a caller that has its own. Raises
+    `RollbackInProgress`, and `JobError` if the job is cancelled.
     """
     target = Path(path)
     if target.is_dir():
         raise UsageError("this is a directory", path=target, hint="give the name of a file")
-    with db.snapshot() as snap, written_whole(target) as stream:
+    with (
+        noted_as_job(db._session, "export", realpath(target)) as job,
+        db.snapshot() as snap,
+        written_whole(target) as stream,
+    ):
         catalog = read_catalog(snap._session)
         with snap._session.connected() as connection:
             last = read_last_numbers(connection, catalog.tenant)
-        writer = _ScriptWriter(engine, catalog, stream, progress, last)
+        told = ExportPace(progress, pace or job)
+        writer = _ScriptWriter(engine, catalog, stream, told, last)
         writer.begin(db)
         for name in writer.catalog.tables:
-            writer.write_table(snap.table(name))
+            with naming_table(name):
+                writer.write_table(snap.table(name))
         writer.finish()
     return Script(writer.records, tuple(writer.omitted))
 
@@ -76,7 +90,7 @@ class _ScriptWriter:
     engine: ScriptEngine
     catalog: TenantCatalog
     stream: IO[bytes]
-    progress: Progress
+    pace: ExportPace
     last: Mapping[int, int]
     """The last numbers of sequences, by the number of the field."""
     records: dict[str, int] = field(default_factory=dict)
@@ -201,9 +215,11 @@ class _ScriptWriter:
         count = 0
         for row in rows:
             self._note_large(plain, row)
-            self.line("\t".join(map(copy_text, row)))
-            self.progress(1)
+            text = "\t".join(map(copy_text, row))
+            self.line(text)
+            self.pace.note_line(len(text))
             count += 1
+        self.pace.flush()
         self.line("\\.")
         return count
 
@@ -213,7 +229,7 @@ class _ScriptWriter:
             texts = [", ".join(map(sqlite_literal, plain.columns, row)) for row in some]
             joined = "),\n(".join(texts)
             self.line(f"INSERT INTO {quote_name(plain.name)} VALUES\n({joined});")
-            self.progress(len(some))
+            self.pace.note(len(some), len(joined))
             count += len(some)
         return count
 

@@ -9,6 +9,7 @@ What has no equivalent is a note: a comment in the migration and a line of the r
 
 from zapdb.inference.copying import CopyOptions, TableCopy, copy_tables
 from zapdb.inference.following import Follower
+from zapdb.inference.importing import import_database
 from zapdb.inference.inferred import Inference, InferredTable, Note
 from zapdb.inference.rendering import render_changes
 from zapdb.inference.source import SourceDatabase
@@ -23,6 +24,7 @@ __all__ = [
     "SourceDatabase",
     "TableCopy",
     "copy_tables",
+    "import_database",
     "infer_tables",
     "render_changes",
 ]

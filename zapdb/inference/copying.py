@@ -20,6 +20,7 @@ from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.inferred import Inference, InferredField
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.table_rows import TableRows
+from zapdb.jobs.undivided import WorkPace
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class CopyOptions:
     skipped: Skipped | None = None
     anew: bool = False
     progress: Callable[[int], object] = field(default=lambda _: None)
+    pace: WorkPace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,15 @@ class TableCopy:
 
 
 def copy_tables(
-    source: SourceDatabase, found: Inference, db: Database, options: CopyOptions
+    source: SourceDatabase,
+    found: Inference,
+    db: Database,
+    options: CopyOptions,
+    kept: list[Checkpoint],
 ) -> list[TableCopy]:
     """Copy all inferred tables, then compare counts; a run that was interrupted is gone on with.
 
+    Adds the checkpoints to `kept`; the caller forgets them once it is known that all is copied.
     Raises `UsageError` if a table or field is missing here, before anything is copied.
     """
     plans = plan_tables(found, db)
@@ -65,8 +72,7 @@ def copy_tables(
             if plan.later:
                 copier.set_references(plan, reports[plan.inferred.name])
         copies = [_compare(connection, db, plan, reports[plan.inferred.name]) for plan in plans]
-    for checkpoint in copier.checkpoints:
-        checkpoint.forget()
+    kept += copier.checkpoints
     return copies
 
 
@@ -130,4 +136,5 @@ class Copier:
             resumable=True,
             anew=options.anew,
             progress=options.progress,
+            pace=options.pace,
         )

@@ -21,7 +21,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from zapdb.database import Database, Table
-from zapdb.database.imports import Checkpoint, Importer
+from zapdb.database.imports import Checkpoint, Importer, forget_all
 from zapdb.database.imports.batches import write_batch
 from zapdb.database.imports.checkpoint import checkpoint_id
 from zapdb.errors import ConstraintViolation, StorageError, UsageError
@@ -151,8 +151,7 @@ class Follower:
                 if plan.later:
                     copier.set_references(plan, report)
         self._save({**self._checkpoint.state, "is_copied": True})
-        for checkpoint in copier.checkpoints:
-            checkpoint.forget()
+        forget_all(copier.checkpoints)
         return sum(report.written for report in reports)
 
     # Passes

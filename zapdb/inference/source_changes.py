@@ -1,4 +1,4 @@
-"""Which rows of a PostgreSQL source have changed since an earlier moment, whoever changed them.
+"""Which rows of a PostgreSQL source have changed since an earlier moment, by any program.
 
 A transaction that runs at a moment may commit later, and its rows show then as of its beginning.
 So a moment is read before the snapshot that rows are read from, and what is asked for the next time

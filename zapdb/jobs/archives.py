@@ -7,15 +7,21 @@ operator prunes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.retired_tables import delete_records
-from zapdb.errors import UsageError
+from zapdb.catalog.schema_events import append_archive_events
+from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.archives import count_archives, delete_archives
+
+_Begin = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
             for field in descriptor.schema.fields
             if field.number in kept and not _has_stale(connection, catalog, descriptor.schema.name)
         ]
-    return _delete(storage, tenant, fields)
+    return _delete(tenant, fields, partial(storage.transaction, TransactionMode.CATALOG))
 
 
 def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bool:
@@ -56,10 +62,10 @@ def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bo
     return connection.fetch_one(sql, (prefix,)) is not None
 
 
-def _delete(storage: Storage, tenant: int, fields: list[int]) -> int:
+def _delete(tenant: int, fields: list[int], begin: _Begin) -> int:
     deleted = 0
     while True:
-        with storage.transaction(TransactionMode.CATALOG) as connection:
+        with begin() as connection:
             found = delete_archives(connection, tenant, fields)
         deleted += found
         if not found:
@@ -86,7 +92,11 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     """Delete everything that is archived; returns how many values and records.
 
     A rollback, or restoring, gives records then what is declared for those without an archived
-    value. Raises `UsageError` while stale records are left: converting them archives more.
+    value. Raises `UsageError` while stale records are left: converting them archives more; and
+    `ConcurrencyError` if the schema changes meanwhile, which may need what is left.
+
+    The change log has two events for each field and table: `archive_pruning` before anything is
+    deleted, and `archive_pruned` once all is.
     """
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
@@ -99,8 +109,31 @@ def prune_archives(storage: Storage, tenant: int) -> int:
                     table=table.name,
                     hint="run `zapdb convert run` first",
                 )
-    fields = [archived.field.number for table in schema for archived in table.archived]
-    deleted = _delete(storage, tenant, fields)
-    for dropped in schema.archived:
-        deleted += delete_records(storage, tenant, dropped.table.number)
+    fields = [(table.number, each.field.number) for table in schema for each in table.archived]
+    tables = [dropped.table.number for dropped in schema.archived]
+    pruned = [*fields, *((number, 0) for number in tables)]
+    begin = partial(_begin_pruning, storage, catalog)
+    with begin() as connection:
+        append_archive_events(connection, tenant, pruned, is_done=False)
+    deleted = _delete(tenant, [field for _, field in fields], begin)
+    for number in tables:
+        deleted += delete_records(storage, tenant, number, begin)
+    with begin() as connection:
+        append_archive_events(connection, tenant, pruned, is_done=True)
     return deleted
+
+
+@contextmanager
+def _begin_pruning(storage: Storage, catalog: TenantCatalog) -> Iterator[Connection]:
+    """A transaction beside which the schema does not change, and has not changed."""
+    with storage.transaction(TransactionMode.JOB) as connection:
+        now = load_tenant_catalog(connection, catalog.tenant, catalog)
+        if now.position != catalog.position or now.rolling_back is not None:
+            raise ConcurrencyError(
+                "the schema changed while archived values were deleted",
+                position=now.position,
+                before=catalog.position,
+                hint="some are left; see what is archived now with `zapdb migrate prune-archive"
+                " --dry-run`",
+            )
+        yield connection

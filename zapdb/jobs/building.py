@@ -10,8 +10,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.work import Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX
-from zapdb.storage import Connection, EntryStatements, Storage, TransactionMode
-from zapdb.storage.cells import as_bytes
+from zapdb.storage import Connection, EntryStatements, OfHeld, Storage, TransactionMode
 from zapdb.storage.entry_statements import unpack_entry
 from zapdb.storage.statements import VALUES_PER_STATEMENT
 
@@ -69,7 +68,7 @@ class RewriteWork(IndexWork):
         upper: bytes | None,
         limit: int,
         *,
-        skip_locked: bool,
+        of_held: OfHeld,
     ) -> list[tuple[bytes, bytes]]:
         """Return entries in their order, with their records; nothing is locked."""
         return self.entries.walk(connection, lower, upper, limit)
@@ -134,15 +133,14 @@ class RewriteWork(IndexWork):
         for start in range(0, len(ordered), VALUES_PER_STATEMENT):
             some = ordered[start : start + VALUES_PER_STATEMENT]
             marks = ", ".join([self.storage.placeholder] * len(some))
-            rows = self.storage.lock_records(
+            found |= self.storage.lock_records(
                 connection,
                 self.records.name,
                 f"{mine} AND key IN ({marks})",
                 some,
                 len(some),
-                skip_locked=False,
+                of_held="wait",
             )
-            found |= {as_bytes(key): as_bytes(value) for key, value in rows}
         return found
 
 

@@ -92,21 +92,7 @@ def throttle_job(storage: Storage, job_id: str, throttle: JobThrottle) -> Job:
         value = getattr(throttle, name)
         if value is not None and value < 1:
             raise UsageError(f"{name} is too small", value=value, hint="give 1 or more, or none")
-    return _change(storage, job_id, partial(_throttle, throttle=throttle))
-
-
-def _throttle(job: Job, *, throttle: JobThrottle) -> Job:
-    for name in ("bytes_per_second", "max_latency_ms"):
-        if kind_of(job).is_undivided and getattr(throttle, name) is not None:
-            raise UsageError(
-                f"an {job.kind} is throttled by its records"
-                if job.kind != "mirror"
-                else "a mirror is throttled by its records",
-                job=job.id,
-                given=name,
-                hint="give --records-per-second, or --window",
-            )
-    return structs.replace(_alive(job), throttle=throttle)
+    return _change(storage, job_id, lambda job: structs.replace(_alive(job), throttle=throttle))
 
 
 def _alive(job: Job) -> Job:

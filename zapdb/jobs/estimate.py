@@ -23,8 +23,8 @@ from zapdb.errors import ExecutorMismatch, ZapdbError
 from zapdb.jobs.building import RewriteWork
 from zapdb.jobs.job import read_progress
 from zapdb.jobs.job_status import count_reads
+from zapdb.jobs.loading import make_work
 from zapdb.jobs.planning import list_needed_jobs, sort_by_priority
-from zapdb.jobs.range_work import make_work
 from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
@@ -97,7 +97,7 @@ def measure_work(storage: Storage, work: Work, sample: int) -> float | None:
     for place in _find_places(storage, work):
 
         def run(connection: Connection, place: bytes | None = place) -> int:
-            batch = work.fetch(connection, place, None, limit, skip_locked=True)
+            batch = work.fetch(connection, place, None, limit, of_held="skip")
             if batch:
                 work.write(connection, batch, 0)
             return len(batch)

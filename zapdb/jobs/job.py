@@ -33,7 +33,7 @@ from zapdb.catalog import rows
 from zapdb.catalog.kinds import Job, JobKind, JobState
 from zapdb.catalog.range_revisions import Bounds, find_ranges_below, intersect
 from zapdb.cluster.leases import Lease, Owner
-from zapdb.errors import LeaseLost, UnknownName
+from zapdb.errors import UnknownName
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, is_in_range
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
@@ -74,14 +74,6 @@ class Progress:
     conflicts: int
     quarantined: int = 0
     """Records that can't be read, and were left as they are."""
-
-
-class RangeShortened(Exception):
-    """Another worker has taken the rest of the range; `upper` is where it ends now."""
-
-    def __init__(self, upper: bytes) -> None:
-        super().__init__()
-        self.upper = upper
 
 
 def plan_job(
@@ -154,11 +146,13 @@ def slice_records(
 ) -> tuple[int, list[Bounds]]:
     """How many records a table has, and ranges of as many of them each, or of `entries`, up to the
     last one."""
-    (count,) = connection.fetch_one(records.count_sql)
-    every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
     if entries is None:
-        found, last = records.slice_keys(connection, every), records.find_last_key(connection)
+        count, found = records.slice_keys(connection, RANGE_RECORDS)
+        every = -(-len(found) // RANGES_PER_JOB_MAX) or 1
+        found, last = found[every - 1 :: every], records.find_last_key(connection)
     else:
+        (count,) = connection.fetch_one(records.count_sql)
+        every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
         found, last = entries.slice_entries(connection, every), entries.find_last_entry(connection)
     if last is None:
         return int(count), []
@@ -335,11 +329,16 @@ def claim(storage: Storage, job_id: str, owner: Owner, number: int | None = None
                 state=RUNNING,
                 fence=fence,
                 owner=owner.to_text(),
-                expires_at=now + int(RANGE_LEASE_SECONDS * 1e6),
+                expires_at=now + lease_us(),
             )
         )
         return Range(
-            job_id, row.range, _bytes(row.lower), _bytes(row.upper), fence, _bytes(row.resume_after)
+            job_id,
+            row.range,
+            as_place(row.lower),
+            as_place(row.upper),
+            fence,
+            as_place(row.resume_after),
         )
 
 
@@ -371,77 +370,24 @@ def _is_over(row: Any, now_us: int) -> bool:
     return Lease(f"{row.job}/{row.range}", owner, row.fence, 0, row.expires_at).is_over(now_us)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCounts:
-    """How many records of one batch were read, how many were written, and how many had
-    conflicts."""
-
-    read: int = 0
-    written: int = 0
-    conflicts: int = 0
-
-
-def record_progress(
-    connection: Connection,
-    claimed: Range,
-    resume_after: bytes | None,
-    counted: BatchCounts | None = None,
-    *,
-    done: bool = False,
-) -> None:
-    """Note a batch in the transaction that did it; raises `LeaseLost` if the fence moved on, and
-    `RangeShortened` if the range ends earlier by now."""
-    counted = counted or BatchCounts()
-    mark = connection.storage.placeholder
-    expires = f"({connection.storage.clock_sql}) + {int(RANGE_LEASE_SECONDS * 1e6)}"
-    place = (claimed.job, claimed.number, claimed.fence)
-    end, ends = ("IS NULL", ()) if claimed.upper is None else (f"= {mark}", (claimed.upper,))
-    touched = connection.run(
-        f'UPDATE zapdb_ranges SET resume_after = {mark}, "read" = "read" + {mark},'
-        f" written = written + {mark}, conflicts = conflicts + {mark},"
-        f" expires_at = {expires}, state = {mark}"
-        f" WHERE job = {mark} AND range = {mark} AND fence = {mark} AND upper {end}",
-        (
-            resume_after,
-            counted.read,
-            counted.written,
-            counted.conflicts,
-            DONE if done else RUNNING,
-            *place,
-            *ends,
-        ),
-    )
-    if touched == 1:
-        return
-    row = connection.fetch_one(
-        f"SELECT upper FROM zapdb_ranges WHERE job = {mark} AND range = {mark} AND fence = {mark}",
-        place,
-    )
-    is_cut = row is not None and row[0] is not None
-    if is_cut and (claimed.upper is None or as_bytes(row[0]) < claimed.upper):
-        raise RangeShortened(as_bytes(row[0]))
-    raise LeaseLost(
-        "another worker took over the range",
-        job=claimed.job,
-        range=claimed.number,
-        hint="nothing was lost; the other worker continues with it",
-    )
-
-
 def give_back(storage: Storage, claimed: Range) -> None:
     """Let another worker continue a range at once, after the work that is done."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        connection.core_execute(
-            sa.update(RANGES)
-            .where(
-                RANGES.c.job == claimed.job,
-                RANGES.c.range == claimed.number,
-                RANGES.c.fence == claimed.fence,
-                RANGES.c.state == RUNNING,
-            )
-            .values(state=FREE, expires_at=0)
-        )
+        make_free(connection, claimed)
 
 
-def _bytes(value: Any) -> bytes | None:
+def make_free(connection: Connection, claimed: Range) -> None:
+    """The same, in a transaction."""
+    row = sa.and_(RANGES.c.job == claimed.job, RANGES.c.range == claimed.number)
+    ours = sa.and_(row, RANGES.c.fence == claimed.fence, RANGES.c.state == RUNNING)
+    connection.core_execute(sa.update(RANGES).where(ours).values(state=FREE, expires_at=0))
+
+
+def lease_us() -> int:
+    """How long a claim and each batch keep a range, in microseconds."""
+    return int(RANGE_LEASE_SECONDS * 1e6)
+
+
+def as_place(value: Any) -> bytes | None:
+    """A bound of a range, or how far it is done, as a column has it."""
     return None if value is None else as_bytes(value)

@@ -17,8 +17,8 @@ from zapdb.jobs.control import find_job
 from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
 from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.latency import ProbeStatus, list_probes
+from zapdb.jobs.loading import make_work
 from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
-from zapdb.jobs.range_work import make_work
 from zapdb.jobs.waiting import find_waits
 from zapdb.jobs.work import Superseded
 from zapdb.limits import VIOLATIONS_SHOWN_MAX

@@ -11,7 +11,7 @@ from zapdb.catalog.kinds import Job, JobKind
 @dataclass(frozen=True, slots=True)
 class KindOfJob:
     """`command` runs such jobs. If they are `needed` by the active schema, they are planned for it,
-    and superseded when it does not need them any more; otherwise, whoever asks for one needs it.
+    and superseded when it does not need them any more; others are planned when they are asked for.
 
     An undivided job is the work of one process; `goes_on` says what the command does with a job
     that was cancelled, when it is run again.
@@ -47,6 +47,13 @@ KINDS_OF_JOBS: Final[dict[JobKind, KindOfJob]] = {
     "convert": KindOfJob(200, CONVERT),
     "verify": KindOfJob(100, "zapdb verify", needed=False, goes_on=BEGINS_ANEW),
     # They are begun by hand, and wait for nothing, unless an operator gives them a lower priority.
+    "repair": KindOfJob(
+        1_000,
+        "zapdb verify --repair",
+        needed=False,
+        is_undivided=True,
+        goes_on="looks at all entries again, and leaves alone what is right",
+    ),
     "import": KindOfJob(1_000, "zapdb import", needed=False, is_undivided=True),
     "export": KindOfJob(
         1_000, "zapdb export", needed=False, is_undivided=True, goes_on=BEGINS_ANEW

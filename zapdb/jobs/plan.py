@@ -29,7 +29,6 @@ from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
-from zapdb.storage.cells import as_bytes
 from zapdb.writes import BatchConversion, convert_records
 
 PLAN_BATCH_RECORDS: Final = 100
@@ -247,15 +246,14 @@ class _Sample:
     def _write_batch(self, keys: list[bytes], connection: Connection) -> int:
         """Records that a writer has at this moment are left out."""
         bound, marks = self._bound, ", ".join([connection.storage.placeholder] * len(keys))
-        rows = connection.storage.lock_records(
+        batch = connection.storage.lock_records(
             connection,
             bound.records.name,
             f"tenant = {bound.catalog.tenant} AND key IN ({marks})",
             keys,
             len(keys),
-            skip_locked=True,
+            of_held="skip",
         )
-        batch = [(as_bytes(key), as_bytes(value)) for key, value in rows]
         return convert_records(connection, bound, batch, BatchConversion(self._convert))
 
 

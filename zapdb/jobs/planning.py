@@ -12,13 +12,14 @@ from typing import Final
 
 from msgspec import structs
 
-from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.rollback import TableRollback
 from zapdb.catalog.kinds import Job, JobKind
 from zapdb.errors import CatalogChanged
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
 from zapdb.jobs.kinds import KINDS_OF_JOBS, kind_of
+from zapdb.jobs.known_catalog import load_job_catalog
 from zapdb.jobs.quarantine import clear_quarantine
 from zapdb.limits import CATALOG
 from zapdb.migrations.chain import digest_chain
@@ -65,7 +66,7 @@ def _plan_jobs(
     known: TenantCatalog | None,
 ) -> list[Job]:
     with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, tenant, known)
+        catalog = load_job_catalog(connection, tenant, known)
     if catalog.rolling_back is not None:
         return []
     needed = list_needed_jobs(catalog)
@@ -76,6 +77,21 @@ def _plan_jobs(
         if job.kind in kinds
     ]
     return sort_by_priority(job for job in planned if job.state == "planned")
+
+
+def plan_blocked_again(storage: Storage, tenant: int, known: TenantCatalog | None = None) -> None:
+    """Plan the tenant's blocked jobs again, as a run by hand does: what was in their way may be
+    gone. Those with records in quarantine stay blocked."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_job_catalog(connection, tenant, known)
+        blocked = [job for job in list_jobs(connection, tenant) if is_blocked(job)]
+    for job in blocked if catalog.rolling_back is None else ():
+        plan_job(storage, job, _entries_of(storage, catalog, job), is_by_hand=True)
+
+
+def is_blocked(job: Job) -> bool:
+    """Whether a job that the active schema may need is blocked."""
+    return job.state == "blocked" and kind_of(job).needed
 
 
 def sort_by_priority(jobs: Iterable[Job]) -> list[Job]:

@@ -3,6 +3,10 @@
 `run_range` claims one range of a job and works through it in batches. Each batch is one
 transaction: it locks a slice of records in key order, writes what follows from them, and notes its
 progress under the range's fence. A retry, a twin or a concurrent writer loses nothing.
+
+On PostgreSQL a batch is two round trips (decisions/0052): BEGIN, the gate, the look at the catalog
+and the rows; then what is written, the progress and COMMIT. So the rows come with the answer that
+tells whether they are still wanted. If anything was changed, they are read again.
 """
 
 from __future__ import annotations
@@ -12,26 +16,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TypeVar
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
-from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
-from zapdb.cluster.level import check_level
-from zapdb.datasets import dataset_of
-from zapdb.errors import ExecutorMismatch
-from zapdb.jobs.building import open_index_work
-from zapdb.jobs.converting import ConvertWork, RollbackWork
-from zapdb.jobs.job import (
+from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
+from zapdb.jobs.job import Range, claim, give_back
+from zapdb.jobs.loading import make_work
+from zapdb.jobs.progress import (
     BatchCounts,
-    Range,
+    ProgressRefused,
     RangeShortened,
-    claim,
-    give_back,
-    read_job,
+    claim_again,
+    explain_refusal,
     record_progress,
+    send_progress,
 )
 from zapdb.jobs.quarantine import (
     UNREADABLE,
@@ -41,10 +40,7 @@ from zapdb.jobs.quarantine import (
 )
 from zapdb.jobs.splitting import split_lagging_range
 from zapdb.jobs.throttle import Stopped, Throttle, wait
-from zapdb.jobs.validation import ValidateWork
-from zapdb.jobs.verifying import VerifyWork
-from zapdb.jobs.work import HeldBack, ReadingWork, Work
-from zapdb.jobs.work import Superseded as Superseded
+from zapdb.jobs.work import HeldBack, ReadingWork, Superseded, Work
 from zapdb.limits import (
     BATCH,
     BATCH_RECORDS_MAX,
@@ -53,9 +49,9 @@ from zapdb.limits import (
 )
 from zapdb.logs import log_event
 from zapdb.metrics import JOB_BATCHES, JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
-from zapdb.migrations.chain import digest_chain
-from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.retries import retry
+from zapdb.storage import Connection, Later, OfHeld, RowsHeld, Storage, TransactionMode
+from zapdb.storage.retries import attempts, retry
+from zapdb.storage.statements import catalog_version_sql
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -72,72 +68,6 @@ class RangeResult:
     conflicts: int
     finished: bool
     seconds: float
-
-
-WORK: dict[str, Callable[[Storage, TenantCatalog, TableDescriptor, Job], Work]] = {
-    "convert": ConvertWork,
-    "index": open_index_work,
-    "roll_back": RollbackWork,
-    "validate": ValidateWork,
-}
-"""By kind, the work on an active table."""
-
-
-def load_work(storage: Storage, job_id: str) -> Work:
-    """The job's work in this process; raises `ExecutorMismatch` where it would do something
-    else."""
-    with storage.transaction(TransactionMode.READ) as connection:
-        check_level(connection)
-        job = read_job(connection, job_id)
-        catalog = load_tenant_catalog(connection, job.tenant)
-    return make_work(storage, catalog, job)
-
-
-def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
-    """The work of a planned job; raises `HeldBack` and `Superseded` for any other one."""
-    descriptor = next((s for s in catalog.tables.values() if s.schema.number == job.table), None)
-    if job.state in ("paused", "cancelled"):
-        raise HeldBack
-    if job.state != "planned":
-        raise Superseded
-    work: Work
-    if job.kind == "verify":
-        work = VerifyWork(storage, catalog, job)
-    elif descriptor is None:
-        raise Superseded
-    else:
-        work = WORK[job.kind](storage, catalog, descriptor, job)
-    digest = digest_chain(catalog.chain, job.position)
-    if digest != job.chain:
-        raise ExecutorMismatch(
-            "this process has another chain than the job was planned with",
-            job=job.id,
-            chain=digest,
-            planned=job.chain,
-            hint="run the job again, which plans it again",
-        )
-    if descriptor is not None:
-        _check_datasets(descriptor, job)
-    return work
-
-
-def _check_datasets(descriptor: TableDescriptor, job: Job) -> None:
-    for index in descriptor.schema.indexes:
-        for dependency in descriptor.schema.datasets_of(index):
-            expected = job.datasets.get(dependency.dataset)
-            if expected is None:
-                continue
-            found = dataset_of(dependency)
-            if found.fingerprint != expected:
-                raise ExecutorMismatch(
-                    "this process has other collation or time zone data than the job's "
-                    "index was built with",
-                    dataset=found.name,
-                    version=found.version,
-                    fingerprint=found.fingerprint,
-                    expected=expected,
-                    hint="install the same ICU and time zone data on every machine that runs jobs",
-                )
 
 
 def run_range(
@@ -166,13 +96,21 @@ def run_range(
     try:
         finished = run.run()
     except (Stopped, HeldBack):
-        give_back(storage, claimed)
+        give_back(storage, run.claimed)
         raise
     finally:
         throttle.close()
     seconds = time.perf_counter() - started
     work.rate = run.read / seconds
     return RangeResult(claimed.number, run.read, run.written, run.conflicts, finished, seconds)
+
+
+class _LookFirst(Exception):
+    """Rows could not be read under the tenant catalog as it was last known."""
+
+    def __init__(self, error: ZapdbError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class _RangeRun:
@@ -192,8 +130,17 @@ class _RangeRun:
         self.throttle = throttle
         self.batch_records_max = batch_records_max
         self.limit = work.batch_records
+        self.has_looked = False
+        """Whether rows may be asked for together with the look at the catalog."""
+        self.last_rows: list[tuple[bytes, bytes]] = []
+        """The rows of the last batch whose COMMIT was sent."""
         self.read = self.written = self.conflicts = self.conflicts_noted = 0
         self.quarantined = set[bytes]()
+        self.of_held: OfHeld = "refuse" if work.skips_locked else "wait"
+        # Rows that were held when their batch passed are behind this key, if there are any. The
+        # worker before, which may be dead, has left them anywhere.
+        self.has_left = work.skips_locked and claimed.resume_after is not None
+        self.left_after = claimed.lower
 
     @property
     def limit_max(self) -> int:
@@ -202,36 +149,70 @@ class _RangeRun:
     def run(self) -> bool:
         if self.work.goes_back:
             self.quarantined = self._load_quarantined()
-        resume_after, skips = self.claimed.resume_after, self.work.skips_locked
+        resume_after = self.claimed.resume_after
         if resume_after is None:
             resume_after = self.claimed.lower
         while True:
-            resume_after = self._run_pass(resume_after, skips=skips)
-            # Rows that were locked when their batch passed are before `resume_after`, also before
-            # that of a task that died. So the whole range is checked before it is done.
+            self._run_pass(resume_after)
             if not self._any_left():
                 return True
-            resume_after, skips = self.claimed.lower, False
+            resume_after = self.left_after
+            self.has_left, self.of_held = False, "wait"
 
-    def _run_pass(self, resume_after: bytes | None, *, skips: bool) -> bytes | None:
-        """Batches from `resume_after` to the end of the range."""
+    def _run_pass(self, resume_after: bytes | None) -> None:
+        """Batches from `resume_after` to the end of the range.
+
+        None of their records is held by a writer, or the batch would be refused. From the first one
+        that is, held records are left behind, and looked for at the end of the range: to look for
+        them takes a fifth of the time of the whole conversion.
+        """
         while True:
-            if isinstance(self.work, ReadingWork):
-                run_batch = partial(self._examine_batch, resume_after)
-            else:
-                run_batch = partial(self._run_batch, resume_after, skips)
             began = time.monotonic()
             try:
-                rows = self._retry(run_batch)
-            except UNREADABLE:
-                run_batch = partial(self._run_batch, resume_after, skips, is_tried=True)
-                rows = self._retry(run_batch)
+                rows = self._do_batch(resume_after)
+            except RowsHeld:
+                if not self.has_left:
+                    self.has_left, self.left_after = True, resume_after
+                self.of_held = "skip"
+                continue
             if not rows:
-                return resume_after
+                return
             resume_after = rows[-1][0]
-            size_bytes = sum(map(len, chain.from_iterable(rows)))
-            self.throttle.note(len(rows), size_bytes, began)
+            self.throttle.note(len(rows), self.throttle.count_bytes(rows), began)
             self._keep_pace(resume_after)
+
+    def _do_batch(self, resume_after: bytes | None) -> list[tuple[bytes, bytes]]:
+        """Do the next batch; after a COMMIT whose outcome is unknown, only if it was not done."""
+
+        def find_done() -> list[tuple[bytes, bytes]] | None:
+            is_done = self.claimed.resume_after not in (None, resume_after)
+            return self.last_rows if is_done else None
+
+        return self._settle(partial(self._try_batch, resume_after), find_done)
+
+    def _settle(self, action: Callable[[], T], find_done: Callable[[], T | None]) -> T:
+        """Do a transaction again after an unknown COMMIT, unless it was done: then `find_done`
+        returns its result. The end of the range, if it was done, raises `LeaseLost`."""
+        unknown: CommitUnknown | None = None
+        for _ in attempts(BATCH):
+            try:
+                return action()
+            except CommitUnknown as error:
+                unknown = error
+            renew = partial(claim_again, self.storage, self.claimed)
+            self.claimed = retry(BATCH, renew, on=(StorageError, TransactionConflict))
+            if (done := find_done()) is not None:
+                return done
+        assert unknown is not None
+        raise unknown
+
+    def _try_batch(self, resume_after: bytes | None) -> list[tuple[bytes, bytes]]:
+        if isinstance(self.work, ReadingWork):
+            return self._retry(partial(self._examine_batch, resume_after))
+        try:
+            return self._retry(partial(self._run_batch, resume_after))
+        except UNREADABLE:
+            return self._retry(partial(self._run_batch, resume_after, is_tried=True))
 
     def _keep_pace(self, resume_after: bytes) -> None:
         """Wait until the next batch may begin. A wait that is long is cut short by whatever is
@@ -256,6 +237,16 @@ class _RangeRun:
                 return retry(BATCH, action, before_again=self._shrink)
             except RangeShortened as shortened:
                 self.claimed = replace(self.claimed, upper=shortened.upper)
+            except _LookFirst as ahead:
+                if not self._has_moved():
+                    raise ahead.error from None
+                self.has_looked = False
+
+    def _has_moved(self) -> bool:
+        """Whether the tenant catalog is another one than the work's, or gone."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            row = connection.fetch_one(catalog_version_sql(self.work.job.tenant))
+        return row is None or row[0] != self.work.catalog.version
 
     def _shrink(self, _: int) -> None:
         """After a conflict (rule 17)."""
@@ -282,18 +273,23 @@ class _RangeRun:
             return read_keys_between(connection, self.claimed.job, lower, upper)
 
     def _run_batch(
-        self, resume_after: bytes | None, skips: bool, *, is_tried: bool = False
+        self, resume_after: bytes | None, *, is_tried: bool = False
     ) -> list[tuple[bytes, bytes]]:
         """Do the next batch; with `is_tried`, put those of its records in quarantine that can't be
         read."""
-        work, reasons = self.work, dict[bytes, str]()
+        try:
+            return self._commit_batch(resume_after, is_tried=is_tried)
+        except ProgressRefused:
+            with self.storage.transaction(TransactionMode.READ) as connection:
+                raise explain_refusal(connection, self.claimed) from None
+
+    def _commit_batch(
+        self, resume_after: bytes | None, *, is_tried: bool
+    ) -> list[tuple[bytes, bytes]]:
+        reasons = dict[bytes, str]()
         with self.storage.transaction(TransactionMode.JOB) as connection:
-            work = self._current_work(connection)
-            self.limit = min(self.limit, self.limit_max)
             started = time.perf_counter()
-            rows = work.fetch(
-                connection, resume_after, self.claimed.upper, self.limit, skip_locked=skips
-            )
+            work, rows, clock = self._fetch(connection, resume_after)
             if not rows:
                 return rows
             if is_tried:
@@ -303,12 +299,42 @@ class _RangeRun:
                 batch = [row for row in rows if work.record_key(row[0]) not in left_out]
             written = work.write(connection, batch, self.claimed.number)
             counted = BatchCounts(len(rows), written, self.conflicts - self.conflicts_noted)
-            record_progress(connection, self.claimed, rows[-1][0], counted)
-            seconds = time.perf_counter() - started
+            read_end = send_progress(connection, self.claimed, rows[-1][0], counted)
+            self.last_rows, seconds = rows, time.perf_counter() - started
+        if (ended := read_end()) is not None:  # COMMIT and the gate are not of the batch's time
+            seconds = max(0.0, (ended - clock) / 1e6)
         if work.goes_back:
             self.quarantined |= reasons.keys()
         self._note_batch(len(rows), written, seconds)
         return rows
+
+    def _fetch(
+        self, connection: Connection, resume_after: bytes | None
+    ) -> tuple[Work, list[tuple[bytes, bytes]], int]:
+        """The next rows, the work as it is now, and the time behind the gate in microseconds."""
+        looked, work, rows = self._ask(connection), self.work, None
+        if self.has_looked and connection.is_pipelined:
+            try:
+                rows = self._fetch_rows(connection, work, resume_after)
+            except (RowsHeld, TransactionConflict):
+                raise
+            except ZapdbError as error:
+                raise _LookFirst(error) from error
+        seq = self.throttle.seq
+        if self._take_in(connection, looked) is not work or self.throttle.seq != seq:
+            work, rows = self.work, None
+        if rows is None:
+            rows = self._fetch_rows(connection, work, resume_after)
+        self.has_looked = True
+        return work, rows, int(looked.rows[0][2])
+
+    def _fetch_rows(
+        self, connection: Connection, work: Work, resume_after: bytes | None
+    ) -> list[tuple[bytes, bytes]]:
+        self.limit = min(self.limit, self.limit_max)
+        return work.fetch(
+            connection, resume_after, self.claimed.upper, self.limit, of_held=self.of_held
+        )
 
     def _examine_batch(self, resume_after: bytes | None) -> list[tuple[bytes, bytes]]:
         """The same for work that only reads: what is found in a snapshot is noted afterwards."""
@@ -318,7 +344,7 @@ class _RangeRun:
             self.limit = min(self.limit, self.limit_max)
             started = time.perf_counter()
             rows = work.fetch(
-                connection, resume_after, self.claimed.upper, self.limit, skip_locked=False
+                connection, resume_after, self.claimed.upper, self.limit, of_held="wait"
             )
             if not rows:
                 return rows
@@ -329,6 +355,7 @@ class _RangeRun:
             work.note(connection, found, self.claimed.number)
             counted = BatchCounts(len(rows), 0, self.conflicts - self.conflicts_noted)
             record_progress(connection, self.claimed, rows[-1][0], counted)
+            self.last_rows = rows
         self._note_batch(len(rows), 0, seconds)
         return rows
 
@@ -371,13 +398,20 @@ class _RangeRun:
 
         Raises `Superseded` if the catalog makes the job pointless, and `HeldBack`.
         """
-        row = connection.fetch_one(
-            "SELECT version, (SELECT value FROM zapdb_counters WHERE name = 'seq')"
+        return self._take_in(connection, self._ask(connection))
+
+    def _ask(self, connection: Connection) -> Later:
+        """Look at the catalog: its version, the number of its newest row, and the time."""
+        return connection.ask_later(
+            "SELECT version, (SELECT value FROM zapdb_counters WHERE name = 'seq'),"
+            f" ({self.storage.clock_sql})"
             f" FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
-        if row is None:  # the tenant was removed
+
+    def _take_in(self, connection: Connection, looked: Later) -> Work:
+        if not looked.rows:  # the tenant was removed
             raise Superseded
-        version, seq = row
+        version, seq, _ = looked.rows[0]
         self.throttle.look(connection, seq)
         if version != self.work.catalog.version:
             catalog = load_tenant_catalog(connection, self.work.job.tenant, self.work.catalog)
@@ -385,14 +419,15 @@ class _RangeRun:
         return self.work
 
     def _any_left(self) -> bool:
-        """Return whether the range has to be gone through again; if not, mark it as done."""
+        """Return whether records were left behind, so that the range has to be gone through again;
+        if not, mark it as done."""
 
         def look() -> bool:
             with self.storage.transaction(TransactionMode.JOB) as connection:
                 work = self._current_work(connection)
-                if work.goes_back:
+                if self.has_left:
                     condition, parameters = work.range_condition(
-                        self.claimed.lower, self.claimed.upper
+                        self.left_after, self.claimed.upper
                     )
                     if self.quarantined:
                         condition += (
@@ -405,11 +440,11 @@ class _RangeRun:
                         parameters,
                     )
                     if left is not None:
-                        record_progress(connection, self.claimed, self.claimed.lower)
+                        record_progress(connection, self.claimed, self.left_after)
                         return True
                 record_progress(connection, self.claimed, self.claimed.upper, done=True)
                 if not self.quarantined:
                     work.note_done(connection, self.claimed.lower, self.claimed.upper)
                 return False
 
-        return self._retry(look)
+        return self._settle(partial(self._retry, look), lambda: None)

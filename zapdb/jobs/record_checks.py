@@ -3,8 +3,9 @@
 Every record decodes, has its entry in each readable index, and satisfies the validated checks and
 references. Every blob that a record or an archived value refers to exists and has the size that the
 record says, and its chunks are the bytes that were written. Every archived value decodes. As many
-entries as records mean that there is no other entry, and no archived value outlives its record. No
-record has a lower revision than is noted of its range of keys.
+entries as records mean that there is no other entry; where entries are missing, those that no
+record has are counted. No archived value outlives its record. No record has a lower revision than
+is noted of its range of keys.
 
 The records of a dropped table that are archived are decoded by the schema of their revision.
 """
@@ -12,7 +13,7 @@ The records of a dropped table that are archived are decoded by the schema of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from zapdb.activation import TableDescriptor, TenantCatalog
@@ -70,7 +71,7 @@ class RecordChecks(ABC):
         """What is wrong beside records that can be read."""
         return []
 
-    def check_counts(self, connection: Connection) -> Problems:
+    def check_counts(self, connection: Connection, found: Collection[str]) -> Problems:
         """What counting tells, beside records."""
         return []
 
@@ -89,10 +90,11 @@ class RecordChecks(ABC):
             problems += self._check_archives(connection, [key for key, _ in page])
         return problems
 
-    def check_table(self, connection: Connection) -> Problems:
-        """What is wrong with the table as a whole: its history, and what is counted."""
+    def check_table(self, connection: Connection, found: Collection[str]) -> Problems:
+        """What is wrong with the table as a whole: its history, and what is counted; `found` says
+        with what something is wrong in its pages."""
         log = list(read_entries(connection, self.catalog.tenant, self.table))
-        problems = [*check_history(log, self.catalog), *self.check_counts(connection)]
+        problems = [*check_history(log, self.catalog), *self.check_counts(connection, found)]
         unowned = count_unowned(connection, self.records, self.archives.fields)
         if unowned:
             problems.append(
@@ -214,14 +216,19 @@ class ActiveChecks(RecordChecks):
             problems += [Problem(what, f"{what}: {text}") for what, text in found]
         return problems
 
-    def check_counts(self, connection: Connection) -> Problems:
-        # Each record has its entry; as many entries as records means that there is no other.
+    def check_counts(self, connection: Connection, found: Collection[str]) -> Problems:
+        # If each record has its entry, as many entries as records mean that there is no other.
         (records,) = connection.fetch_one(self.records.count_sql)
-        problems = [
-            _of_index(index, f"index {index.name!r}: {entries} entries for {records} records")
-            for index in self.indexes
-            if (entries := count_entries(connection, index)) != records
-        ]
+        problems: Problems = []
+        for index in self.indexes:
+            entries = count_entries(connection, index)
+            if entries != records:
+                said = f"index {index.name!r}: {entries} entries for {records} records"
+                problems.append(_of_index(index, said))
+            is_damaged = _of_index(index, "").what in found
+            if is_damaged and (extra := index.entries.count_extra(connection)):
+                said = f"index {index.name!r}: entries that no record has: {extra}"
+                problems.append(_of_index(index, said))
         return problems + self._check_ranges(connection)
 
     def _check_ranges(self, connection: Connection) -> Problems:

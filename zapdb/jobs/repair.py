@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.errors import CorruptionError, UnknownZone
 from zapdb.indexes import BoundTable, IndexMaintainer
+from zapdb.jobs.undivided import NoJob, Undivided, working_on
 from zapdb.limits import BATCH_RECORDS_MAX, PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -25,8 +27,11 @@ from zapdb.storage.statements import fetch_in
 
 Row = tuple[bytes, bytes]
 """An entry: its key, and its record's."""
-Find = Callable[[Connection, BoundTable, IndexMaintainer, bytes | None], tuple[list[Row], bytes]]
-"""(…, after) → what is wrong in one page, and the place of its last row; none is empty."""
+Found = tuple[list[Row], bytes, int, int]
+"""What is wrong in one page, the place of its last row, which is empty if there is none, and how
+many rows and bytes it has."""
+Find = Callable[[Connection, BoundTable, IndexMaintainer, bytes | None], Found]
+"""(…, after) → the next page."""
 
 
 @dataclass(slots=True)
@@ -50,21 +55,44 @@ class IndexRepair:
             self.refused.append(text)
 
 
-def repair_indexes(storage: Storage, tenant: int, *, dry_run: bool = False) -> list[IndexRepair]:
+SUBJECT: Final = "index entries"
+"""What the job of a repair is about."""
+
+Note = Callable[[int, int, int], object]
+"""Is called after each page with how many rows were read, how many entries were repaired, and how
+many bytes the rows have."""
+
+
+def repair_indexes(
+    storage: Storage,
+    tenant: int,
+    *,
+    dry_run: bool = False,
+    on_wait: Callable[[str], object] = lambda _: None,
+) -> list[IndexRepair]:
     """Repair the entries of all readable indexes of a tenant; with `dry_run`, only look.
 
     Returns a report for each index that has something wrong. Safe beside readers and writers, and
-    when it is ended anywhere; what is right is not touched. Raises `UsageError` for a database
-    that was opened read-only.
+    when it is ended anywhere; what is right is not touched. A repair is a job, and `on_wait` is
+    called with the reason while it is held back; a dry run is none. Raises `UsageError` for a
+    database that was opened read-only, `LeaseHeld` while another process repairs, and `JobError` if
+    the job is cancelled.
     """
-    if not dry_run:
-        storage.require_writable()
+    if dry_run:
+        return _repair_all(storage, tenant, NoJob().note, dry_run=True)
+    storage.require_writable()
+    with working_on(storage, Undivided("repair", tenant, SUBJECT), on_wait) as job:
+        return _repair_all(storage, tenant, job.note, dry_run=False)
+
+
+def _repair_all(storage: Storage, tenant: int, note: Note, *, dry_run: bool) -> list[IndexRepair]:
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     reports = []
     for descriptor in catalog.tables.values():
         for index in descriptor.indexes:
             repair = _Repair(storage, catalog, descriptor.schema.number, index.index.number)
+            repair.note = note
             report = repair.run(dry_run=dry_run)
             if report is not None and (report.missing or report.wrong or report.refused_count):
                 reports.append(report)
@@ -79,6 +107,7 @@ class _Repair:
         self._catalog = catalog
         self._table = table
         self._index = index
+        self.note: Note = NoJob().note
 
     def run(self, *, dry_run: bool) -> IndexRepair | None:
         """Repair it; None where it can't be read, or was dropped."""
@@ -87,12 +116,16 @@ class _Repair:
             return None
         report = IndexRepair(bound[0].schema.name, bound[1].name)
         for wrong in self._find(_find_wrong):
-            report.wrong += len(wrong) if dry_run else self._remove(wrong)
+            removed = len(wrong) if dry_run else self._remove(wrong)
+            report.wrong += removed
+            self.note(0, removed, 0)
         for missing in self._find(_find_missing):
             if dry_run:
                 report.missing += len(missing)
             else:
+                before = report.missing
                 self._add(missing, report)
+                self.note(0, report.missing - before, 0)
         return report
 
     def _bind(self, catalog: TenantCatalog) -> tuple[BoundTable, IndexMaintainer] | None:
@@ -117,7 +150,10 @@ class _Repair:
         while not is_over:
             with self._storage.transaction(TransactionMode.READ) as connection:
                 bound = self._bind_now(connection)
-                found, last = ([], b"") if bound is None else find(connection, *bound, after)
+                found, last, read, size = (
+                    ([], b"", 0, 0) if bound is None else find(connection, *bound, after)
+                )
+            self.note(read, 0, size)
             for at in range(0, len(found), BATCH_RECORDS_MAX):
                 yield found[at : at + BATCH_RECORDS_MAX]
             after, is_over = last, not last
@@ -166,7 +202,7 @@ class _Repair:
 
 def _find_missing(
     connection: Connection, bound: BoundTable, index: IndexMaintainer, after: bytes | None
-) -> tuple[list[Row], bytes]:
+) -> Found:
     """The entries that records of one page lack."""
     page = connection.fetch_all(bound.records.page_sql, (after or b"", PAGE_RECORDS_MAX))
     rows = []
@@ -176,12 +212,13 @@ def _find_missing(
         if key is not None:
             rows.append((key, record))
     present = index.entries.find_entries(connection, rows)
-    return [row for row in rows if row not in present], as_bytes(page[-1][0]) if page else b""
+    last = as_bytes(page[-1][0]) if page else b""
+    return [row for row in rows if row not in present], last, len(page), _measure(page)
 
 
 def _find_wrong(
     connection: Connection, bound: BoundTable, index: IndexMaintainer, after: bytes | None
-) -> tuple[list[Row], bytes]:
+) -> Found:
     """The entries of one page that no record has."""
     page = index.entries.walk(connection, after, None, PAGE_RECORDS_MAX)
     wrong = []
@@ -189,7 +226,11 @@ def _find_wrong(
         key, record = unpack_entry(place)
         if _is_wrong(bound, index, key, record, value or None):
             wrong.append((key, record))
-    return wrong, page[-1][0] if page else b""
+    return wrong, page[-1][0] if page else b"", len(page), _measure(page)
+
+
+def _measure(page: Sequence[tuple[bytes, bytes]]) -> int:
+    return sum(len(key) + len(value or b"") for key, value in page)
 
 
 def _is_wrong(

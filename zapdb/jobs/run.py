@@ -37,8 +37,9 @@ from zapdb.jobs.job import (
     set_state,
     slice_records,
 )
+from zapdb.jobs.loading import load_work, make_work
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, read_keys_between
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.range_work import run_range
 from zapdb.jobs.throttle import Stopped, wait
 from zapdb.jobs.validation import ValidateWork, publish_validated
 from zapdb.jobs.verifying import VerifyWork, conclude_verification
@@ -301,9 +302,8 @@ def run_locally(
     count = workers or (1 if storage.dialect == "sqlite" else os.cpu_count() or 1)
     owner = Owner.here()
 
-    def run_ranges() -> None:
+    def run_ranges(work: Work) -> None:
         try:
-            work = load_work(storage, job.id)
             while not should_stop():
                 try:
                     result = run_range(
@@ -323,16 +323,18 @@ def run_locally(
             if count > 1:
                 storage.release_connection()
 
+    work = load_work(storage, job.id)
     if count == 1:
-        run_ranges()
+        run_ranges(work)
     else:
+        works = [make_work(storage, work.catalog, work.job) for _ in range(count)]
         with ThreadPoolExecutor(count, thread_name_prefix="zapdb-job") as pool:
-            for future in [pool.submit(run_ranges) for _ in range(count)]:
+            for future in [pool.submit(run_ranges, one) for one in works]:
                 future.result()
     # Ranges that other live processes hold are theirs; wait until they are done or given up.
     while not should_stop() and _is_open(storage, job):
         wait(OTHERS_POLL_SECONDS, should_stop)
-        run_ranges()
+        run_ranges(load_work(storage, job.id))
 
 
 def _is_open(storage: Storage, job: Job) -> bool:

@@ -2,8 +2,8 @@
 
 The worker of the range keeps the part up to the middle of what is left. It learns that in its next
 batch, which is undone and done again with the new end (`RangeShortened`). The other part is a new
-range, free for whoever claims it; it is made in one transaction with the cut. So each key is in one
-range at any time, whoever dies, and whatever becomes of a COMMIT.
+range, free to be claimed; it is made in one transaction with the cut. So each key is in one
+range at any time, whichever process dies, and whatever becomes of a COMMIT.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ latency, each works for the share of the time that its process has found to be r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
+from math import inf
 from typing import Final
 
 from msgspec import structs
@@ -68,7 +70,8 @@ class Throttle:
         self._storage = storage
         self._job_id = job_id
         self._probe: LatencyProbe | None = None
-        self._seq: int | None = None
+        self.seq: int | None = None
+        """The catalog's seq when the job's row was last read."""
         self._bounds = JobThrottle()
         self._closes_at: float | None = None
         self._workers = 1
@@ -79,9 +82,9 @@ class Throttle:
 
     def look(self, connection: Connection, seq: int) -> None:
         """Take in what was changed up to the catalog's seq; raises `HeldBack` and `Superseded`."""
-        if seq != self._seq:
+        if seq != self.seq:
             self._read(connection)
-            self._seq = seq
+            self.seq = seq
         if self._closes_at is not None and time.monotonic() >= self._closes_at:
             raise HeldBack
         if self._is_bounded:
@@ -130,33 +133,50 @@ class Throttle:
     @property
     def batch_records_min(self) -> int:
         """The smallest batch of a slow job without conflicts."""
-        has_ceiling = self._bounds.max_latency_ms is not None
-        return BATCH_RECORDS_MIN if has_ceiling else BATCH_RECORDS_SLOW_MIN
+        return BATCH_RECORDS_MIN if self.has_ceiling else BATCH_RECORDS_SLOW_MIN
 
     @property
     def _is_bounded(self) -> bool:
         return any(getattr(self._bounds, name) is not None for name in RATES)
 
     @property
+    def counts_bytes(self) -> bool:
+        """Whether the job's rate is one of bytes."""
+        return self._bounds.bytes_per_second is not None
+
+    @property
+    def has_ceiling(self) -> bool:
+        return self._bounds.max_latency_ms is not None
+
+    @property
     def batch_records_max(self) -> int:
         """As many records as this worker may read in a fraction of a second."""
+        return max(1, int(min(BATCH_RECORDS_MAX, self.find_records_at_once())))
+
+    def find_records_at_once(self) -> float:
+        """The same without the bound of all batches: infinite for a job without a rate."""
         records, size = self._bounds.records_per_second, self._bounds.bytes_per_second
-        found = float(BATCH_RECORDS_MAX)
+        found = inf
         if records is not None:
             found = min(found, records * BATCH_SECONDS / self._workers)
         if size is not None and self._record_size is None:
             found = min(found, BATCH_RECORDS_MIN)
         elif size is not None and self._record_size:
             found = min(found, size * BATCH_SECONDS / self._workers / self._record_size)
-        return max(1, int(found))
+        return found
+
+    def count_bytes(self, rows: Sequence[tuple[bytes, bytes]]) -> int:
+        """How many bytes keys and records have, if the job's rate is one of bytes; else 0."""
+        if not self.counts_bytes:
+            return 0
+        return sum(map(len, chain.from_iterable(rows)))
 
     def note(self, records: int, size_bytes: int, began: float) -> None:
         """A batch that began then has read so much."""
         self._since = max(began, self._since + self._count_seconds())
         self._records, self._size = records, size_bytes
         self._busy_seconds = time.monotonic() - began
-        if records:
-            self._record_size = size_bytes / records
+        self._record_size = size_bytes / records if size_bytes else None
 
     def count_seconds_left(self) -> float:
         """How long to wait before what follows the last batch may begin."""
@@ -169,8 +189,9 @@ class Throttle:
         if size is not None:
             seconds = max(seconds, self._size / size)
         seconds *= self._workers
-        if self._probe is not None:
-            seconds = max(seconds, self._busy_seconds / self._probe.share)
+        probe = self._probe  # another thread may look, and find no ceiling any more
+        if probe is not None:
+            seconds = max(seconds, self._busy_seconds / probe.share)
         return seconds
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from math import inf
+from typing import Final, Protocol
 
 import sqlalchemy as sa
 from msgspec import structs
@@ -28,22 +29,22 @@ from zapdb.cluster.leases import Owner
 from zapdb.errors import JobError, LeaseHeld, LeaseLost, UnknownName, ZapdbError
 from zapdb.jobs.job import (
     FREE,
-    BatchCounts,
     Range,
     claim,
-    give_back,
     insert_ranges,
     list_jobs,
     list_open_ranges,
+    make_free,
     read_job,
-    record_progress,
+    read_progress,
     set_state,
 )
 from zapdb.jobs.kinds import BEGINS_ANEW, KINDS_OF_JOBS, kind_of
+from zapdb.jobs.progress import BatchCounts, record_progress
 from zapdb.jobs.throttle import STEP_SECONDS, Throttle
 from zapdb.jobs.waiting import find_hold, find_more_urgent, is_worked_on
 from zapdb.jobs.work import HeldBack, Superseded
-from zapdb.limits import CATALOG, RANGE_LEASE_SECONDS
+from zapdb.limits import BATCH_RECORDS_MIN, CATALOG, RANGE_LEASE_SECONDS
 from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import RANGES
@@ -55,6 +56,11 @@ LOOK_SECONDS: Final = 0.3
 """How often the job's row is looked at."""
 NOTE_SECONDS: Final = 1.0
 """How often progress is noted, if there is any."""
+NAMED: Final = ("table", "tables", "field", "source", "row", "target", "directory")
+"""What of an error's context says where it was."""
+ERROR_CHARS_MAX: Final = 300
+EXPECTED_SHARE: Final = 0.02
+"""An estimate of how many records there are is noted if the last one was off by more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,31 @@ class Undivided:
     def job_id(self) -> str:
         digest = hashlib.sha256(f"{self.table}/{self.subject}".encode()).hexdigest()[:16]
         return f"{self.kind}/{self.tenant}/{digest}"
+
+
+class WorkPace(Protocol):
+    """What work asks and tells between its batches."""
+
+    @property
+    def counts_bytes(self) -> bool: ...
+
+    @property
+    def batch_records_max(self) -> int | None: ...
+
+    def expect(self, left: int) -> None: ...
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
+
+
+class NoJob:
+    """The pace of work that is no job: as fast as it can."""
+
+    counts_bytes = False
+    batch_records_max: int | None = None
+
+    def expect(self, left: int) -> None: ...
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
 
 
 class UndividedJob:
@@ -94,22 +125,49 @@ class UndividedJob:
         self._claimed = claimed
         self._on_wait = on_wait
         self._throttle = Throttle(storage, claimed.job)
-        self._read = self._written = 0
+        self._read = self._written = self._expected = 0
+        self._record_seconds: float | None = None
+        """How long a record took in the last batch."""
         self._noted = 0, 0
         self._noted_at = self._began = time.monotonic()
         self._stop = threading.Event()
+        with storage.transaction(TransactionMode.READ) as connection:
+            self._before = read_progress(connection, claimed.job).read
+        """What earlier processes have read, and noted."""
         self._look()
         self._thread = threading.Thread(target=self._watch, name="zapdb-job", daemon=True)
         self._thread.start()
 
-    def note(self, read: int, written: int = 0) -> None:
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether `note` has a use for numbers of bytes."""
+        return self._throttle.counts_bytes
+
+    @property
+    def batch_records_max(self) -> int | None:
+        """How many records the next batch should have at most: those of a fraction of a second at
+        the job's rate, or of half the time that a query may wait; None without such a bound."""
+        found = self._throttle.find_records_at_once()
+        if self._throttle.has_ceiling and self._record_seconds is None:
+            found = min(found, BATCH_RECORDS_MIN)
+        elif self._throttle.has_ceiling and self._record_seconds:
+            found = min(found, self._throttle.batch_target_seconds / self._record_seconds)
+        return None if found == inf else max(1, int(found))
+
+    def expect(self, left: int) -> None:
+        """About so many records are still to be read."""
+        self._expected = self._before + self._read + left
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
         """So much was done since the last call; waits until the next batch may begin.
 
         Raises `JobError` if the job was cancelled, and `LeaseLost`.
         """
         self._read += read
         self._written += written
-        self._throttle.note(read, 0, self._began)
+        if read:
+            self._record_seconds = (time.monotonic() - self._began) / read
+        self._throttle.note(read, size_bytes, self._began)
         told = None
         while True:
             if self.ended is not None:
@@ -122,18 +180,24 @@ class UndividedJob:
             time.sleep(STEP_SECONDS)
         self._began = time.monotonic()
 
-    def close(self, *, is_done: bool) -> None:
-        """End this process's work: others may go on, unless it is done."""
+    def close(self, *, is_done: bool, error: str = "") -> None:
+        """End this process's work, because of an error if there is one: others may go on, unless it
+        is done."""
         self._stop.set()
         self._thread.join(timeout=5)
         self._throttle.close()
         if isinstance(self.ended, LeaseLost):
             return  # it is another process's
         with suppress(ZapdbError):
+            retry(CATALOG, partial(self._end, is_done, "" if self.ended else error))
+
+    def _end(self, is_done: bool, error: str) -> None:
+        """In one transaction: a job is done if its range is, whenever the process is killed."""
+        with self._storage.transaction(TransactionMode.CATALOG) as connection:
             if self.ended is None:
-                self._save(done=is_done)
-            give_back(self._storage, self._claimed)
-            _end(self._storage, self._about, is_done=is_done)
+                self._record(connection, done=is_done)
+            make_free(connection, self._claimed)
+            _note_end(connection, self._about, error, is_done=is_done)
 
     # The thread
 
@@ -191,12 +255,24 @@ class UndividedJob:
         if since >= RANGE_LEASE_SECONDS / 3 or (is_new and since >= NOTE_SECONDS):
             self._save()
 
-    def _save(self, *, done: bool = False) -> None:
+    def _save(self) -> None:
+        with self._storage.transaction(TransactionMode.CATALOG) as connection:
+            now = self._record(connection)
+            self._save_expected(connection)
+        self._noted, self._noted_at = now, time.monotonic()
+
+    def _save_expected(self, connection: Connection) -> None:
+        """Note how many records there are, if that is known otherwise than it was noted."""
+        job = read_job(connection, self._claimed.job, lock=True)
+        if abs(self._expected - job.records) > EXPECTED_SHARE * self._expected:
+            rows.put(connection, structs.replace(job, records=self._expected))
+
+    def _record(self, connection: Connection, *, done: bool = False) -> tuple[int, int]:
+        """Returns how much is noted once the transaction is committed."""
         now = self._read, self._written
         counts = BatchCounts(now[0] - self._noted[0], now[1] - self._noted[1])
-        with self._storage.transaction(TransactionMode.CATALOG) as connection:
-            record_progress(connection, self._claimed, None, counts, done=done)
-        self._noted, self._noted_at = now, time.monotonic()
+        record_progress(connection, self._claimed, None, counts, done=done)
+        return now
 
 
 @contextmanager
@@ -217,13 +293,26 @@ def working_on(
             subject=about.subject,
             hint=f"wait until it has finished, or see `zapdb jobs show {about.job_id}`",
         )
-    job, is_done = UndividedJob(storage, about, claimed, on_wait), False
+    job, is_done, failure = UndividedJob(storage, about, claimed, on_wait), False, ""
     try:
         job.note(0)
         yield job
         is_done = True
+    except Exception as error:
+        failure = _describe(error)
+        raise
     finally:
-        job.close(is_done=is_done)
+        job.close(is_done=is_done, error=failure)
+
+
+def _describe(error: Exception) -> str:
+    """An error on a line, without values of records."""
+    if not isinstance(error, ZapdbError):
+        return type(error).__name__
+    named = (f"{name} {error.context[name]}" for name in NAMED if name in error.context)
+    place = "" if error.location is None else f"{error.location}: "
+    found = ", ".join(named)
+    return one_line(f"{place}{error.message}{f' ({found})' if found else ''}", ERROR_CHARS_MAX)
 
 
 def _plan(storage: Storage, about: Undivided) -> None:
@@ -240,10 +329,15 @@ def _plan(storage: Storage, about: Undivided) -> None:
         now = storage.now_us(connection)
         job = rows.get(connection, Job, about.job_id, lock=True)
         if job is not None and job.state in ("planned", "paused"):
+            if job.error:
+                rows.put(connection, structs.replace(job, error=""))
             return
         if job is not None:
             _reopen_range(connection, job.id)
-            rows.put(connection, structs.replace(job, state="planned", created_at=now))
+            rows.put(
+                connection,
+                structs.replace(job, state="planned", created_at=now, records=0, error=""),
+            )
         else:
             rows.put(
                 connection,
@@ -276,14 +370,15 @@ def _is_over(connection: Connection, job: Job) -> bool:
     return job.state == "cancelled" or kind_of(job).goes_on == BEGINS_ANEW
 
 
-def _end(storage: Storage, about: Undivided, *, is_done: bool) -> None:
-    """Note in the job's row that it is done, or that nobody can go on with it."""
-    with storage.transaction(TransactionMode.CATALOG) as connection:
-        job = read_job(connection, about.job_id, lock=True)
-        if is_done:
-            set_state(connection, job, "done")
-        elif not about.is_resumable or kind_of(job).goes_on == BEGINS_ANEW:
-            set_state(connection, job, "superseded")
+def _note_end(connection: Connection, about: Undivided, error: str, *, is_done: bool) -> None:
+    """Note in the job's row that it is done, or why not, and that nobody can go on with it."""
+    job = structs.replace(read_job(connection, about.job_id, lock=True), error=error)
+    if is_done:
+        set_state(connection, job, "done")
+    elif not about.is_resumable or kind_of(job).goes_on == BEGINS_ANEW:
+        set_state(connection, job, "superseded")
+    elif error:
+        rows.put(connection, job)
 
 
 def _reopen_range(connection: Connection, job_id: str) -> None:

@@ -77,10 +77,12 @@ class _Found:
     def __init__(self) -> None:
         self.count = 0
         self.shown: list[str] = []
+        self.what = set[str]()
 
     def add(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
             self.count += 1
+            self.what.add(problem.what)
             if len(self.shown) < VIOLATIONS_SHOWN_MAX:
                 self.shown.append(problem.text)
 
@@ -117,7 +119,7 @@ def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSc
         records = [(as_bytes(key), as_bytes(value)) for key, value in page]
         found.add(checks.check_page(connection, records))
         after = records[-1][0]
-    found.add(checks.check_table(connection))
+    found.add(checks.check_table(connection, found.what))
     return found
 
 

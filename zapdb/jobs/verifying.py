@@ -74,8 +74,9 @@ def conclude_verification(storage: Storage, work: VerifyWork) -> tuple[Constrain
         checks = open_checks(storage, catalog, work.job.table)
         if checks is None:
             raise Superseded
-        whole = to_findings(checks.check_table(connection))
-        return merge_findings([*whole, *read_findings(connection, work.job.id)])
+        found = read_findings(connection, work.job.id)
+        whole = to_findings(checks.check_table(connection, {one.what for one in found}))
+        return merge_findings([*whole, *found])
 
 
 def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> list[Job]:

@@ -98,6 +98,9 @@ def _list_waits(
         yield str(hold)
     if job.state != "planned":
         return
+    if _is_of_dropped_table(catalog, job):
+        yield f"its table {job.table_name} was dropped: `zapdb jobs cancel {job.id}`"
+        return
     if catalog.rolling_back is not None and job.kind != "roll_back":
         yield "a migration is being rolled back"
     if hold is None:
@@ -106,6 +109,12 @@ def _list_waits(
     if lagging is not None:
         yield lagging
     yield from _list_throttles(connection, job)
+
+
+def _is_of_dropped_table(catalog: TenantCatalog, job: Job) -> bool:
+    """Whether a job that somebody began can't go on; those of the schema are superseded."""
+    active = {descriptor.schema.number for descriptor in catalog.tables.values()}
+    return not kind_of(job).needed and job.table != 0 and job.table not in active
 
 
 def _list_throttles(connection: Connection, job: Job) -> Iterator[str]:
@@ -131,6 +140,8 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
     elif not any(one.is_held for one in left):
         if seen_by == "driver":
             return
+        if job.error:
+            yield f"the last run has ended with an error: {job.error}"
         urgent = find_more_urgent(connection, job)
         if urgent is not None:
             yield f"{urgent.id} comes first"

@@ -12,10 +12,11 @@ from zapdb.storage import (
     ArchiveStatements,
     Connection,
     EntryStatements,
+    OfHeld,
     RecordStatements,
     Storage,
 )
-from zapdb.storage.cells import as_bytes, require_bytes
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.statements import find_middle, in_range
 
 Found = TypeVar("Found")
@@ -74,17 +75,16 @@ class Work(ABC):
         upper: bytes | None,
         limit: int,
         *,
-        skip_locked: bool,
+        of_held: OfHeld,
     ) -> list[tuple[bytes, bytes]]:
         """The next rows of a range, locked, in the order of their places: (place, value).
 
         The places of records are their keys.
         """
         condition, parameters = self.range_condition(lower, upper)
-        rows = self.storage.lock_records(
-            connection, self.records.name, condition, parameters, limit, skip_locked=skip_locked
+        return self.storage.lock_records(
+            connection, self.records.name, condition, parameters, limit, of_held=of_held
         )
-        return require_bytes(rows)
 
     def find_middle(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
@@ -137,7 +137,7 @@ class ReadingWork(Work, Generic[Found]):
         upper: bytes | None,
         limit: int,
         *,
-        skip_locked: bool,
+        of_held: OfHeld,
     ) -> list[tuple[bytes, bytes]]:
         condition, parameters = self.range_condition(lower, upper)
         rows = connection.fetch_all(

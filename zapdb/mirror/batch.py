@@ -54,13 +54,17 @@ class ChangeBatch:
     is_ahead: bool = False
 
 
-def collect_batch(made: Iterable[RecordChange | SchemaEvent], state: MirrorState) -> ChangeBatch:
-    """Take changes from the stream until the batch is full."""
+def collect_batch(
+    made: Iterable[RecordChange | SchemaEvent], state: MirrorState, wanted: int | None = None
+) -> ChangeBatch:
+    """Take changes from the stream until the batch is full, or has as many as are wanted; it ends
+    with a transaction."""
+    full = BATCH_CHANGES if wanted is None else min(BATCH_CHANGES, wanted)
     batch = ChangeBatch(state.bookmark)
     transaction = None
     for change in made:
         is_next = change.transaction != transaction
-        if batch.changes >= (BATCH_CHANGES if is_next else BATCH_CHANGES_MAX):
+        if batch.changes >= (full if is_next else BATCH_CHANGES_MAX):
             break
         transaction = change.transaction
         if isinstance(change, SchemaEvent):

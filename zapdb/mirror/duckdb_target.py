@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,7 @@ import pyarrow
 
 from zapdb.export.plain_tables import PlainColumn, PlainKind, PlainTable, quote_name
 from zapdb.export.plain_values import to_duckdb
-from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.limits import DUCKDB_FILE, INSERT_BATCH_RECORDS
 from zapdb.mirror.target import (
     MirrorTarget,
     Row,
@@ -23,6 +24,7 @@ from zapdb.mirror.target import (
     TargetFailed,
     TargetSession,
 )
+from zapdb.storage.retries import retry
 
 _ARROW: Final[dict[PlainKind, Any]] = {
     "integer": pyarrow.int64(),
@@ -55,8 +57,11 @@ class DuckdbTarget(MirrorTarget):
     def transaction(self) -> Iterator[TargetSession]:
         self.look()
         try:
-            connection = duckdb.connect(self.path)
-        except duckdb.IOException as error:
+            # While a thread of this process opens or closes the file, others are refused.
+            connection = retry(
+                DUCKDB_FILE, partial(duckdb.connect, self.path), on=duckdb.ResourceInUseException
+            )
+        except (duckdb.IOException, duckdb.ResourceInUseException) as error:
             if "not a valid" in str(error):
                 raise TargetFailed(str(error)) from error
             raise TargetBusy(str(error)) from error
@@ -80,7 +85,7 @@ class DuckdbTarget(MirrorTarget):
         return self.path.exists()
 
     def look(self) -> None:
-        """Whoever opens the file for writing changes it; the mirror has it closed meanwhile."""
+        """Notice whether the file was changed while the mirror had it closed."""
         found = self._stat()
         self._is_touched |= self._left is not None and found != self._left
         self._left = found

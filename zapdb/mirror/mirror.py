@@ -15,15 +15,16 @@ the log still has. A record of such a change is read as it is now instead.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import DatabaseRow
-from zapdb.catalog.settings import CHANGE_LOG, Scope
-from zapdb.catalog.stored_settings import read_settings
 from zapdb.database import ChangeFollower, Database
+from zapdb.database.history_store import switch_change_log_on
 from zapdb.errors import (
     ChangesPruned,
     CorruptCatalog,
@@ -31,6 +32,7 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
+from zapdb.jobs.undivided import NoJob, WorkPace
 from zapdb.mirror.batch import ChangeBatch, LongField, TableChanges, collect_batch, rows_of
 from zapdb.mirror.checking import CheckPass, FarBehind, check_page
 from zapdb.mirror.filling import SchemaMoved, fill_page, take_changes
@@ -45,8 +47,10 @@ from zapdb.mirror.target import (
     TargetFailed,
     TargetSession,
 )
-from zapdb.storage.change_log import START, Bookmark
+from zapdb.storage.change_log import START, Bookmark, ChangeLog
 from zapdb.storage.stamps import LogSnapshot
+
+logger = logging.getLogger("zapdb.mirror")
 
 PROBLEM_RETRY_SECONDS: Final = 10.0
 """How often a mirror tries to go on with a table that something is in the way of."""
@@ -78,6 +82,8 @@ class Mirror:
         self.source = read_source(db)
         self.passes: dict[int, CheckPass] = {}
         """The comparisons that are under way, by table number."""
+        self.pace: WorkPace = NoJob()
+        """The job that it is."""
         self._remade: set[int] = set()
         """The tables that have to be made anew, by number."""
         self._long: dict[int, set[str]] = {}
@@ -93,36 +99,31 @@ class Mirror:
         """The tables as the last step left them."""
         self._version = 0
 
+    def require_place(self) -> None:
+        """Raise `UsageError` for a target that is no place for this mirror, before anything is
+        begun; not for one that can't be reached now."""
+        with suppress(TargetBusy, TargetFailed):
+            if self.target.is_there():
+                with self.target.transaction() as session:
+                    state = read_state(session)
+                    if state is not None:
+                        self._require_own(state)
+
     # The change log
 
     def switch_on(self) -> bool:
         """Switch the change log on for the tenant, those of its tables that come later too, unless
         that is configured; return whether it was off. Raises `UsageError` if it is configured as
         off for the tenant."""
-        session = self.db._session
-        with session.reading() as connection:
-            settings = read_settings(connection, session.catalog.tenant)
-        value, origin = settings.find(CHANGE_LOG, Scope(session.catalog.tenant))
-        if value == "on":
-            return False
-        if origin == "tenant":
-            raise UsageError(
-                "the change log is switched off for the tenant, and a mirror needs it",
-                tenant=self.db._tenant,
-                hint="`zapdb settings set change_log on`, with --tenant",
-            )
-        self.db.admin.set_setting(CHANGE_LOG, "on", tenant=self.db._tenant)
-        session.reload()
-        return True
+        return switch_change_log_on(self.db._session, self.db._tenant, "a mirror")
 
     def _follow(self, bookmark: Bookmark, *, now: bool) -> None:
         """Keep the changes after a bookmark from being pruned."""
-        if self._follower is None:
-            self._follower = self.db.change_log.follower(name_follower(self.target))
+        follower = self._open_follower()
         if not now and time.monotonic() - self._followed_at < FOLLOW_SECONDS:
             return
-        if self._follower.bookmark != bookmark:
-            self._follower.advance(bookmark)
+        if follower.bookmark != bookmark:
+            follower.advance(bookmark)
         self._followed_at = time.monotonic()
 
     # Steps
@@ -170,7 +171,7 @@ class Mirror:
     def _begin(self, session: TargetSession) -> MirrorState:
         bookmark = self.db.change_log.end()
         self._follow(bookmark, now=True)
-        return begin_state(session, self.source, bookmark, self._now())
+        return begin_state(session, self.source, bookmark, self._stamped_at(bookmark), self._now())
 
     def _require_own(self, state: MirrorState) -> None:
         if state.source != self.source:
@@ -190,19 +191,53 @@ class Mirror:
         if self._change_structure(session, state, step):
             return step
         try:
-            batch = collect_batch(self.db.change_log.read(state.bookmark), state)
-        except (ChangesPruned, UsageError):  # or the database is an older copy of itself
+            self._require_same_log(state)
+            batch = collect_batch(
+                self.db.change_log.read(state.bookmark), state, self.pace.batch_records_max
+            )
+        except (ChangesPruned, UsageError) as error:  # or it is an older copy of the database
+            logger.warning("all tables of the mirror are read again: %s", error)
             self._begin_again(session, state, step)
             return step
         if batch.is_ahead:
             self.db._session.reload()
         if batch.changes:
             self._apply(session, state, batch, step)
-            save_bookmark(session, state, batch.bookmark, self._now())
+            stamped_at = self._stamped_at(batch.bookmark)
+            save_bookmark(session, state, batch.bookmark, stamped_at, self._now())
             step.bookmark = batch.bookmark
         step.is_any = bool(batch.changes or batch.is_ahead or step.done.broken)
         step.is_any |= self._tend(session, state, step)
         return step
+
+    def _require_same_log(self, state: MirrorState) -> None:
+        """Raise `UsageError` if the database is a restored copy that does not know the bookmark.
+
+        A copy from before the mirror began has no follower of its name. In any other, a stamp of
+        the bookmark's number was made after the restoration, so it has another time.
+        """
+        is_known = state.bookmark == START or self._open_follower()._is_stored
+        if is_known and state.stamped_at:
+            found = self._stamped_at(state.bookmark)
+            is_pruned = self.db.change_log.begin().stamp >= state.bookmark.stamp
+            is_known = found == state.stamped_at or (not found and is_pruned)
+        if not is_known:
+            raise UsageError(
+                "the database was restored, and the mirror was ahead of it",
+                database=self.db._storage.shown_url,
+                bookmark_stamp=state.bookmark.stamp,
+            )
+
+    def _open_follower(self) -> ChangeFollower:
+        if self._follower is None:
+            self._follower = self.db.change_log.follower(name_follower(self.target))
+        return self._follower
+
+    def _stamped_at(self, bookmark: Bookmark) -> int:
+        """The time of a bookmark's stamp; 0 if it has none."""
+        storage = self.db._storage
+        log = ChangeLog(storage, self.db._session.catalog.tenant)
+        return log.read_time(storage.connection(), bookmark.stamp) or 0
 
     def _now(self) -> int:
         storage = self.db._storage
@@ -310,8 +345,8 @@ class Mirror:
         bookmark = self.db.change_log.end()
         self._follow(bookmark, now=True)
         for table in list(state.tables.values()):
-            save_table(session, state, replace(table, is_stale=True, settled=START))
-        save_bookmark(session, state, bookmark, self._now())
+            save_table(session, state, replace(table, is_stale=True, consistent_at=START))
+        save_bookmark(session, state, bookmark, self._stamped_at(bookmark), self._now())
         step.bookmark = bookmark
 
     # Batches
@@ -340,12 +375,14 @@ class Mirror:
             raise SchemaMoved
         new = take_changes(self.db, session, table, descriptor.schema, changes)
         if changes.older:
-            table = replace(table, settled=max(table.settled, self.db.change_log.end()))
+            table = replace(table, consistent_at=max(table.consistent_at, self.db.change_log.end()))
         deleted = session.delete(table.name, new.plain, new.keys)
         inserted = session.insert(
-            table.name, new.plain, rows_of(new.records, new.plain, table.number)
+            table.name,
+            new.plain,
+            step.done.measured(rows_of(new.records, new.plain, table.number)),
         )
-        if state.bookmark < table.settled:
+        if state.bookmark < table.consistent_at:
             table = replace(table, rows=table.rows + inserted - deleted)
         else:
             table = replace(table, rows=table.rows + inserted - new.there)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from zapdb.errors import StorageError
+from zapdb.errors import RollbackInProgress, StorageError, ZapdbError
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed
 from zapdb.storage.change_log import Bookmark
@@ -35,7 +35,8 @@ def run_mirror(
     """Keep the target like the database until `stop` is set; `once` ends with the last change.
 
     `report` is called after each piece of work, `wait` with the reason why none can be done now:
-    the target is not there, or the database is not; with `once`, that is raised as `StorageError`.
+    the target is not there, or the database is not, or a migration is being rolled back; with
+    `once`, that is raised as `StorageError` or `RollbackInProgress`.
     `keep_pace` is called before the mirror looks for work: it may take its time.
     """
     ended = stop or threading.Event()
@@ -51,7 +52,7 @@ def run_mirror(
                 error=str(error),
                 hint="the mirror goes on where it was when the cause is gone",
             ) from error
-        except (TargetBusy, StorageError) as error:
+        except (TargetBusy, StorageError, RollbackInProgress) as error:
             if once:
                 raise _unreachable(mirror, error) from error
             wait(str(error))
@@ -99,8 +100,8 @@ class _Runner:
         return is_any
 
 
-def _unreachable(mirror: Mirror, error: Exception) -> StorageError:
-    if isinstance(error, StorageError):
+def _unreachable(mirror: Mirror, error: Exception) -> ZapdbError:
+    if isinstance(error, ZapdbError):
         return error
     return StorageError(
         "the mirror's target can't be reached",

@@ -8,13 +8,14 @@ from functools import partial
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database import Snapshot, Table
-from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.indexes import BoundTable
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.change_log import ChangeLog
+from zapdb.storage.incarnations import FIRST_NUMBER_SQL
 from zapdb.storage.stamps import LogSnapshot
 
 KeyedRecord = tuple[bytes, Record]
@@ -57,7 +58,7 @@ def read_keyed(table: Table, keys: Sequence[bytes]) -> Iterator[KeyedRecord]:
 def _fetch_some(
     keys: Sequence[bytes], connection: Connection, bound: BoundTable
 ) -> tuple[int | None, dict[bytes, bytes]]:
-    return fetch_many(connection, bound, keys)
+    return bound.records.find_many(connection, keys)
 
 
 def read_baseline(snap: Snapshot) -> LogSnapshot:
@@ -65,7 +66,7 @@ def read_baseline(snap: Snapshot) -> LogSnapshot:
     session = snap._session
     with session.connected() as connection:
         if session.storage.dialect == "postgresql":
-            (text,) = connection.fetch_one("SELECT pg_current_snapshot()::text")
-            return LogSnapshot.parse(text)
+            sql = f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL}"
+            return LogSnapshot.here(*connection.fetch_one(sql))
         newest = ChangeLog(session.storage, session.catalog.tenant).read_newest(connection)
         return LogSnapshot(newest + 1, ())

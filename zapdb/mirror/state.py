@@ -47,8 +47,8 @@ class MirroredTable:
     there must be, `columns` what the target said of the columns when the mirror last changed them;
     nothing if the table could not be made. `long` names fields whose numbers exceed the usual type.
 
-    Rows may be newer than the mirror's bookmark until that has come to `settled`. With `is_stale`,
-    all rows are to be read again. `problem` says why the table is not kept, if it is not.
+    Rows may be newer than the mirror's bookmark until that has come to `consistent_at`. With
+    `is_stale`, all rows are to be read again. `problem` says why the table is not kept.
     `checked_at` is when all rows were last compared with the records, in microseconds.
     """
 
@@ -60,7 +60,7 @@ class MirroredTable:
     columns: str = ""
     long: tuple[str, ...] = ()
     filling: Filling | None = None
-    settled: Bookmark = START
+    consistent_at: Bookmark = START
     is_stale: bool = False
     problem: str = ""
     checked_at: int = AT_ONCE
@@ -73,10 +73,15 @@ class MirroredTable:
 
 @dataclass(slots=True)
 class MirrorState:
-    """All changes up to `bookmark` are in the tables; times in microseconds."""
+    """All changes up to `bookmark` are in the tables; times in microseconds.
+
+    `stamped_at` is the time of the bookmark's stamp in the source (`ChangeLog.read_time`), 0 if it
+    has none.
+    """
 
     source: MirrorSource
     bookmark: Bookmark
+    stamped_at: int
     updated_at: int
     tables: dict[int, MirroredTable]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from zapdb.activation import TableDescriptor
 from zapdb.database import Database, Snapshot
+from zapdb.database.undivided_work import measure_value
 from zapdb.export.plain_tables import PlainTable
 from zapdb.export.snapshots import read_catalog
+from zapdb.export.table_errors import naming_table
+from zapdb.jobs.undivided import WorkPace
 from zapdb.mirror.alteration import (
     TableForm,
     carry_on,
@@ -39,6 +42,10 @@ class MirrorReport:
     """Those that were found changed by others, and are made right again."""
     repaired: int = 0
     """Rows that others had changed, removed or added."""
+    rows: int = 0
+    """Rows that were written to the target."""
+    size_bytes: int = 0
+    """About how many bytes these have."""
     problems: dict[str, str] = field(default_factory=dict)
     """Why a table is not kept, by its name; empty for one that is kept again."""
 
@@ -46,12 +53,28 @@ class MirrorReport:
         """Take in what one transaction has done."""
         self.changes += more.changes
         self.batches += more.batches
+        self.rows += more.rows
+        self.size_bytes += more.size_bytes
         self.repaired += more.repaired
         self.made += more.made
         self.altered += more.altered
         self.dropped += more.dropped
         self.broken += more.broken
         self.problems |= more.problems
+
+    def measured(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Count rows, and their bytes, while they are written."""
+        for row in rows:
+            self.rows += 1
+            self.size_bytes += sum(map(measure_value, row))
+            yield row
+
+    def note_since(self, passed: tuple[int, int], pace: WorkPace) -> tuple[int, int]:
+        """Tell a job of what was done since this was last called; returns what is for the next
+        call. A change without a row, such as a deletion, counts as one with a row does."""
+        done = max(self.rows, self.changes), self.size_bytes
+        pace.note(done[0] - passed[0], 0, done[1] - passed[1])
+        return done
 
 
 @dataclass
@@ -201,12 +224,13 @@ class StructureWork:
             checked_at=self.now,
         )
         plain = plan_of(schema, self.session, made)
-        rows = rows_of(snap.table(schema.name).scan(), plain, schema.number)
-        if is_kept:
-            self.session.empty(made.name)
-            count = self.session.insert(made.name, plain, rows)
-        else:
-            count = self._make(made, plain, rows, known)
+        rows = self.done.measured(rows_of(snap.table(schema.name).scan(), plain, schema.number))
+        with naming_table(schema.name):
+            if is_kept:
+                self.session.empty(made.name)
+                count = self.session.insert(made.name, plain, rows)
+            else:
+                count = self._make(made, plain, rows, known)
         columns = self.session.observe(made.name)
         save_table(self.session, self.state, replace(made, rows=count, columns=columns))
         self.done.made.append(made.name)

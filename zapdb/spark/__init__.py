@@ -3,12 +3,21 @@
 Importing it registers the data source `zapdb` in the active session, if there is one.
 """
 
+from zapdb.spark.past import read_past
 from zapdb.spark.registration import register_sources as register
 from zapdb.spark.registration import snapshot
 from zapdb.spark.runner import TaskReport, run_on_spark
-from zapdb.spark.session import check_session, find_session, start_session
+from zapdb.spark.session import find_session, start_session, start_session_for
 
-__all__ = ["TaskReport", "check_session", "register", "run_on_spark", "snapshot", "start_session"]
+__all__ = [
+    "TaskReport",
+    "read_past",
+    "register",
+    "run_on_spark",
+    "snapshot",
+    "start_session",
+    "start_session_for",
+]
 
 if (_session := find_session()) is not None:
     register(_session)

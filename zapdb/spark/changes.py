@@ -36,6 +36,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records.arrow import arrow_decoder, decode_batches
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import STREAM_OPTIONS, GivenOptions, Place
+from zapdb.spark.sent import Sent
 from zapdb.storage.cells import as_bytes, as_time
 from zapdb.storage.change_log import Bookmark, ChangeLog, ChangeRow
 
@@ -77,7 +78,7 @@ class ChangesPartition(InputPartition):
     end: str
 
 
-class ZapdbChangesSource(DataSource):
+class ZapdbChangesSource(Sent, DataSource):
     """The changes of a table; `register` registers a class of a session's own."""
 
     context: ClassVar[DriverContext] = DriverContext()
@@ -103,7 +104,7 @@ def _bind(snapshot: Snapshot, options: StreamOptions) -> BoundTable:
     return bind_now(snapshot.table(options.place.table))
 
 
-class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ChangesReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One running query. The process that plans its batches keeps the database open."""
 
     def __init__(self, context: DriverContext, options: StreamOptions, schema: StructType) -> None:

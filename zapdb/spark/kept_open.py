@@ -9,7 +9,9 @@ address still leads to the same database; a process that is forked inherits none
 from __future__ import annotations
 
 import atexit
+import gc
 import os
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
@@ -31,6 +33,9 @@ from zapdb.limits import SPARK_IDLE_SECONDS
 from zapdb.storage import Connection, Storage
 
 T = TypeVar("T")
+
+DAEMON: Final = "pyspark.daemon"
+"""The main module of the processes in which Spark plans queries and runs tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,7 @@ class KeptOpen:
                 return kept
             kept.close()
         opened = opening.open()
+        set_aside_what_stays()
         try:
             number = read_database_id(opening.storage(opened).connection())
         except BaseException:
@@ -200,6 +206,18 @@ class KeptOpen:
 
 KEPT_OPEN = KeptOpen()
 """Those of this process."""
+
+
+def set_aside_what_stays() -> None:
+    """In a process that Spark starts: let collections of garbage pass over what is there by now.
+
+    Spark's processes collect all garbage after each task, which looks at every object of every
+    package. With those that zapdb needs, that takes longer than to read a small partition.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if main is not None and main.name == DAEMON and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 def read_database_id(connection: Connection) -> str:

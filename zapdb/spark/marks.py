@@ -22,7 +22,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from zapdb.cluster.leases import Owner
-from zapdb.jobs.job import DONE, FREE, RUNNING, BatchCounts, Range, record_progress
+from zapdb.jobs.job import DONE, FREE, RUNNING, Range
+from zapdb.jobs.progress import BatchCounts, record_progress
 from zapdb.limits import CATALOG, SPARK_MARKS_KEPT_SECONDS
 from zapdb.storage import Connection, DuplicateKey, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
+from zapdb.database.history.moment import parse_moment
 from zapdb.errors import UsageError, suggest
+from zapdb.storage.change_log import Bookmark
 
 EXAMPLE: Final = '.option("database", "postgresql://…").option("table", "orders")'
 _COMMON: Final = ("database", "table", "tenant")
-READ_OPTIONS: Final = (*_COMMON, "where", "fields", "as_text", "partitions", "limit", "as_of")
+READ_OPTIONS: Final = (*_COMMON, "where", "fields", "as_text", "partitions", "limit", "at")
 STREAM_OPTIONS: Final = (*_COMMON, "since", "changes_per_batch", "follower")
 WRITE_OPTIONS: Final = (*_COMMON, "upsert", "job")
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -98,18 +101,17 @@ class ReadOptions:
     as_text: tuple[str, ...]
     partitions: int | None
     limit: int | None
+    at: datetime | int | Bookmark | None
+    """The past moment that is read; None is the present."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
         """Raises `UsageError` for unknown or missing options."""
         given = GivenOptions(options, READ_OPTIONS)
-        if given.text("as_of") is not None:
-            raise UsageError(
-                "earlier states of a table can't be read yet",
-                option="as_of",
-                hint="leave as_of out; `with zapdb.spark.snapshot(db):` reads several tables as of "
-                "the moment when the block begins",
-            )
+        text = given.text("at")
+        at = None if text is None else parse_moment(text)
+        if text is not None and at is None:
+            raise given.refuse("at", "a moment: a time with its UTC offset, #12, or a bookmark")
         return cls(
             Place.of(given),
             given.text("where"),
@@ -117,4 +119,5 @@ class ReadOptions:
             given.names("as_text"),
             given.count("partitions", 1),
             given.count("limit", 0),
+            at,
         )

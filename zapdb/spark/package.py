@@ -12,13 +12,13 @@ PACKAGE: Final = Path(__file__).parents[1]
 _LEFT_OUT: Final = ("__pycache__",)
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The time of all files, so that the same code makes the same archive."""
+_ENTRY_SUFFIX: Final = "_main.py"
 ENTRY: Final = '''\
 """zapdb's command line for spark-submit: the arguments are those of `zapdb`."""
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).with_suffix(".zip")))
+sys.path.insert(0, __file__.removesuffix("{suffix}") + ".zip")
 
 from zapdb.cli.program import main
 
@@ -30,7 +30,8 @@ if __name__ == "__main__":
 def write_package(archive: Path) -> Path:
     """Write zapdb's code to a zip file for `--py-files`, and an entry module beside it.
 
-    Returns the path of the entry module: the archive's, with `.py`.
+    Returns the path of the entry module: the archive's, with `_main.py`. It must not have the
+    package's name, which it would take for every program beside it.
     """
     upgrades = upgrades_directory()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
@@ -39,8 +40,8 @@ def write_package(archive: Path) -> Path:
                 inside = path.relative_to(root)
                 if path.is_file() and not set(inside.parts) & set(_LEFT_OUT):
                     _add(file, path, f"{folder}/{inside.as_posix()}")
-    entry = archive.with_suffix(".py")
-    entry.write_text(ENTRY)
+    entry = archive.with_name(archive.stem + _ENTRY_SUFFIX)
+    entry.write_text(ENTRY.format(suffix=_ENTRY_SUFFIX))
     return entry
 
 

@@ -17,16 +17,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from zapdb.database.arrow import WHOLE_TABLE, KeyRange
 from zapdb.database.conditions import read_condition
+from zapdb.database.history.moment import find_moment
+from zapdb.database.history.past import Past
 from zapdb.database.key_ranges import (
-    WHOLE_TABLE,
-    KeyRange,
     RangeQuery,
     bind_now,
     plan_ranges,
     read_ranges,
 )
-from zapdb.database.table import Table
+from zapdb.database.table_reading import ReadableTable
 from zapdb.database.transactions import Snapshot
 from zapdb.errors import UsageError
 from zapdb.indexes.predicates import EVERYTHING, Predicate
@@ -35,6 +36,7 @@ from zapdb.records.arrow import arrow_schema
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import ReadOptions
 from zapdb.spark.proof import SameDatabase
+from zapdb.spark.sent import Sent
 
 
 @dataclass
@@ -47,27 +49,32 @@ class RangePartition(InputPartition):
 
 
 def read_spark_schema(context: DriverContext, options: ReadOptions) -> StructType:
-    """The columns of a table in its newest schema, as Spark's types; raises `UnknownName`."""
+    """The columns of a table in its newest schema, or that of a moment, as Spark's types; raises
+    `UnknownName`."""
     with opened_for_reading(context, options.place) as snapshot:
         return _spark_schema(_find(snapshot, options), options)
 
 
-def _find(snapshot: Snapshot, options: ReadOptions) -> Table:
-    return snapshot.table(options.place.table)
+def _find(snapshot: Snapshot, options: ReadOptions) -> ReadableTable:
+    name = options.place.table
+    if options.at is None:
+        return snapshot.table(name)
+    session = snapshot._session
+    return Past(session, find_moment(session, options.at)).table(name)
 
 
-def _condition(table: Table, options: ReadOptions) -> Predicate:
+def _condition(table: ReadableTable, options: ReadOptions) -> Predicate:
     if options.where is None:
         return EVERYTHING
     return read_condition(table, bind_now(table).adapter.schema, options.where)
 
 
-def _spark_schema(table: Table, options: ReadOptions) -> StructType:
+def _spark_schema(table: ReadableTable, options: ReadOptions) -> StructType:
     found = arrow_schema(bind_now(table).adapter.schema, options.fields, options.as_text)
     return from_arrow_schema(found)
 
 
-class ZapdbReader(DataSourceReader):
+class ZapdbReader(Sent, DataSourceReader):
     """One read of a table. It is made where the query is planned, and sent to the executors."""
 
     def __init__(self, context: DriverContext, options: ReadOptions, schema: StructType) -> None:
@@ -84,9 +91,10 @@ class ZapdbReader(DataSourceReader):
                 proof = SameDatabase.of(connection, bind_now(table).catalog)
             if options.limit is not None:
                 return [RangePartition((WHOLE_TABLE,), proof)]
-            # A SQLite file has one partition, unless the driver holds a copy that nobody writes.
+            # A SQLite file has one partition, unless what is read never changes: the past, or a
+            # copy that the driver holds.
             is_file = snapshot._session.storage.dialect == "sqlite"
-            is_single = is_file and not self._context.holds(snapshot)
+            is_single = is_file and options.at is None and not self._context.holds(snapshot)
             plan = plan_ranges(
                 table,
                 _condition(table, options),
@@ -116,7 +124,7 @@ class ZapdbReader(DataSourceReader):
             for batch in found:
                 yield batch.select(names).cast(wanted)
 
-    def _check_schema(self, table: Table) -> None:
+    def _check_schema(self, table: ReadableTable) -> None:
         """Raise `UsageError` if the query was made for other columns than the table has now."""
         options = self._options
         there = {f.name: f.dataType for f in _spark_schema(table, options)}

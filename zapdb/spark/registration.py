@@ -54,6 +54,17 @@ def is_speculative(spark: SparkSession) -> bool:
     return str(value).lower() == "true"
 
 
+def require_session(spark: SparkSession | None) -> SparkSession:
+    """Return the given session, or the active one; raises `UsageError` without one."""
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise UsageError(
+            "there is no Spark session",
+            hint="start one first: zapdb.spark.start_session(), or SparkSession.builder",
+        )
+    return session
+
+
 @contextmanager
 def snapshot(
     db: Database, *, spark: SparkSession | None = None, directory: str | Path | None = None
@@ -69,12 +80,7 @@ def snapshot(
     SQLite the file is copied, to a temporary directory, or in `directory`, and the copy is removed
     at the end. What Spark reads after the block raises `UsageError`.
     """
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise UsageError(
-            "there is no Spark session",
-            hint="start one first: zapdb.spark.start_session(), or SparkSession.builder",
-        )
+    session = require_session(spark)
     with ExitStack() as stack:
         number = read_database_id(db._storage.connection())
         handle = stack.enter_context(db.snapshot())

@@ -12,8 +12,7 @@ from zapdb.errors import JobError, ZapdbError
 from zapdb.jobs.job import list_open_ranges, open_ranges, read_progress
 from zapdb.jobs.work import HeldBack, Superseded
 from zapdb.limits import BATCH_RECORDS_MAX, SPLIT_RECORDS_MIN
-from zapdb.spark.driver import refuse_file_on_cluster
-from zapdb.spark.session import LOCAL_MASTER, check_session, find_session, start_session
+from zapdb.spark.session import start_session_for
 from zapdb.spark.task import RESULT_SCHEMA, RangeTask
 from zapdb.storage import Storage, TransactionMode
 
@@ -50,19 +49,17 @@ def run_on_spark(
     storage: Storage,
     job: Job,
     *,
-    master: str = LOCAL_MASTER,
+    master: str | None = None,
     batch_records_max: int = BATCH_RECORDS_MAX,
     on_tasks: Callable[[list[TaskReport]], None] = lambda reports: None,
 ) -> None:
-    """Process a job's open ranges in the active Spark session, or in a new one on `master`.
+    """Process a job's open ranges in the active Spark session, or in a new one on `master`:
+    `local[*]` if none is given. An active session on another master is refused.
 
     `on_tasks` gets the executors' reports. Raises the error with which a task was refused, and
     `JobError` if ranges are left that no round comes on with.
     """
-    if find_session() is None:  # before minutes pass until a cluster has answered
-        refuse_file_on_cluster(master, storage.dialect)
-    spark = start_session(master)
-    check_session(spark, storage)
+    spark = start_session_for(storage, master)
     before, idle_rounds = None, 0
     while True:
         with storage.transaction(TransactionMode.READ) as connection:
@@ -100,7 +97,8 @@ def _run_open_ranges(
     tasks = _count_tasks(spark, storage, job, len(numbers))
     frame = spark.range(0, len(numbers), numPartitions=tasks)
     address = storage.full_address()
-    task = RangeTask(address, job.id, batch_records_max, numbers)
+    are_few = len(numbers) < tasks
+    task = RangeTask(address, job.id, batch_records_max, numbers, are_few)
     try:
         rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()
     except ZapdbError:

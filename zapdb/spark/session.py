@@ -46,17 +46,30 @@ def find_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def start_session(master: str = LOCAL_MASTER) -> SparkSession:
+def start_session(master: str | None = None) -> SparkSession:
     """Return the active session, or a new one, with zapdb's data sources registered.
 
-    A new one is on `master`, or in a program that spark-submit runs, on the master of that.
-
-    Raises `JobError` if Spark can't start: Java is missing or too old, or no master can be reached.
+    A new one is on `master`, or `local[*]`; in a program that spark-submit runs, on the master of
+    that. Raises `UsageError` if the session is on another master than the one that is given, and
+    `JobError` if Spark can't start: Java is missing or too old, or no master can be reached.
     """
-    active = find_session()
-    if active is not None:
-        register_sources(active)
-        return active
+    session = find_session() or _new_session(master or LOCAL_MASTER)
+    refuse_other_master(session, master)
+    register_sources(session)
+    return session
+
+
+def start_session_for(storage: Storage, master: str | None = None) -> SparkSession:
+    """The same for jobs that write to a database: raises what keeps them from it, too, and before
+    it waits for a cluster what can be known before."""
+    if find_session() is None and SUBMITTED not in os.environ:
+        refuse_file_on_cluster(master or LOCAL_MASTER, storage.dialect)
+    session = start_session(master)
+    check_session(session, storage)
+    return session
+
+
+def _new_session(master: str) -> SparkSession:
     builder = (
         SparkSession.builder.config("spark.speculation", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -65,15 +78,26 @@ def start_session(master: str = LOCAL_MASTER) -> SparkSession:
     if SUBMITTED not in os.environ:  # else name and master are those of spark-submit
         builder = _set_up(builder, master)
     try:
-        session = builder.getOrCreate()
+        return builder.getOrCreate()
     except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
         java = getattr(error, "java_exception", None)
         cause = (str(error) if java is None else str(java.toString())).splitlines()[0]
         raise JobError(
             "Spark could not be started", master=master, cause=cause, hint=START_HINT
         ) from error
-    register_sources(session)
-    return session
+
+
+def refuse_other_master(session: SparkSession, master: str | None) -> None:
+    """Raise `UsageError` if a master is given and a session is on another one."""
+    running = session.sparkContext.getConf().get("spark.master", "") or ""
+    if master is not None and master != running:
+        raise UsageError(
+            "the Spark session of this process is on another master",
+            master=master,
+            running=running,
+            hint="leave the master out to use this session, or stop it first: session.stop(); "
+            "with spark-submit, give --master to spark-submit",
+        )
 
 
 def _set_up(builder: Any, master: str) -> Any:

@@ -13,12 +13,13 @@ from pyspark.sql.types import StructType
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.options import ReadOptions
 from zapdb.spark.reading import ZapdbReader, read_spark_schema
+from zapdb.spark.sent import Sent
 from zapdb.spark.writing import ZapdbWriter, plan_write
 
 FORMAT: Final = "zapdb"
 
 
-class ZapdbDataSource(DataSource):
+class ZapdbDataSource(Sent, DataSource):
     """Tables of zapdb in Spark; `register` registers a class of a session's own."""
 
     context: ClassVar[DriverContext] = DriverContext()

@@ -13,7 +13,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import pyarrow
@@ -22,7 +22,8 @@ from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level
 from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
 from zapdb.jobs.job import read_job
-from zapdb.jobs.range_work import RangeResult, load_work, run_range
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import RangeResult, run_range
 from zapdb.jobs.splitting import has_free_ranges, split_lagging_range
 from zapdb.jobs.throttle import wait
 from zapdb.jobs.work import HeldBack, Superseded, Work
@@ -42,36 +43,33 @@ STARTING_POLLS: Final = 10
 
 
 @dataclass(slots=True)
-class OpenedJob:
+class OpenedJobs:
     """A database, and the job as it was loaded from it last."""
 
     storage: Storage
-    job_id: str
     work: Work | None = None
 
-    def load(self) -> Work:
-        """The job's work, loaded anew if the job was changed, or planned again, since."""
+    def load(self, job_id: str) -> Work:
+        """A job's work, loaded anew if the job was changed, or planned again, since."""
         with self.storage.transaction(TransactionMode.READ) as connection:
             check_level(connection)
-            job = read_job(connection, self.job_id)
+            job = read_job(connection, job_id)
         if self.work is None or self.work.job != job:
-            self.work = load_work(self.storage, self.job_id)
+            self.work = load_work(self.storage, job_id)
         return self.work
 
 
 @dataclass(frozen=True, slots=True)
-class JobOpening(Opening[OpenedJob]):
-    """How a job is opened."""
+class JobOpening(Opening[OpenedJobs]):
+    """How a database is opened for jobs: the next job uses what is open."""
 
-    job_id: str
+    def open(self) -> OpenedJobs:
+        return OpenedJobs(connect(self.address))
 
-    def open(self) -> OpenedJob:
-        return OpenedJob(connect(self.address), self.job_id)
-
-    def close(self, opened: OpenedJob) -> None:
+    def close(self, opened: OpenedJobs) -> None:
         opened.storage.close()
 
-    def storage(self, opened: OpenedJob) -> Storage:
+    def storage(self, opened: OpenedJobs) -> Storage:
         return opened.storage
 
 
@@ -84,12 +82,14 @@ class RangeTask:
     batch_records_max: int
     ranges: list[int]
     """The numbers of the ranges; the frame has positions in this list."""
+    are_few: bool = False
+    """Whether there are more tasks than ranges, all of which begin at once."""
     driver: DriverContext = field(default_factory=DriverContext)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         owner = Owner.here()
-        with KEPT_OPEN.using(JobOpening(self.address, self.job_id)) as opened:
-            load = cache(opened.load)
+        with KEPT_OPEN.using(JobOpening(self.address)) as opened:
+            load = cache(partial(opened.load, self.job_id))
             for batch in batches:
                 for at in batch.column("id").to_pylist():
                     yield self._run(opened.storage, load, owner, self.ranges[at])
@@ -100,7 +100,8 @@ class RangeTask:
         """Cut a range that lags in two, and return the number of its second part; None if none is
         worth it.
 
-        Ranges that are free are other tasks', which may just be starting, and lag later.
+        Ranges that are free are other tasks'. If there are more tasks than ranges, these are just
+        starting, and lag later; otherwise, they may wait for the place that this task has.
         """
         for _ in range(STARTING_POLLS):
             try:
@@ -108,7 +109,9 @@ class RangeTask:
                 if number is not None or not has_free_ranges(storage, self.job_id):
                     return number
             except (ZapdbError, HeldBack, Superseded):
-                return None  # whoever has the range says so
+                return None  # the worker that has the range says so
+            if not self.are_few:
+                return None
             wait(OTHERS_POLL_SECONDS, lambda: False)
         return None
 

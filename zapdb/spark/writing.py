@@ -38,6 +38,7 @@ from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening
 from zapdb.spark.marks import PartitionMarks, digest_row, finish_job, is_job_done
 from zapdb.spark.options import WRITE_OPTIONS, GivenOptions, Place
 from zapdb.spark.proof import SameDatabase
+from zapdb.spark.sent import Sent
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import UUID_VERSION, VARIANT, make_uuid7
 from zapdb.values import Uuid
@@ -84,7 +85,7 @@ class WrittenPartition(WriterCommitMessage):
     left_out: int
 
 
-class ZapdbWriter(DataSourceArrowWriter):
+class ZapdbWriter(Sent, DataSourceArrowWriter):
     """One write. It is made where the query is planned, and sent to the executors."""
 
     def __init__(self, context: DriverContext, options: WriteOptions, job: WriteJob) -> None:

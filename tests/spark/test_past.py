@@ -1,0 +1,151 @@
+"""The past in Spark: the same answers as DuckDB, over all types, by files and by rewinding."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+import zapdb.spark
+from tests.contract.every_type import fill, make_shop
+from tests.contract.stored_pasts import begin, flush, read_manifest
+from tests.contract.tables import ITEMS
+from tests.spark.cluster import running_cluster
+from tests.spark.test_source import load
+from tests.support import Workspace
+from zapdb.errors import InvalidValue, MomentInFuture, UnknownName
+
+
+def in_order(table: Any) -> list[str]:
+    """Rows whose values can be compared: no NaN, and no datetime, which not all instants are."""
+    return sorted(map(repr, _plain(table.combine_chunks().to_batches()[0]).to_pylist()))
+
+
+def _plain(batch: Any) -> Any:
+    arrays = [_plain_array(batch.column(at)) for at in range(batch.num_columns)]
+    return pyarrow.RecordBatch.from_arrays(arrays, batch.schema.names)
+
+
+def _plain_array(array: Any) -> Any:
+    if pyarrow.types.is_timestamp(array.type):
+        return array.cast(pyarrow.int64())
+    if pyarrow.types.is_struct(array.type):
+        parts = [_plain_array(array.field(at)) for at in range(array.type.num_fields)]
+        names = [array.type.field(at).name for at in range(array.type.num_fields)]
+        return pyarrow.StructArray.from_arrays(parts, names, mask=array.is_null())
+    return array
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])  # what Spark reads does not depend on it
+def test_duckdb_and_spark_answer_alike_over_all_types(
+    workspace: Workspace, tmp_path: Path, spark: Any
+) -> None:
+    db = make_shop(workspace, orders=60, long=False)
+    db.admin.set_setting("change_log", "on")
+    db.admin.set_setting("history_store_flush_changes", "30")
+    begin(db, tmp_path / "store")
+    orders, merged = db.table("orders"), []
+    for color in ("blue", "green", "black"):  # in one era, then in another
+        orders.where(orders.f.id < 20).update(color=color)
+        flush(db)
+        merged.append(next(db.moments()))
+    orders.where(orders.f.id == 20).update(color="white")
+    flush(db)
+    stored = next(db.moments())
+    kinds = {(file.era, file.kind) for file in read_manifest(db)[2] if file.table_number > 0}
+    assert len({era for era, _ in kinds}) > 1
+    assert {kind for _, kind in kinds} == {"checkpoint", "ended", "segment"}
+    fill(db, range(60, 90), long=False)
+    db.table("orders").delete(59)
+    tail = next(db.moments())
+    workspace.write(4, "add_field: {table: orders, field: {name: late, type: string, default: x}}")
+    workspace.open().close()
+    asked = [(moment, "orders") for moment in (merged[0], stored, tail)]
+    for moment, table in (*asked, (tail, "customers")):
+        frame = zapdb.spark.read_past(db, moment, table, spark=spark)
+        assert "FileScan parquet" in frame._jdf.queryExecution().toString()
+        wanted = in_order(db.at(moment).table(table).to_arrow().read_all())
+        assert in_order(frame.toArrow()) == wanted, (moment, table)
+    count = "SELECT count(*), min(amount), max(price), count(DISTINCT day) FROM orders"
+    told = db.at(tail).sql(count).fetchone()
+    frame = zapdb.spark.read_past(db, tail, "orders", spark=spark)
+    frame.createOrReplaceTempView("orders")
+    assert tuple(spark.sql(count).collect()[0]) == told
+    ranges = load(spark, workspace, "orders", at=str(tail.bookmark), partitions=2)
+    assert in_order(ranges.toArrow()) == in_order(frame.toArrow())
+    assert "late" in load(spark, workspace, "orders").columns
+    assert "late" not in ranges.columns
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_what_spark_reads_is_rewound_where_there_are_no_files(
+    workspace: Workspace, tmp_path: Path, spark: Any
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    items = db.table("items")
+    items.insert_many({"id": at, "title": f"t{at}", "size": at} for at in range(3_000))
+    moment = next(db.moments())
+    items.where(items.f.id < 1_000).delete()
+    items.insert(id=5_000, title="later", size=2**70)
+    frame = zapdb.spark.read_past(db, moment.number, "items", partitions=4, spark=spark)
+    assert frame.rdd.getNumPartitions() == 4
+    assert in_order(frame.toArrow()) == in_order(db.at(moment).table("items").to_arrow().read_all())
+    few = load(spark, workspace, "items", at=f"#{moment.number}", where="size < 5", fields="id")
+    assert sorted(tuple(row) for row in few.collect()) == [(at,) for at in range(5)]
+
+    begin(db, tmp_path / "store")
+    behind = next(db.moments())
+    read = zapdb.spark.read_past
+    with pytest.raises(InvalidValue, match="fields: size") as refused:
+        read(db, behind, "items", spark=spark)
+    assert "as_text=['size']" in str(refused.value.hint)
+    text = read(db, behind, "items", as_text=["size"], spark=spark)
+    assert text.where(F.col("id") == 5_000).collect()[0]["size"] == str(2**70)
+    with pytest.raises(UnknownName, match="did you mean 'items'"):
+        read(db, moment, "itmes", spark=spark)
+    with pytest.raises(MomentInFuture):
+        read(db, behind.number + 1, "items", spark=spark)
+    with pytest.raises(AnalysisException, match="no such moment yet"):
+        load(spark, workspace, "items", at=f"#{behind.number + 1}")
+    with pytest.raises(AnalysisException, match="a time with its UTC offset"):
+        load(spark, workspace, "items", at="yesterday")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_standalone_cluster_reads_the_past(workspace: Workspace, tmp_path: Path) -> None:
+    """From files and from the log behind them; files have no need of zapdb on the workers."""
+    db = make_shop(workspace, orders=60, long=False)
+    db.admin.set_setting("change_log", "on")
+    db.admin.set_setting("history_store_flush_changes", "30")
+    begin(db, tmp_path / "store")
+    orders = db.table("orders")
+    orders.where(orders.f.id < 20).update(color="blue")
+    flush(db)
+    orders.delete(59)
+    moment = next(db.moments())
+    orders.where().update(color="later")
+    program = tmp_path / "read.py"
+    program.write_text(
+        "import json, zapdb, zapdb.spark\n"
+        "spark = zapdb.spark.start_session()\n"
+        f"with zapdb.open({workspace.address!r}) as db:\n"
+        f"    frame = zapdb.spark.read_past(db, {moment.number}, 'orders', spark=spark)\n"
+        "    assert 'FileScan parquet' in frame._jdf.queryExecution().toString()\n"
+        "    rows = frame.groupBy('color').agg({'*': 'count', 'amount': 'max'}).collect()\n"
+        "    print(json.dumps(['rows', *sorted(map(list, rows))]))\n"
+    )
+    with running_cluster(tmp_path) as cluster:
+        ran = cluster.submit(str(program))
+    assert ran.returncode == 0, ran.stderr
+    sql = "SELECT color, count(*), max(amount) FROM orders GROUP BY color ORDER BY color"
+    wanted = [sorted(map(str, row)) for row in db.at(moment).sql(sql).fetchall()]
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith('["rows"')]
+    assert [sorted(map(str, row)) for row in json.loads(line)[1:]] == wanted

@@ -1,0 +1,64 @@
+"""A past moment of a tenant as a directory of files: what an export of then would have been.
+
+The past has records, schemas and migrations. It has no settings and no last numbers of sequences:
+those of now are written, for the parts that there were, so that no number is drawn twice. Archived
+values of fields that were dropped before the moment are left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zapdb.database.history.chain_then import read_chain_then
+from zapdb.database.history.past import Past
+from zapdb.errors import UsageError
+from zapdb.export.directory import ExportedState, write_export
+from zapdb.export.exported_settings import list_exported_settings
+from zapdb.export.manifest import ExportedMoment, Form, Manifest
+from zapdb.export.pace import ExportPace, Progress, ignore_progress
+from zapdb.jobs.undivided import NoJob, WorkPace
+from zapdb.storage.sequences import read_last_numbers
+
+
+def export_past(
+    past: Past,
+    directory: str | Path,
+    *,
+    form: Form = "parquet",
+    migrations: str | Path | None = None,
+    progress: Progress = ignore_progress,
+    pace: WorkPace | None = None,
+) -> Manifest:
+    """Write all tables as they were at a moment, `db.at(…)`, into a new directory, with the
+    migrations that were active then: `zapdb import` makes the tenant of then of it.
+
+    The directory is that of `export_directory`, and its manifest says which moment it is. Settings
+    and the last numbers of sequences are those of now; archived values of fields that had been
+    dropped by then are left out. `pace` is the job of the caller, if it has one. Raises
+    `UsageError` for a directory that is not empty, and before anything is written the errors of
+    `past.table`.
+    """
+    with past:
+        told = ExportPace(progress, pace or NoJob())
+        return write_export(_read_state(past), Path(directory), form, migrations, told)
+
+
+def _read_state(past: Past) -> ExportedState:
+    session, then = past._session, past._session.then
+    if not then.position:
+        raise UsageError(
+            "there is nothing to export: no migration was active at that moment",
+            moment=past.moment.number,
+            hint="give a later moment: `zapdb history moments` lists them",
+        )
+    tables = [(past.table(name), found.schema) for name, found in then.tables.items()]
+    visible_at = past.moment.visible_at
+    moment = ExportedMoment(
+        past.moment.number, None if visible_at is None else visible_at.isoformat(), past.exact
+    )
+    with session.reading() as connection:
+        tenant = session.catalog.tenant
+        chain = read_chain_then(connection, session.catalog, then)
+        settings = list_exported_settings(connection, tenant, (schema for _, schema in tables))
+        last = read_last_numbers(connection, tenant)
+        return ExportedState(chain, tables, last, [*settings], moment)

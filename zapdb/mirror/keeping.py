@@ -1,0 +1,56 @@
+"""A mirror that an application keeps: a job of its database."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from zapdb.database import Database
+from zapdb.database.undivided_work import noted_as_job
+from zapdb.mirror.addresses import open_target
+from zapdb.mirror.mirror import Mirror
+from zapdb.mirror.run import run_mirror
+from zapdb.mirror.structure import MirrorReport
+
+
+def keep_mirror(
+    db: Database,
+    to: str,
+    *,
+    once: bool = False,
+    stop: threading.Event | None = None,
+    on_wait: Callable[[str], object] | None = None,
+) -> MirrorReport:
+    """Keep plain tables of a tenant's records in another database until `stop` is set, or `once` up
+    to the last change; in a thread or a process of its own. `to` is what `zapdb mirror run --to`
+    takes.
+
+    Switches the change log on. It is a job of `db.jobs`: paused, it waits here, and `on_wait` is
+    called with the reason, as while the target can't be reached. Called again, it goes on where it
+    was. Raises `LeaseHeld` while a process keeps the same mirror, `JobError` if the job is
+    cancelled, and `UsageError` for a target that is the mirror of something else.
+    """
+    target = open_target(to, db._storage)
+    mirror = Mirror(db, target)
+    passed = 0, 0
+    try:
+        mirror.require_place()
+        mirror.switch_on()
+        with noted_as_job(db._session, "mirror", target.shown, on_wait=on_wait) as job:
+            mirror.pace = job
+
+            def count(_: Mirror) -> None:
+                nonlocal passed
+                passed = mirror.report.note_since(passed, job)
+
+            run_mirror(
+                mirror,
+                once=once,
+                stop=stop,
+                report=count,
+                wait=on_wait or (lambda _: None),
+                keep_pace=lambda: job.note(0),
+            )
+    finally:
+        target.close()
+    return mirror.report

@@ -1,0 +1,140 @@
+"""Tables at a past moment as frames of Spark: `read_past`.
+
+Where a history store has the moment, Spark reads the columns of its files itself, by the statement
+that DuckDB gets, and the changes behind the files come along as a small frame. Elsewhere records
+are rewound, by ranges of keys: that is the data source `zapdb` with the option `at`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import pyarrow
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from zapdb.database import Database
+from zapdb.database.history.moment import When
+from zapdb.database.history.stored_columns import StoredColumns, TailSource
+from zapdb.errors import InvalidValue
+from zapdb.history.columns import column_name
+from zapdb.records.arrow import arrow_schema
+from zapdb.spark.driver import refuse_file_on_cluster
+from zapdb.spark.registration import require_session
+from zapdb.spark.source import FORMAT
+
+CALENDAR: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+"""Files have the dates that they have, those before 1582 too."""
+_naming = threading.Lock()
+"""Held while relations of a session have the names of a statement."""
+
+
+def read_past(
+    db: Database,
+    moment: When,
+    table: str,
+    *,
+    as_text: Collection[str] = (),
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """Return a table as it was at a moment as a frame of Spark.
+
+        goods = zapdb.spark.read_past(db, yesterday, "goods")
+
+    `moment` is what `db.at` takes, `table` the name of then, and the columns are those of then.
+    `as_text` names fields whose numbers may exceed 64 bits, or 38 digits: they are strings. With a
+    history store that has the moment, Spark reads its files; these are kept for
+    `history_grace_seconds` after others have replaced them, or for a block `with db.at(moment):`.
+    Else `partitions` ranges of keys are rewound by the change log.
+
+    Raises the errors of `db.at` and of `past.table`, `InvalidValue` for a number that is too large
+    for its column, and `UsageError` without a Spark session.
+    """
+    session = require_session(spark)
+    past = db.at(moment)
+    columns = past._session.open_columns(table)
+    if columns is None:
+        past.schema(table)  # raises what is in the way here, not in a process of Spark
+        return _load_rewound(session, db, (str(past.moment.bookmark), table), as_text, partitions)
+    refuse_file_on_cluster(session.sparkContext.master or "", db._storage.dialect)
+    large = [name for name in columns.large if name not in as_text]
+    if large:
+        raise InvalidValue(
+            "a number is too large for its column",
+            table=table,
+            fields=", ".join(large),
+            hint=f"as_text=[{', '.join(map(repr, large))}] makes strings of them",
+        )
+    with db._session.reading() as connection:
+        sql, files, tails = columns.offer(connection, list(as_text))
+    relations = {
+        name: _in_text(session.read.options(**CALENDAR).parquet(*paths), columns, as_text)
+        for name, paths in files.items()
+    }
+    relations |= {name: _to_frame(session, tail) for name, tail in tails.items()}
+    return _give_types(_run(session, sql, relations), columns, as_text)
+
+
+def _load_rewound(
+    session: SparkSession,
+    db: Database,
+    read: tuple[str, str],
+    as_text: Collection[str],
+    partitions: int | None,
+) -> DataFrame:
+    moment, table = read
+    given = {"database": db._storage.full_address(), "tenant": db._tenant}
+    given |= {"at": moment, "table": table, "as_text": ",".join(as_text)}
+    if partitions is not None:
+        given["partitions"] = str(partitions)
+    return session.read.format(FORMAT).options(**given).load()
+
+
+def _run(session: SparkSession, sql: str, relations: dict[str, DataFrame]) -> DataFrame:
+    """Plan a statement over relations; they need their names no longer then."""
+    with _naming:
+        for name, frame in relations.items():
+            frame.createOrReplaceTempView(name)
+        try:
+            return session.sql(sql)
+        finally:
+            for name in relations:
+                session.catalog.dropTempView(name)
+
+
+def _in_text(frame: DataFrame, columns: StoredColumns, as_text: Collection[str]) -> DataFrame:
+    """One file may have a field as text, and another one as a number."""
+    fields = [field for field in columns.schema.fields if field.name in as_text]
+    wanted = {column_name(field) for field in fields}
+    return frame.withColumns(
+        {name: F.col(name).cast("string") for name in wanted & {*frame.columns}}
+    )
+
+
+def _to_frame(session: SparkSession, tail: TailSource) -> DataFrame:
+    rows = pyarrow.Table.from_batches(tail.read(tail.schema.names), tail.schema)
+    return session.createDataFrame(rows)
+
+
+def _give_types(frame: DataFrame, columns: StoredColumns, as_text: Collection[str]) -> DataFrame:
+    schema = columns.schema
+    types = _make_nullable(from_arrow_schema(arrow_schema(schema, None, as_text)))
+    chosen: Sequence[Any] = [
+        F.col(column_name(field)).cast(types[field.name].dataType).alias(field.name)
+        for field in schema.fields
+    ]
+    return frame.select(*chosen)
+
+
+def _make_nullable(types: StructType) -> StructType:
+    """Spark takes all columns of Parquet files as nullable, inside structs and lists, too."""
+    text = json.dumps(types.jsonValue())
+    for name in ("nullable", "containsNull"):
+        text = text.replace(f'"{name}": false', f'"{name}": true')
+    return StructType.fromJson(json.loads(text))
