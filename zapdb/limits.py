@@ -174,6 +174,10 @@ CATALOG_WAIT_SECONDS: Final = 10.0
 """How long `wait_for_catalog` waits by default until the process's catalog cache has a seq."""
 BACKGROUND_RETRY_SECONDS: Final = 5.0
 """The pause before background jobs are tried again after an error."""
+BLOCKED_RETRY_SECONDS: Final = 900.0
+"""The pause before a watch tries blocked jobs again: what was in their way may be gone."""
+BLOCKED_RETRY_PAUSES: Final = 20
+"""The pause is at least as long as so many runs of the job, so trying costs a twentieth."""
 METRICS_TENANTS_MAX: Final = 100
 """Tenants that metrics name; further ones are only counted."""
 TOMBSTONES_KEPT: Final = 1_000
@@ -216,6 +220,14 @@ SOURCE_LOCK_TIMEOUT_MS: Final = 700
 """How long one try waits for the first of them; new writers wait behind it."""
 SEQUENCE_TAKEN: Final = RetryPolicy("sequence", seconds=30.0, tries=5, pause_seconds=0.0)
 """Inserting again with other numbers of a sequence, where those were used explicitly."""
+HISTORY_WAIT: Final = RetryPolicy(
+    "history wait", seconds=60.0, pause_seconds=0.1, pause_seconds_max=0.5
+)
+"""Waiting for the follower of a history store to take changes into files."""
+HISTORY_PINS: Final = RetryPolicy(
+    "history pins", seconds=600.0, pause_seconds=0.1, pause_seconds_max=0.5
+)
+"""Waiting for readers that have pinned files of a history store which an erasure deletes."""
 COMMIT_OUTCOME: Final = RetryPolicy("commit outcome", seconds=10.0, pause_seconds=0.1)
 """Finding out whether a COMMIT took effect, when the database can't be reached."""
 ACTIVATION: Final = RetryPolicy("activation", 10.0, pause_seconds=0.2, pause_seconds_max=0.2)
@@ -224,6 +236,8 @@ WRITER: Final = RetryPolicy("writer", seconds=30.0, pause_seconds=0.0)
 """Waiting for SQLite's write lock in a task that may be cancelled."""
 JOURNAL_MODE: Final = RetryPolicy("journal mode", seconds=30.0, pause_seconds=0.01)
 """Switching a new SQLite file to write-ahead logging; one process at a time can do so."""
+DUCKDB_FILE: Final = RetryPolicy("duckdb file", seconds=10.0, pause_seconds=0.02)
+"""For a DuckDB file that another thread of this process opens or closes at the moment."""
 CLOSE: Final = RetryPolicy("close", seconds=5.0, pause_seconds=0.002, pause_seconds_max=0.002)
 """Closing a SQLite connection on which another thread runs a statement."""
 
@@ -233,6 +247,15 @@ SPARK_PARTITION_RECORDS: Final = 50_000
 otherwise. An index answers conditions that match no more than these, in one partition."""
 SPARK_PARTITIONS_MAX: Final = 1_000
 """Partitions of a table that is read by Spark."""
+SAMPLE_BLOCKS: Final = 1_000
+"""Blocks of a table on PostgreSQL whose keys are read to cut it into parts of about equal size.
+Of a smaller table, all keys are read."""
+SAMPLE_SHARE_MAX: Final = 0.3
+"""The part of a table's blocks that is read at most."""
+SAMPLE_RECORDS: Final = 20_000
+"""Of fewer records in a range, all keys are counted."""
+SAMPLE_CUTS: Final = 1_000
+"""Into so many parts a sample cuts a range: those that are wanted are made of them."""
 SPARK_BATCH_RECORDS: Final = 10_000
 """Records in an Arrow batch that a partition gives to Spark."""
 SPARK_MARKS_KEPT_SECONDS: Final = 7 * 24 * 3600.0
@@ -244,7 +267,7 @@ SPARK_CONNECT_SECONDS: Final = 5.0
 """How long a session tries to connect to a Spark master before it says that it can't."""
 
 # Jobs
-RANGE_RECORDS: Final = 16_384
+RANGE_RECORDS: Final = 65_536
 """Records in a planned range."""
 OTHERS_POLL_SECONDS: Final = 0.2
 """How often a runner without a range checks whether other processes have finished theirs."""
@@ -278,8 +301,8 @@ SHARE_LEAST: Final = 0.01
 SHARE_DECREASE: Final = 0.5
 """By what the share is multiplied after each measurement above the ceiling."""
 SHARE_INCREASE: Final = 1.05
-"""And after each other one. With the two, about one measurement of fifteen is above the ceiling,
-once the share has settled: the ceiling is about the 93rd percentile of what queries take."""
+"""And after each other one. With the two, after a while, about one measurement of fifteen is above
+the ceiling: that is about the 93rd percentile of what queries take."""
 BATCH_TARGET_SECONDS: Final = 0.020
 """How long a batch of a job should hold its locks (rule 17)."""
 BATCH_RECORDS_FIRST: Final = 256
@@ -310,6 +333,30 @@ CHANGES_COUNTED_MAX: Final = 100_000
 """Counting stops here: changes that a follower is behind, or that pruning would delete."""
 PRUNE_BATCH_CHANGES: Final = 1_000
 """Changes that pruning deletes from the change log in one transaction."""
+HISTORY_FILE_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""Rows of a checkpoint of the history store, without compression: with more, another file is
+begun."""
+HISTORY_HELD_SIZE_BYTES: Final = 16 * 1024 * 1024
+"""Rows that a writer of such files holds at a time: so its memory grows neither with a transaction
+nor with a table. Sorting takes them twice."""
+HISTORY_RANGE_RECORDS: Final = 100_000
+"""Records of a table that are read in one snapshot for its first checkpoint, and become one
+file."""
+HISTORY_BATCH_CHANGES_MAX: Final = 200_000
+"""Changes after which a batch of the history store ends, with the transaction that they end in."""
+HISTORY_PAGE_CHANGES: Final = 5_000
+"""Changes that the history store reads from the log at a time."""
+HISTORY_LEASE_SECONDS: Final = 30.0
+"""The lease of the process that follows the change log for a history store."""
+HISTORY_UPKEEP_WAIT_SECONDS: Final = 600.0
+"""How long who purges, erases or moves waits for the follower to pause: one step may write a large
+table anew."""
+HISTORY_POLL_SECONDS: Final = 1.0
+"""How often it looks for changes."""
+HISTORY_RETRY_SECONDS: Final = 5.0
+"""The pause before it tries again what failed: the directory is not there, or the disk is full."""
+HISTORY_ORPHAN_SECONDS: Final = 24 * 3600.0
+"""The age from which a file that no row names is deleted from a history store."""
 INSERT_BATCH_RECORDS: Final = 2_000
 IMPORT_BLOCK_RECORDS: Final = 20_000
 """Rows of columns (Parquet, Arrow, frames) that an import writes in one transaction."""
@@ -317,6 +364,10 @@ IMPORT_BLOCK_SIZE_BYTES: Final = 16 * 1024 * 1024
 """A block of more bytes is written in smaller parts."""
 PAGE_RECORDS_MAX: Final = 1_000
 """Records that a scan fetches at a time."""
+ARROW_PAGE_RECORDS: Final = 8_192
+"""Records that are read at a time where whole columns of them are wanted."""
+ARROW_VALUE_SIZE_BYTES_MAX: Final = 8_192
+"""Longer records are fetched by `PAGE_RECORDS_MAX` at a time instead. So a page has 64 MiB."""
 PAGE_RECORDS_FIRST: Final = 64
 """Records that a query or lookup fetches first, because many need only a few."""
 PAGE_RECORDS_GROWTH: Final = 4
@@ -332,6 +383,8 @@ PLAN_BRANCHES_MAX: Final = 16
 """Conditions under `|` that a query reads by ranges of several indexes; with more, it scans."""
 PLANS_KEPT_MAX: Final = 256
 """Plans of queries that a process keeps for each table."""
+STATEMENTS_KEPT_MAX: Final = 256
+"""Texts of statements that a process keeps for each index: by bounds and limit."""
 ESTIMATE_RECORDS_MAX: Final = 100_000
 """Records in the ranges of a query that `explain` counts at most."""
 ESTIMATE_SAMPLE_RECORDS: Final = 100

@@ -23,6 +23,10 @@ class Memo(Generic[Key, Made]):
     def __len__(self) -> int:
         return len(self._made)
 
+    def find(self, key: Key) -> Made | None:
+        """What is kept under the key, or None."""
+        return self._made.get(key)
+
     def get(self, key: Key, make: Callable[[], Made]) -> Made:
         """What is kept under the key, or was made now. None is nothing to keep."""
         found = self._made.get(key)

@@ -196,11 +196,12 @@ def restart_indexes(
     storage: Storage,
     catalog: TenantCatalog,
     chosen: Callable[[TableDescriptor, IndexDescriptor], bool],
+    node: Node | None,
 ) -> list[tuple[TableDescriptor, IndexDescriptor]]:
-    """Restart the build of indexes with the data of this process, which is not a node.
+    """Restart the build of indexes with the data of this process, which is `node` if it is one.
 
-    Returns the indexes as they were. Raises `DatasetMismatch`, without a change, while processes
-    use other data.
+    Returns the indexes as they were. Raises `DatasetMismatch`, without a change, while other
+    processes use other data.
     """
     with storage.transaction(TransactionMode.DDL) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
@@ -210,7 +211,7 @@ def restart_indexes(
             for index in descriptor.indexes
             if chosen(descriptor, index)
         ]
-        require_agreement(connection, found, None)
+        require_agreement(connection, found, node)
         for descriptor, index in found:
             rebuild_index(connection, catalog.tenant, descriptor, index.index)
     return found

@@ -8,6 +8,7 @@ Blobs have no tenant: when no record owns them, the sweep deletes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,11 +48,14 @@ class Removed:
     rows: dict[str, int]
 
 
-def remove_tenant(storage: Storage, name: str) -> Removed:
+def remove_tenant(
+    storage: Storage, name: str, before_rows: Callable[[int], object] = lambda tenant: None
+) -> Removed:
     """Erase a tenant and all its data; raises `UsageError` for the default one.
 
-    Continues a removal that was interrupted, or that another process is running. The process that
-    finishes it returns, and the others raise `UnknownName`.
+    `before_rows` is called with its number when nobody works with it any more, and before its rows
+    are deleted. Continues a removal that was interrupted, or that another process is running. The
+    process that finishes it returns, and the others raise `UnknownName`.
     """
     with storage.transaction(TransactionMode.DDL) as connection:
         tenant = find_tenant_row(connection, name)
@@ -68,6 +72,7 @@ def remove_tenant(storage: Storage, name: str) -> Removed:
             )
         rows.put(connection, structs.replace(tenant, removing=True))
         bump_catalog_version(connection, tenant.number)  # its processes reload the tenant catalog
+    before_rows(tenant.number)
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(TransactionMode.DDL) as connection:
         if rows.get(connection, Tenant, tenant.number) is None:
@@ -106,6 +111,7 @@ def _delete_states(connection: Connection, tenant: int) -> None:
     for retired in list_retired(connection):
         if retired.tenant == tenant:
             rows.delete(connection, type(retired), retired.key)
+    delete_lease(connection, f"history/{tenant}")
     for job in rows.list_rows(connection, Job):
         if job.tenant == tenant:
             rows.delete(connection, Job, job.key)

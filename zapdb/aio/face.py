@@ -28,7 +28,15 @@ from zapdb.aio.records import Records, loaded
 from zapdb.aio.retries import retry
 from zapdb.aio.runtime import CallKind, Runtime
 from zapdb.aio.workers import Worker
-from zapdb.database import admin, change_log, changes, database, transactions
+from zapdb.database import (
+    admin,
+    change_log,
+    changes,
+    database,
+    history_store,
+    job_control,
+    transactions,
+)
 from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.catalog_watch import Callback
 from zapdb.database.fields import FieldExpression, Fields
@@ -358,7 +366,7 @@ class TableFace(ReadableTableFace[R]):
             require_many(keys, self.name, "delete_many")
         deleted = 0
         async for batch in _batches(keys, KEYS_PER_STATEMENT):
-            deleted += await self._write(lambda items, batch=batch: items.delete_many(batch))  # type: ignore[misc]  # the same
+            deleted += await self._write(lambda items, batch=batch: items.delete_many(batch))  # type: ignore[misc]  # mypy can't infer a default's type
         return deleted
 
 
@@ -403,7 +411,15 @@ class DatabaseAdminFace(Face[admin.DatabaseAdmin]):
     pass
 
 
+class DatabaseJobsFace(Face[job_control.DatabaseJobs]):
+    pass
+
+
 class DatabaseChangeLogFace(Face[change_log.DatabaseChangeLog]):
+    pass
+
+
+class DatabaseHistoryFace(Face[history_store.DatabaseHistory]):
     pass
 
 

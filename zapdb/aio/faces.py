@@ -17,6 +17,8 @@ from zapdb.aio.face import (
     DatabaseAdminFace,
     DatabaseChangeLogFace,
     DatabaseFace,
+    DatabaseHistoryFace,
+    DatabaseJobsFace,
     QueryFace,
     R,
     ReadableTableFace,
@@ -27,7 +29,7 @@ from zapdb.aio.face import (
 )
 from zapdb.aio.past_face import PastFace
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.catalog.kinds import Job, JobKind, Tenant
+from zapdb.catalog.kinds import Job, JobKind, JobState, Tenant
 from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
@@ -35,11 +37,13 @@ from zapdb.database.change_decoding import RecordChange, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
-from zapdb.database.history.difference import RecordDifference
+from zapdb.database.history.audit import AuditEntry
+from zapdb.database.history.difference import RecordDifference, TableDifference
 from zapdb.database.history.listing import MomentSummary
 from zapdb.database.history.moment import Moment, When
 from zapdb.database.history.versions import Version
 from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
+from zapdb.database.imports.file_formats import FormatName
 from zapdb.database.node_context import Apply
 from zapdb.database.opening import open as open_sync
 from zapdb.database.page import Page
@@ -59,7 +63,13 @@ from zapdb.schema import TableSchema
 from zapdb.storage.change_log import Bookmark, Lag
 
 if TYPE_CHECKING:
+    from zapdb.database.history.verification import HistoryVerification
     from zapdb.database.sql import Result
+    from zapdb.history.erasing import HistoryErasure
+    from zapdb.history.moving import HistoryMove
+    from zapdb.history.purge import HistoryPurge
+    from zapdb.history.repairing import HistoryRepair
+    from zapdb.history.stores import HistoryStatus
 
 
 class Table(TableFace[R]):
@@ -127,7 +137,12 @@ class Table(TableFace[R]):
 
     async def history(self, /, *key: Any, **named: Any) -> list[Version]:
         """Return the versions of the record with this key, oldest first: what each transaction
-        of the change log made of it, by whom and when. Empty if the log has nothing of it."""
+        of the change log made of it, by whom and when. Empty if the log has nothing of it.
+
+        What was pruned from the log is told by the files of the history store, where these
+        begin, as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be
+        read.
+        """
         return await self._done("read", lambda sync: sync.history(*key, **named))
 
     async def count(self) -> int:
@@ -228,12 +243,62 @@ class Table(TableFace[R]):
 
         Batches are committed one by one; inside `db.transaction()` all belong to it. The first
         wrong row raises its error, with its number from 1, and nothing of its batch is written;
-        with a list for `skipped`, wrong rows are added to it instead. Needs the extra `sql`.
+        with a list for `skipped`, wrong rows are added to it instead. What takes more than one
+        batch is a job of `db.jobs` meanwhile. Needs the extra `sql`.
         """
         return await self._done(
             "task",
             lambda sync: sync.import_from(
                 data, columns=columns, mode=mode, time_zone=time_zone, skipped=skipped
+            ),
+        )
+
+    async def import_file(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: FormatName | None = None,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        encoding: str | None = None,
+        delimiter: str = ",",
+        null: str | None = None,
+        batch_records: int | None = None,
+        skipped: list[SkippedRow] | None = None,
+        from_start: bool = False,
+    ) -> ImportReport:
+        """Insert the rows of a CSV, NDJSON, JSON, Parquet or Arrow file, as `zapdb import` does;
+        `upsert` updates records whose keys exist.
+
+        `columns` is as for `import_from`. In CSV, `null` is the text that is a null, and
+        `encoding` is that of a text which is not UTF-8. The file's name says its format, or
+        `format` does.
+
+        The import is a job of `db.jobs`. Batches are committed one by one, with how far the
+        import has come: called again after an error, a cancellation or a crash, it goes on
+        behind the last one, unless `from_start` is given. Inside `db.transaction()` all batches
+        belong to it, and the import is no job. The first wrong row raises its error, with file
+        and line; with a list for `skipped`, wrong rows are added to it instead.
+
+        Raises `LeaseHeld` while another process imports the same file into the same table,
+        `JobError` if the job is cancelled, and `UsageError` if the part that was imported has
+        changed since.
+        """
+        return await self._done(
+            "task",
+            lambda sync: sync.import_file(
+                path,
+                format=format,
+                columns=columns,
+                mode=mode,
+                time_zone=time_zone,
+                encoding=encoding,
+                delimiter=delimiter,
+                null=null,
+                batch_records=batch_records,
+                skipped=skipped,
+                from_start=from_start,
             ),
         )
 
@@ -281,7 +346,8 @@ class Table(TableFace[R]):
 class PastTable(ReadableTableFace):
     """A table as it was at a past moment, under its schema of then; read-only.
 
-    Queries scan it: indexes have the entries of now.
+    Queries scan it: indexes have the entries of now. A record is found by its key without a
+    scan.
     """
 
     @property
@@ -342,7 +408,12 @@ class PastTable(ReadableTableFace):
 
     async def history(self, /, *key: Any, **named: Any) -> list[Version]:
         """Return the versions of the record with this key, oldest first: what each transaction
-        of the change log made of it, by whom and when. Empty if the log has nothing of it."""
+        of the change log made of it, by whom and when. Empty if the log has nothing of it.
+
+        What was pruned from the log is told by the files of the history store, where these
+        begin, as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be
+        read.
+        """
         return await self._done("read", lambda sync: sync.history(*key, **named))
 
     async def count(self) -> int:
@@ -615,8 +686,8 @@ class ChangeFollower(ChangeFollowerFace):
 
 
 class DatabaseAdmin(DatabaseAdminFace):
-    """Operations on an open database: jobs, settings, tenants, the cluster, the catalog,
-    metrics.
+    """Operations on an open database: running jobs, verifying and repairing, settings, tenants,
+    the cluster, the catalog, metrics.
 
     `db.admin` returns it.
     """
@@ -639,69 +710,17 @@ class DatabaseAdmin(DatabaseAdminFace):
             "task", lambda sync: sync.run_jobs(runner, kinds, retry_quarantined=retry_quarantined)
         )
 
-    async def jobs(self) -> list[Job]:
-        """Return the jobs of this tenant in any state."""
-        return await self._done("read", lambda sync: sync.jobs())
+    async def reindex(
+        self, table: str | None = None, index: str | None = None, *, runner: Runner = run_locally
+    ) -> list[JobReport]:
+        """Rebuild indexes with this process's collation and time zone data: those of a table, or
+        one of them; without a table, those that this process can't use as they are.
 
-    async def job_status(self, job: str) -> JobStatus:
-        """Return how far a job is and what it waits for; `job` is its id, or the beginning of
-        it.
-
-        Raises `UnknownName`, and `UsageError` if several jobs begin so; so do the methods below.
+        Meanwhile, queries do without them. If it is interrupted, `run_jobs` goes on. Raises
+        `DatasetMismatch` while other processes have other data, `RollbackInProgress` and
+        `UnknownName`.
         """
-        return await self._done("read", lambda sync: sync.job_status(job))
-
-    async def pause_job(self, job: str) -> Job:
-        """Stop all workers of a job after their present batches, until it is resumed."""
-        return await self._done("write", lambda sync: sync.pause_job(job))
-
-    async def resume_job(self, job: str) -> Job:
-        """Let workers go on with a paused job where it stopped.
-
-        Background jobs do so by themselves; other jobs wait for `run_jobs`.
-        """
-        return await self._done("write", lambda sync: sync.resume_job(job))
-
-    async def cancel_job(self, job: str) -> Job:
-        """Stop all workers of a job at once; what is done stays done.
-
-        If its target is still needed, `run_jobs` plans it again. Raises `UsageError` for the
-        conversion of a rollback.
-        """
-        return await self._done("write", lambda sync: sync.cancel_job(job))
-
-    async def set_job_priority(self, job: str, priority: int) -> Job:
-        """Change the priority of a job, 0 to 1,000: jobs with a higher one run first."""
-        return await self._done("write", lambda sync: sync.set_job_priority(job, priority))
-
-    async def throttle_job(
-        self,
-        job: str,
-        *,
-        records_per_second: int | None = None,
-        bytes_per_second: int | None = None,
-        max_latency_ms: int | None = None,
-        window: str | None = None,
-        zone: str = "UTC",
-    ) -> Job:
-        """Bound how fast all workers of a job together read, and when; None removes a bound.
-
-        `max_latency_ms` is a ceiling: the workers measure how long a small query takes beside
-        the job, and slow down above it. `window` is a time of each day such as `22:00-06:00`, in
-        a time zone. Takes effect within a batch. The settings `job_records_per_second` and
-        `job_max_latency_ms` hold for a job that has no such bound.
-        """
-        return await self._done(
-            "write",
-            lambda sync: sync.throttle_job(
-                job,
-                records_per_second=records_per_second,
-                bytes_per_second=bytes_per_second,
-                max_latency_ms=max_latency_ms,
-                window=window,
-                zone=zone,
-            ),
-        )
+        return await self._done("task", lambda sync: sync.reindex(table, index, runner=runner))
 
     async def count_by_revision(self, table: str) -> dict[int, int]:
         """Return how many records of a table have each revision, 0 if it can't be read."""
@@ -723,7 +742,8 @@ class DatabaseAdmin(DatabaseAdminFace):
 
         Returns a report for each index that has something wrong. What is noted about the
         revisions of a table's records is forgotten if it is wrong. Records are never changed.
-        Safe beside readers and writers.
+        Safe beside readers and writers. A repair is a job of `db.jobs`, a dry run is none:
+        raises `LeaseHeld` while another process repairs, and `JobError` if the job is cancelled.
         """
         return await self._done("task", lambda sync: sync.repair(dry_run=dry_run))
 
@@ -804,8 +824,9 @@ class DatabaseAdmin(DatabaseAdminFace):
         """Delete a tenant with all its data for good.
 
         Returns how many rows were deleted from each table of the database. A removal that was
-        interrupted is finished by the next call. Raises `UnknownName`, `UsageError` for the
-        default tenant, and `RollbackInProgress`.
+        interrupted is finished by the next call. The files of its history store are deleted,
+        too. Raises `UnknownName`, `UsageError` for the default tenant, `RollbackInProgress`, and
+        `HistoryUnreachable`.
         """
         return await self._done("task", lambda sync: sync.remove_tenant(name))
 
@@ -852,6 +873,85 @@ class DatabaseAdmin(DatabaseAdminFace):
         return await self._done("task", lambda sync: sync.metrics(count_records=count_records))
 
 
+class DatabaseJobs(DatabaseJobsFace):
+    """The jobs of an open database, for its tenant: conversions, index builds, validations,
+    verifications, repairs, rollbacks, imports, exports and mirrors, of all processes.
+
+    `db.jobs` returns it. A job is named by its id, or by the beginning of it, such as `convert`.
+    """
+
+    async def list(
+        self, *, kind: JobKind | None = None, state: JobState | None = None
+    ) -> Sequence[Job]:
+        """Return the jobs of this tenant as a list, in any state; or those of a kind, or a
+        state.
+
+        Those that are done are among them until the next one of their kind, or the next
+        migration.
+        """
+        return await self._done("read", lambda sync: sync.list(kind=kind, state=state))
+
+    async def get(self, job: str) -> JobStatus:
+        """Return how far a job is, who works on it, and what it waits for.
+
+        Raises `UnknownName`, and `UsageError` if several jobs begin so; so do the methods below.
+        """
+        return await self._done("read", lambda sync: sync.get(job))
+
+    async def pause(self, job: str) -> Job:
+        """Stop all workers of a job after their present batches, until it is resumed."""
+        return await self._done("write", lambda sync: sync.pause(job))
+
+    async def resume(self, job: str) -> Job:
+        """Let workers go on with a paused job where it stopped.
+
+        Background jobs, and processes that wait in an import, export or mirror, do so by
+        themselves; other jobs wait for `db.admin.run_jobs`.
+        """
+        return await self._done("write", lambda sync: sync.resume(job))
+
+    async def cancel(self, job: str) -> Job:
+        """Stop all workers of a job at once; what is done stays done.
+
+        If its target is still needed, `db.admin.run_jobs` plans it again. Raises `UsageError`
+        for the conversion of a rollback.
+        """
+        return await self._done("write", lambda sync: sync.cancel(job))
+
+    async def set_priority(self, job: str, priority: int) -> Job:
+        """Change the priority of a job, 0 to 1,000: jobs with a higher one run first."""
+        return await self._done("write", lambda sync: sync.set_priority(job, priority))
+
+    async def throttle(
+        self,
+        job: str,
+        *,
+        records_per_second: int | None = None,
+        bytes_per_second: int | None = None,
+        max_latency_ms: int | None = None,
+        window: str | None = None,
+        zone: str = "UTC",
+    ) -> Job:
+        """Bound how fast all workers of a job together read, and when; None removes a bound.
+
+        `max_latency_ms` is a ceiling: the workers measure how long a small query takes beside
+        the job, and slow down above it. `window` is a time of each day such as `22:00-06:00`, in
+        a time zone. Takes effect within a batch. The settings `job_records_per_second` and
+        `job_max_latency_ms` hold for a job that has no such bound.
+        """
+        return await self._done(
+            "write",
+            lambda sync: sync.throttle(
+                job,
+                records_per_second=records_per_second,
+                bytes_per_second=bytes_per_second,
+                max_latency_ms=max_latency_ms,
+                window=window,
+                zone=zone,
+            ),
+        )
+
+
 class DatabaseChangeLog(DatabaseChangeLogFace):
     """The changes of records and schemas in order, if the setting `change_log` is on.
 
@@ -872,6 +972,16 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
         for the log.
         """
         return self._iterated("task", lambda sync: sync.read(since))
+
+    def read_back(self, until: When | None = None) -> AsyncIterator[RecordChange | SchemaEvent]:
+        """Iterate the recorded changes from the newest on, or from a moment as `db.at` takes it,
+        back to the beginning of the log. Raises the errors of `db.at`."""
+        return self._iterated("task", lambda sync: sync.read_back(until))
+
+    async def read_moment(self, moment: When) -> list[RecordChange | SchemaEvent]:
+        """Return the changes of one transaction, that of a moment as `db.at` takes it, in order;
+        raises the errors of `db.at`."""
+        return await self._done("task", lambda sync: sync.read_moment(moment))
 
     async def begin(self) -> Bookmark:
         """Return the bookmark before all changes in the log, to continue after a gap."""
@@ -903,6 +1013,132 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
     async def followers(self) -> list[FollowerStatus]:
         """Return the followers of this tenant's changes, and how far each is behind."""
         return await self._done("read", lambda sync: sync.followers())
+
+
+class DatabaseHistory(DatabaseHistoryFace):
+    """The history store: the past of the tables in Parquet files, written behind the change log.
+
+    `db.history` returns it, for the tenant of that database. Needs the extra `sql`.
+    """
+
+    async def start(self, directory: str | PathLike[str] | None = None) -> HistoryStatus:
+        """Begin a store in a directory, or go on with a stopped one.
+
+        Its history begins now, with the tables as they are, which `run` or `flush` read first. A
+        directory may be shared by the tenants of one database. Raises `UsageError` without a
+        directory for a new store, for one that is used by something else, and while the change
+        log is off.
+        """
+        return await self._done("task", lambda sync: sync.start(directory))
+
+    async def follow(self) -> HistoryStatus:
+        """Follow the change log in a thread of this process until the database is closed.
+
+        So no process of its own is needed, as `run` does; where several processes follow, one
+        works, and another takes its place when it ends. Raises `UsageError` without a store, and
+        for one that is stopped or broken.
+        """
+        return await self._done("task", lambda sync: sync.follow())
+
+    async def flush(self) -> HistoryStatus:
+        """Take all changes until now into files at once.
+
+        Raises `LeaseHeld` while another process does, `HistoryUnreachable` if the directory is
+        not there, `DiskFull`, `ChangesPruned`, and `UsageError` without a store and for a
+        stopped one.
+        """
+        return await self._done("task", lambda sync: sync.flush())
+
+    async def purge(
+        self, before: When, *, exact: bool = False, dry_run: bool = False
+    ) -> HistoryPurge:
+        """Delete the oldest part of the store; moments before `before` are refused from then on.
+
+        Whole eras go; so the files of the one that has the moment stay. With `exact`, they are
+        written anew without what ended before it. What goes is deleted after
+        `history_grace_seconds`. The change log is not pruned by it. Raises `UsageError` without
+        a store and for a moment that is not in files yet, and `LeaseHeld`.
+        """
+        return await self._done(
+            "task", lambda sync: sync.purge(before, exact=exact, dry_run=dry_run)
+        )
+
+    async def move(self, before: When, directory: str | PathLike[str]) -> HistoryMove:
+        """Move the files of eras that ended before a moment to another directory.
+
+        They are read there from then on; if it is not there, these moments raise
+        `HistoryUnreachable`, and no others. Interrupted, the next call goes on. Raises
+        `UsageError` without a store and for a directory that is used by something else,
+        `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
+        """
+        return await self._done("task", lambda sync: sync.move(before, directory))
+
+    async def verify(self, *, sample: int = 5) -> HistoryVerification:
+        """Read all files of the store and compare them with their digests and rows; and compare
+        the tables at `sample` moments with those that the change log leads back to.
+
+        Raises `UsageError` without a store.
+        """
+        return await self._done("task", lambda sync: sync.verify(sample=sample))
+
+    async def repair(self, *, dry_run: bool = False) -> HistoryRepair:
+        """Make files anew that are missing or are not what was written, where that is
+        understood: from a copy that was moved, from the change log, or their rows of the
+        manifest from them.
+
+        The rest is left as it is, and named; so is all with `dry_run`. Raises `UsageError`
+        without a store, `LeaseHeld`, `HistoryUnreachable` and `DiskFull`.
+        """
+        return await self._done("task", lambda sync: sync.repair(dry_run=dry_run))
+
+    async def wait(self, until: When | None = None, seconds: float = 60.0) -> HistoryStatus:
+        """Wait until the store has all changes up to a moment in files, or up to now.
+
+        Whoever follows takes them when there are many of them, or one is old: see `flush` and
+        `history_store_flush_seconds`. Raises `HistoryBehind` if it has not after `seconds`.
+        """
+        return await self._done("task", lambda sync: sync.wait(until, seconds))
+
+    async def erase(
+        self, table: str, /, *key: Any, fields: Sequence[str] = (), now: bool = False
+    ) -> HistoryErasure:
+        """Erase a deleted record from the past for good, by the values of its key: from the
+        change log, from what was archived, and from the files of the store, if there is one.
+
+        With `fields`, only their past values are erased, and the record may exist: it stays with
+        the values that it has now. An erased value reads as None, or, if the field was ever
+        required, as the neutral value of its type, such as 0 or "".
+
+        Returns the proof of what was deleted. Files that a reader has pinned are deleted when it
+        has ended, after `history_grace_seconds` at the latest, or at once with `now`. If the
+        process is killed, or a directory is not there, the next process that follows the
+        store goes on.
+        Raises `UsageError` while the record exists, or a follower of the change log has not read
+        its last change, and `LeaseHeld`; for fields, as `erase_fields` does.
+        """
+        return await self._done(
+            "task", lambda sync: sync.erase(table, *key, fields=fields, now=now)
+        )
+
+    async def erase_fields(self, table: str, /, *fields: str, now: bool = False) -> HistoryErasure:
+        """Erase the past values of fields from the past of all records of a table; what records
+        have now stays. See `erase`.
+
+        A field is meant by its name, or by the last name that it had. Raises `UsageError` for a
+        field of the key, and while records that are not converted hold a dropped one;
+        `UnknownField`; and `HistoryBehind` while the files lack a migration of the table.
+        """
+        return await self._done("task", lambda sync: sync.erase_fields(table, *fields, now=now))
+
+    async def stop(self) -> HistoryStatus:
+        """Stop following, in whatever process. The change log then keeps what the store lacks,
+        until it is started again. Raises `UsageError` without a store."""
+        return await self._done("task", lambda sync: sync.stop())
+
+    async def status(self) -> HistoryStatus:
+        """Return what the store holds, and how far it is behind; raises `UsageError` without a
+        store."""
+        return await self._done("read", lambda sync: sync.status())
 
 
 class Transaction(TransactionFace):
@@ -1081,6 +1317,12 @@ class Past(PastFace):
         """The number of the newest migration that was active."""
         return await self._done("read", lambda sync: sync.position)
 
+    async def exact(self) -> bool:
+        """Whether all values are those that were read then. False if a migration took values
+        from an archive that the history store does not know, and another one changed their table
+        before the store came to the first."""
+        return await self._done("read", lambda sync: sync.exact)
+
     async def schema(self, table: str) -> TableSchema:
         """Return the schema of a table at the moment; raises `UnknownName`."""
         return await self._done("read", lambda sync: sync.schema(table))
@@ -1158,13 +1400,23 @@ class Database(DatabaseFace):
 
     @property
     def admin(self) -> DatabaseAdmin:
-        """Jobs, settings, tenants, the cluster, the catalog and metrics."""
+        """Settings, tenants, the cluster, the catalog, metrics; running jobs, verifying."""
         return DatabaseAdmin(self._runtime, self._built(lambda sync: sync.admin))
+
+    @property
+    def jobs(self) -> DatabaseJobs:
+        """The jobs of this tenant, of all processes: how far they are; pausing, throttling."""
+        return DatabaseJobs(self._runtime, self._built(lambda sync: sync.jobs))
 
     @property
     def change_log(self) -> DatabaseChangeLog:
         """The changes of records and schemas in order, if the setting `change_log` is on."""
         return DatabaseChangeLog(self._runtime, self._built(lambda sync: sync.change_log))
+
+    @property
+    def history(self) -> DatabaseHistory:
+        """The history store: the past of the tables in files, written behind the change log."""
+        return DatabaseHistory(self._runtime, self._built(lambda sync: sync.history))
 
     async def at(self, when: When) -> Past:
         """Return the database as it was at a moment, read by the change log: `db.at(yesterday)`.
@@ -1209,11 +1461,41 @@ class Database(DatabaseFace):
         """Iterate what differs between two moments, by table and key: the net change of each
         record, not step by step. Records are under the schemas of their moments.
 
-        Raises the errors of `at`; `HistoryGap` if the changes of a table were not recorded all
-        the time, `HistoryNotStored` if a migration between the moments has changed its stored
-        values, and `UnknownName`.
+        Fields that only one of the two schemas has are no differences of records: see
+        `diff_schemas`. Raises the errors of `at` and of `past.table`, and `UnknownName`. If a
+        migration between the moments has changed a table's stored values, all its records of
+        both moments are compared, which needs the history store.
         """
         return self._iterated("task", lambda sync: sync.diff(first, second, tables=tables))
+
+    def audit(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        principal: str | None = None,
+        table: str | None = None,
+        field: str | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """Iterate who changed what after one moment up to another, newest first: each change of
+        a record with its values before and after, and each change of a schema.
+
+        Only changes by a principal, of a table, or of a field, if they are given; tables and
+        fields may have other names by now. What was pruned from the change log is told by the
+        files of the history store. In SQL, what the log has is `zapdb_audit`. Raises the errors
+        of `at`, of `past.table`, `UnknownName` and `UnknownField`.
+        """
+        return self._iterated(
+            "task",
+            lambda sync: sync.audit(
+                since=since, until=until, principal=principal, table=table, field=field
+            ),
+        )
+
+    async def diff_schemas(self, first: When, second: When) -> list[TableDifference]:
+        """Return how the schemas of tables differ between two moments; raises the errors of
+        `at`."""
+        return await self._done("task", lambda sync: sync.diff_schemas(first, second))
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
         """Begin a writing transaction: `async with db.transaction() as tx`; rolled back if the

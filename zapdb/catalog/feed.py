@@ -22,6 +22,7 @@ from zapdb.storage.cells import as_number, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG, COUNTERS
 
 SEQ_SQL = "SELECT value FROM zapdb_counters WHERE name = 'seq'"
+HORIZON_SQL = "SELECT value FROM zapdb_counters WHERE name = 'horizon'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,10 @@ def read_seq(connection: Connection) -> int:
 
 def read_horizon(connection: Connection) -> int:
     """Return the newest seq up to which tombstones may have been purged."""
-    query = sa.select(COUNTERS.c.value).where(COUNTERS.c.name == "horizon")
-    return int(connection.core_execute(query).scalar_one())
+    row = connection.fetch_one(HORIZON_SQL)
+    if row is None:
+        raise wrong_counter("horizon")
+    return as_number(row[0])
 
 
 def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:

@@ -43,7 +43,15 @@ IndexState = Literal["building", "readable", "rewriting", "disabled"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintState = Literal["unvalidated", "validated"]
 JobKind = Literal[
-    "convert", "index", "roll_back", "validate", "verify", "import", "export", "mirror"
+    "convert",
+    "index",
+    "roll_back",
+    "validate",
+    "verify",
+    "repair",
+    "import",
+    "export",
+    "mirror",
 ]
 JobState = Literal["planned", "paused", "cancelled", "done", "superseded", "blocked"]
 TimeOfDay = Annotated[str, Meta(pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$")]
@@ -274,7 +282,8 @@ class Job(CatalogRow, frozen=True):
     the index keys depend on: executors compare both with their own. `findings` are what blocks it,
     if it is blocked. Of the planned jobs, those with a higher priority run first. `changed_at` and
     `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
-    throttle. `subject` is the source of an import, or the target of an export or a mirror.
+    throttle. `subject` is the source of an import, or the target of an export or a mirror,
+    and `error` is what ended the last process that worked on it.
     """
 
     KIND = "job"
@@ -298,6 +307,7 @@ class Job(CatalogRow, frozen=True):
     changed_at: Number = 0
     changed_by: str = ""
     subject: str = ""
+    error: str = ""
 
     def __repr__(self) -> str:
         return (

@@ -11,6 +11,9 @@ record table when no tenant has records in it. The sweep skips tables that it wo
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -70,13 +73,27 @@ def _sweep_one(storage: Storage, retired: Retired) -> None:
 
 
 def _sweep_records(storage: Storage, retired: RetiredRecords) -> None:
-    delete_records(storage, retired.tenant, retired.table, while_retired=True)
+    with suppress(_NotRetired):  # another sweep was faster, and the table may be active again
+        begin = partial(_begin_sweeping, storage, retired)
+        delete_records(storage, retired.tenant, retired.table, begin)
     with storage.transaction(TransactionMode.NOWAIT) as connection:
         if rows.get(connection, RetiredRecords, retired.key, lock=True) is None:
             return  # another sweep was faster
         if not _is_active(connection, retired.table):
             drop_record_table_if_empty(connection, retired.table)
         rows.delete(connection, RetiredRecords, retired.key)
+
+
+class _NotRetired(Exception):
+    """A table is no longer retired."""
+
+
+@contextmanager
+def _begin_sweeping(storage: Storage, retired: RetiredRecords) -> Iterator[Connection]:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        if not is_retired(connection, retired.tenant, retired.table, lock=True):
+            raise _NotRetired
+        yield connection
 
 
 def drop_unused_record_tables(storage: Storage) -> None:
@@ -114,14 +131,14 @@ def _is_active(connection: Connection, number: int) -> bool:
 
 
 def delete_records(
-    storage: Storage, tenant: int, number: int, *, while_retired: bool = False
+    storage: Storage,
+    tenant: int,
+    number: int,
+    begin: Callable[[], AbstractContextManager[Connection]],
 ) -> int:
     """Delete all records of a tenant's table and their archived values, in short transactions;
-    returns the number of records.
-
-    With `while_retired`, ends if the table is no longer retired: another sweep was faster, and the
-    table may be active again.
-    """
+    returns the number of records. `begin` begins a transaction, and raises to end it all: the table
+    may be active again."""
     records, deleted = RecordStatements(storage, number, tenant), 0
     fields = {
         archived.field.number
@@ -129,9 +146,7 @@ def delete_records(
         for archived in entry.schema.archived
     }
     while True:
-        with storage.transaction(TransactionMode.CATALOG) as connection:
-            if while_retired and not is_retired(connection, tenant, number, lock=True):
-                return deleted
+        with begin() as connection:
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))
             keys = [as_bytes(key) for key, _ in page]
             connection.run_many(records.delete_sql, [(key,) for key in keys])

@@ -24,6 +24,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
+from zapdb.storage.cells import checked
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 
 RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
@@ -44,6 +45,7 @@ ENTRY_COLUMNS: Final = (
     SCHEMA_HISTORY.c.table_schema,
 )
 """The columns of a `RevisionEntry`, in its order."""
+_ENTRY_COLUMNS: Final = ", ".join(column.name for column in ENTRY_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +136,11 @@ def append_revision(connection: Connection, made: NewRevision) -> int:
 
     Returns its revision, one above the newest. The newest entry of a log is never deleted.
     """
-    query = sa.select(sa.func.max(SCHEMA_HISTORY.c.revision)).where(
-        SCHEMA_HISTORY.c.tenant == made.tenant, SCHEMA_HISTORY.c.table_number == made.schema.number
+    (newest,) = connection.fetch_one(
+        f"SELECT max(revision) FROM zapdb_schema_history WHERE tenant = {int(made.tenant)}"
+        f" AND table_number = {int(made.schema.number)}"
     )
-    revision = (connection.core_execute(query).scalar() or 0) + 1
+    revision = (newest or 0) + 1
     insert_revision(connection, made, revision, connection.storage.now_us(connection))
     return revision
 
@@ -147,21 +150,23 @@ def insert_revision(
 ) -> None:
     """Write one entry, with the acting principal."""
     layout = made.layout_revision
-    connection.core_execute(
-        sa.insert(SCHEMA_HISTORY).values(
-            tenant=made.tenant,
-            table_number=made.schema.number,
-            revision=revision,
-            event=made.event,
-            fingerprint=fingerprint(made.schema).to_bytes(8, "big"),
-            migrated_at=migrated_at,
-            migrated_by=principal.current(),
-            position=made.position,
-            digest=made.digest,
-            record_format=format_to_write(connection, "record"),
-            layout_revision=revision if layout is None else layout,
-            table_schema=zlib.compress(canonical_bytes(made.schema), COMPRESSION_LEVEL),
-        )
+    marks = ", ".join([connection.storage.placeholder] * len(ENTRY_COLUMNS))
+    connection.run(
+        f"INSERT INTO zapdb_schema_history ({_ENTRY_COLUMNS}) VALUES ({marks})",
+        (
+            made.tenant,
+            made.schema.number,
+            revision,
+            made.event,
+            fingerprint(made.schema).to_bytes(8, "big"),
+            migrated_at,
+            principal.current(),
+            made.position,
+            made.digest,
+            format_to_write(connection, "record"),
+            revision if layout is None else layout,
+            zlib.compress(canonical_bytes(made.schema), COMPRESSION_LEVEL),
+        ),
     )
     if made.event != "recovered":
         append_revision_event(connection, made.tenant, made.schema.number, made.event, revision)
@@ -171,11 +176,14 @@ def read_entries(
     connection: Connection, tenant: int, table_number: int | None = None
 ) -> Iterator[RevisionEntry]:
     """Return the entries of a tenant's tables, or of one table, by table and revision."""
-    query = sa.select(*ENTRY_COLUMNS).where(SCHEMA_HISTORY.c.tenant == tenant)
+    condition = f"tenant = {int(tenant)}"
     if table_number is not None:
-        query = query.where(SCHEMA_HISTORY.c.table_number == table_number)
-    query = query.order_by(SCHEMA_HISTORY.c.table_number, SCHEMA_HISTORY.c.revision)
-    for row in connection.core_execute(query):
+        condition += f" AND table_number = {int(table_number)}"
+    found = connection.fetch_all(
+        f"SELECT {_ENTRY_COLUMNS} FROM zapdb_schema_history WHERE {condition}"
+        " ORDER BY table_number, revision"
+    )
+    for row in checked(ENTRY_COLUMNS, found):
         values = [*row]
         values[4] = int.from_bytes(values[4], "big")
         yield RevisionEntry(*values)

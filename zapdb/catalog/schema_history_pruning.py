@@ -20,6 +20,7 @@ from zapdb.records import group_by_revision
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.archives import count_archives
 from zapdb.storage.data_tables import list_record_tables
+from zapdb.storage.history_manifest import find_first_revision
 from zapdb.storage.pending_changes import count_changes
 from zapdb.storage.record_statements import RecordStatements
 
@@ -120,7 +121,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
     newest = pruning.log[-1]
     if pruning.required_by:
         raise UsageError(
-            "stored records or archives need the revisions that would be pruned",
+            "stored data need the revisions that would be pruned",
             table=newest.schema.name,
             needed="; ".join(
                 f"revision {requirement.revision}: {requirement.what}"
@@ -128,7 +129,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
             ),
             hint="convert stale records with `zapdb convert run`, delete archived values "
             "with `zapdb migrate prune-archive`, or prune less; revisions that the "
-            "change log needs always stay",
+            "change log or the history store needs always stay",
         )
     with storage.transaction(TransactionMode.DDL) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
@@ -191,6 +192,18 @@ def _find_changes(
     yield from _list_required(pruned, found, "change")
 
 
+def _find_history(
+    connection: Connection, pruned: Sequence[RevisionEntry], _: Sequence[RevisionEntry]
+) -> Iterator[RequiredBy]:
+    """Yield the revisions that a table had at moments that the history store holds."""
+    if not pruned:
+        return
+    first = find_first_revision(connection, pruned[0].tenant, pruned[0].table_number)
+    for entry in pruned:
+        if first is not None and entry.revision >= first:
+            yield RequiredBy(entry.revision, "files of the history store")
+
+
 def _list_required(
     pruned: Sequence[RevisionEntry], found: Iterable[tuple[bytes, int]], what: str
 ) -> Iterator[RequiredBy]:
@@ -205,5 +218,6 @@ REQUIREMENT_CHECKS: Final[tuple[RequirementCheck, ...]] = (
     _find_records,
     _find_archives,
     _find_changes,
+    _find_history,
 )
 """The finders of all stored data that need a schema history to be read."""

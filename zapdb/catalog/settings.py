@@ -29,6 +29,12 @@ DatasetPolicy = Literal["rebuild", "rewrite", "scan"]
 
 PROFILE: Final = "profile"
 CHANGE_LOG: Final = "change_log"
+HISTORY_FLUSH_CHANGES: Final = "history_store_flush_changes"
+HISTORY_FLUSH_SECONDS: Final = "history_store_flush_seconds"
+HISTORY_CHECKPOINT_PERCENT: Final = "history_checkpoint_percent"
+HISTORY_GRACE_SECONDS: Final = "history_grace_seconds"
+HISTORY_RETENTION: Final = "history_retention_seconds"
+CHANGE_LOG_RETENTION: Final = "change_log_retention_seconds"
 ON_DATASET_CHANGE: Final = "on_dataset_change"
 ANY: Final = "*"
 INDEX_PREFIX: Final = "index-"
@@ -179,6 +185,59 @@ SETTINGS: Final[dict[str, Setting]] = {
             ("off", "on"),
             "Whether every change of a record is kept in the change log, which followers read.",
             takes_gate=True,
+        ),
+        Setting(
+            HISTORY_FLUSH_CHANGES,
+            "50000",
+            _TENANTS,
+            (),
+            "How many changes wait in the change log until the history store takes them into "
+            "files.",
+            IntegerRange(1, 1_000_000_000),
+        ),
+        Setting(
+            HISTORY_FLUSH_SECONDS,
+            "3600",
+            _TENANTS,
+            (),
+            "How many seconds a change waits in the change log at most until the history store "
+            "takes it into a file.",
+            IntegerRange(0, 1_000_000_000),
+        ),
+        Setting(
+            HISTORY_CHECKPOINT_PERCENT,
+            "100",
+            _TENANTS,
+            (),
+            "After how many changes the history store writes a table anew, in percent of the "
+            "records that it had then: more make the files smaller, and reading them slower.",
+            IntegerRange(10, 1_000_000),
+        ),
+        Setting(
+            HISTORY_GRACE_SECONDS,
+            "600",
+            _TENANTS,
+            (),
+            "How long a file of the history store is kept after others have taken its place.",
+            IntegerRange(0, 1_000_000_000),
+        ),
+        Setting(
+            HISTORY_RETENTION,
+            "0",
+            _TENANTS,
+            (),
+            "For how many seconds the history store keeps a moment at least: the process that "
+            "follows it purges older ones once a day. 0: for good.",
+            IntegerRange(0, 10_000_000_000),
+        ),
+        Setting(
+            CHANGE_LOG_RETENTION,
+            "0",
+            _TENANTS,
+            (),
+            "For how many seconds the change log keeps what the history store has in files: "
+            "the process that follows the store prunes older changes once a day. 0: for good.",
+            IntegerRange(0, 10_000_000_000),
         ),
         Setting(
             "blob_sweep_age_seconds",

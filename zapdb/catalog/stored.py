@@ -7,7 +7,7 @@ to it. The digest is computed again at every open. A mismatch is corruption, nev
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.schema import Schema
 from zapdb.storage import Connection
+from zapdb.storage.cells import checked
 from zapdb.storage.fixed_tables import MIGRATIONS
 from zapdb.values.json import dumps
 
@@ -51,22 +52,19 @@ def _require_state(state: ChainState | None) -> ChainState:
     return state
 
 
-LIST_STORED: Final = (
-    sa.select(
-        MIGRATIONS.c.id,
-        MIGRATIONS.c.number,
-        MIGRATIONS.c.name,
-        MIGRATIONS.c.summary,
-        MIGRATIONS.c.state,
-        MIGRATIONS.c.digest,
-        MIGRATIONS.c.structure,
-        MIGRATIONS.c.numbers,
-        MIGRATIONS.c.source_hash,
-    )
-    .where(MIGRATIONS.c.state == STORED)
-    .order_by(MIGRATIONS.c.number)
+_COLUMNS: Final = (
+    MIGRATIONS.c.id,
+    MIGRATIONS.c.number,
+    MIGRATIONS.c.name,
+    MIGRATIONS.c.summary,
+    MIGRATIONS.c.state,
+    MIGRATIONS.c.digest,
+    MIGRATIONS.c.structure,
+    MIGRATIONS.c.numbers,
+    MIGRATIONS.c.source_hash,
 )
-"""The arguments of `_verify`, in its order."""
+"""What `_verify` takes, in its order."""
+_SELECT: Final = f"SELECT {', '.join(column.name for column in _COLUMNS)} FROM zapdb_migrations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,8 @@ def provisional_numbers() -> NumberAllocator:
 def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
     """Return the stored migrations in order; raises `CorruptCatalog` for a damaged one, a gap, or
     an end that differs from the chain's row."""
-    found = [_verify(row) for row in connection.core_execute(LIST_STORED).fetchall()]
+    stored = connection.fetch_all(f"{_SELECT} WHERE state = '{STORED}' ORDER BY number")
+    found = [_verify(row) for row in checked(_COLUMNS, stored)]
     start = found[0].number if found and found[0].replaces else 1
     for expected, migration in enumerate(found, start):
         if migration.number != expected:
@@ -138,7 +137,7 @@ def list_stored(connection: Connection, state: ChainState) -> list[StoredMigrati
 
 
 def _verify(row: Sequence[Any]) -> StoredMigration:
-    """One row of `LIST_STORED`."""
+    """One row of `_COLUMNS`."""
     id, number, name, summary, state, digest, stored_structure, numbers, source_hash = row
     structure = bytes(stored_structure)
     found = digest_of(structure)
@@ -184,32 +183,68 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
     return Chain(tuple(migrations))
 
 
+def read_chain_at(connection: Connection, time_us: int, *, with_rolled_back: bool) -> Chain | None:
+    """Return the chain as it was at a time, with the migrations that were rolled back after it; and
+    `with_rolled_back` with the one that was rolled back just then. None if it can't be told."""
+    at = MIGRATIONS.c
+    kept = at.rolled_back_at >= time_us if with_rolled_back else at.rolled_back_at > time_us
+    query = sa.select(*_COLUMNS).where(
+        at.stored_at <= time_us, sa.or_(at.rolled_back_at.is_(None), kept)
+    )
+    newest = {
+        made.number: made
+        for made in map(_verify, connection.core_execute(query.order_by(at.id)).fetchall())
+    }
+    stored = [newest[number] for number in sorted(newest)]
+    start = stored[0].number if stored else 1
+    if [made.number for made in stored] != list(range(start, start + len(stored))):
+        return None
+    if stored and start > 1 and not stored[0].replaces:
+        return None
+    return read_chain(stored)
+
+
+def read_chains_to(connection: Connection, number: int) -> Iterator[Chain]:
+    """Yield the chains that ever ended with a migration of this number, the newest first: each as
+    it was when that migration was stored, which those before it can't be rolled back behind."""
+    at = MIGRATIONS.c
+    query = sa.select(at.stored_at).where(at.number == number).order_by(at.id.desc())
+    for (stored_at,) in connection.core_execute(query).fetchall():
+        chain = read_chain_at(connection, stored_at, with_rolled_back=False)
+        if chain is not None:
+            yield chain.up_to(number)
+
+
 def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
     """Return (number, digest) of migrations that were rolled back; they are never applied again
     automatically."""
-    query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.digest).where(
-        MIGRATIONS.c.state == ROLLED_BACK
+    found = connection.fetch_all(
+        f"SELECT number, digest FROM zapdb_migrations WHERE state = '{ROLLED_BACK}'"
     )
-    return {(number, digest) for number, digest in connection.core_execute(query)}
+    checked((MIGRATIONS.c.number, MIGRATIONS.c.digest), found)
+    return {(number, digest) for number, digest in found}
 
 
 def store(connection: Connection, migration: Migration, source: bytes) -> None:
     """Add a migration after the newest, inside a DDL transaction."""
     id = rows.draw(connection, "migration")
-    connection.core_execute(
-        sa.insert(MIGRATIONS).values(
-            id=id,
-            number=migration.number,
-            name=migration.name,
-            summary=migration.summary,
-            state=STORED,
-            digest=migration.digest,
-            structure=migration.structure,
-            numbers=dumps(migration.drawn),
-            source_hash=source_hash(source),
-            stored_at=connection.storage.now_us(connection),
-            stored_by=principal.current(),
-        )
+    written = {
+        "id": id,
+        "number": migration.number,
+        "name": migration.name,
+        "summary": migration.summary,
+        "state": STORED,
+        "digest": migration.digest,
+        "structure": migration.structure,
+        "numbers": dumps(migration.drawn),
+        "source_hash": source_hash(source),
+        "stored_at": connection.storage.now_us(connection),
+        "stored_by": principal.current(),
+    }
+    marks = ", ".join([connection.storage.placeholder] * len(written))
+    connection.run(
+        f"INSERT INTO zapdb_migrations ({', '.join(written)}) VALUES ({marks})",
+        [*written.values()],
     )
     rows.put(connection, ChainState(migration.number, id, migration.digest, None))
 

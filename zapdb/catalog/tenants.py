@@ -16,7 +16,7 @@ from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
 from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.fixed_tables import CATALOG, CATALOG_VERSIONS
+from zapdb.storage.fixed_tables import CATALOG
 
 DEFAULT_TENANT: Final = 1
 DEFAULT_TENANT_NAME: Final = "default"
@@ -38,7 +38,9 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
     now = connection.storage.now_us(connection)
     tenant = Tenant(number, name, 0, now, principal.current(), removing=False)
     rows.put(connection, tenant)
-    connection.core_execute(sa.insert(CATALOG_VERSIONS).values(tenant=number, version=1))
+    connection.run(
+        f"INSERT INTO zapdb_catalog_versions (tenant, version) VALUES ({int(number)}, 1)"
+    )
     return tenant
 
 

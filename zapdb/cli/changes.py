@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,6 +20,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import parse_duration
+from zapdb.cli.listing_options import LimitOption
 from zapdb.cli.output import Output, Part, confirm, format_count, print_note
 from zapdb.cli.record_changes import record_to_json, show_change
 from zapdb.database import Database, RecordChange, SchemaEvent
@@ -30,10 +30,9 @@ from zapdb.limits import CHANGES_COUNTED_MAX
 from zapdb.records.cell_format import to_cell, to_plain
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
-from zapdb.storage.change_log import Bookmark
+from zapdb.storage.change_log import BOOKMARK_TEXT, Bookmark
 
 LIST_CHANGES: Final = 100
-BOOKMARK: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
@@ -60,9 +59,10 @@ def changes_list_command(
     table: Annotated[
         str | None, typer.Option(help="Only changes of the table that has this name, or had it.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
-    ] = LIST_CHANGES,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="The newest first, from the log's end on.")
+    ] = False,
+    limit: LimitOption = LIST_CHANGES,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -72,14 +72,19 @@ def changes_list_command(
     For an update, the changed fields are shown. If there are more changes, standard error has the
     bookmark to continue from. Changes of transactions that have not ended yet are not shown.
 
-    With `--json`: one object per line, `{table, operation, key, before, after, revision, principal,
-    made_at, transaction, stamp, stamped_at, bookmark}`. `before` and `after` are objects of the
-    fields, or null. An event of a schema has `event` and `position` instead of `operation`, `key`,
-    `before` and `after`.
+    With `--json`: one object per line, `{table, operation, key, before, after, replaced, revision,
+    principal, made_at, transaction, stamp, stamped_at, bookmark}`. `before` and `after` are objects
+    of the fields, or null. An event of a schema has `event`, `field` and `position` instead of
+    `operation`, `key`, `before`, `after` and `replaced`.
     """
     output = Output(as_json)
+    if newest and since is not None:
+        raise UsageError(
+            "--newest begins at the end of the log, and --since at a bookmark",
+            hint="leave out one of them",
+        )
     with _opened(database, tenant) as db:
-        found = iter(db.change_log.read(since))
+        found = db.change_log.read_back() if newest else iter(db.change_log.read(since))
         if table is not None:
             number = _find_table(db, table)
             found = (made for made in found if made.bookmark.table == number)
@@ -98,7 +103,8 @@ def changes_list_command(
         if last is None and not any(state.logs_changes for state in db._catalog.tables.values()):
             print_note("the change log is off: `zapdb settings set change_log on` switches it on")
         if last is not None and next(found, None) is not None:
-            print_note(f"there are more changes: --since {last.bookmark}")
+            more = "a higher --limit shows them" if newest else f"--since {last.bookmark}"
+            print_note(f"there are more changes: {more}")
 
 
 def _find_table(db: Database, name: str) -> int:
@@ -111,7 +117,8 @@ def _to_row(made: RecordChange | SchemaEvent) -> Sequence[Part]:
     if isinstance(made, SchemaEvent):
         numbers = {"revision": made.revision, "migration": made.position}
         told = ", ".join(f"{what} {number}" for what, number in numbers.items() if number)
-        return (*begin, (made.event, "yellow"), made.table or "", "", told)
+        table = ".".join(name for name in (made.table, made.field) if name)
+        return (*begin, (made.event, "yellow"), table, "", told)
     shape = made.schema_after or made.schema_before
     assert shape is not None
     key = ", ".join(map(to_cell, shape.key_fields, made.key))
@@ -134,7 +141,7 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
         "bookmark": str(made.bookmark),
     }
     if isinstance(made, SchemaEvent):
-        what: dict[str, Any] = {"table": made.table, "event": made.event}
+        what: dict[str, Any] = {"table": made.table, "field": made.field, "event": made.event}
         return what | {"revision": made.revision, "position": made.position} | common
     shape = made.schema_after or made.schema_before
     assert shape is not None
@@ -144,6 +151,7 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
         "key": list(map(to_plain, shape.key_fields, made.key)),
         "before": record_to_json(made.schema_before, made.before),
         "after": record_to_json(made.schema_after, made.after),
+        "replaced": made.replaced,
         "revision": made.revision,
         **common,
     }
@@ -333,7 +341,7 @@ def _read_limit(db: Database, before: str | None, older_than: str | None) -> dat
         now = db._storage.now_us(db._storage.connection())
         return as_time(now - parse_duration(older_than))
     assert before is not None
-    if BOOKMARK.fullmatch(before):
+    if BOOKMARK_TEXT.fullmatch(before):
         return Bookmark.parse(before)
     try:
         moment = datetime.fromisoformat(before)

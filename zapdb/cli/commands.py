@@ -16,6 +16,7 @@ import typer
 import typer.core
 import typer.main
 
+from zapdb.cli.collection import collect_from_now_on
 from zapdb.cli.habits import ALIASES, HABITS, find_note
 from zapdb.errors import UsageError, suggest
 
@@ -110,13 +111,25 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         },
     ),
     "history": CommandGroup(
-        "Read the database as it was at past moments.",
+        "Read the database as it was at past moments, and keep its past in files.",
         {
             "moments": "history.history_moments_command",
+            "audit": "history_audit.history_audit_command",
             "query": "history.history_query_command",
             "table": "history.history_table_command",
             "row": "history.history_row_command",
             "diff": "history.history_diff_command",
+            "start": "history_store.history_start_command",
+            "run": "history_store.history_run_command",
+            "flush": "history_store.history_flush_command",
+            "stop": "history_store.history_stop_command",
+            "status": "history_store.history_status_command",
+            "verify": "history_upkeep.history_verify_command",
+            "move": "history_upkeep.history_move_command",
+            "purge": "history_upkeep.history_purge_command",
+            "erase": "history_upkeep.history_erase_command",
+            "export": "history_export.history_export_command",
+            "restore": "history_export.history_restore_command",
         },
     ),
     "mirror": CommandGroup(
@@ -215,6 +228,7 @@ class _Commands(UserDict[str, Any]):
             found = self.data[name] = make_group(name, found.description, found.commands)
         elif isinstance(found, str):
             found = self.data[name] = _make_command(name, load_function(found))
+            collect_from_now_on()
         return found
 
 

@@ -17,6 +17,7 @@ from zapdb.cli.configuration import (
     find_database,
     find_tenant_name,
 )
+from zapdb.cli.listing_options import CursorOption, LimitOption, OrderByOption
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.record_input import read_assignments, read_key
@@ -95,19 +96,9 @@ def data_get_command(
 def data_list_command(
     table: TableArgument,
     where: WhereOption = None,
-    order_by: Annotated[
-        str | None,
-        typer.Option(
-            "--order-by", metavar="FIELDS", help="Such as `due,-title`; a minus is descending."
-        ),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", help="Show at most this many.")
-    ] = LIST_RECORDS,
-    cursor: Annotated[
-        str | None,
-        typer.Option("--cursor", help="Continue after the page that printed this cursor."),
-    ] = None,
+    order_by: OrderByOption = None,
+    limit: LimitOption = LIST_RECORDS,
+    cursor: CursorOption = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,

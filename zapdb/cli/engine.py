@@ -64,10 +64,9 @@ class Engine:
         For what should not be begun if the engine can't finish it.
         """
         if self.name == "spark":
-            from zapdb.spark import check_session, start_session
+            from zapdb.spark import start_session_for
 
-            session = start_session() if self.master is None else start_session(self.master)
-            check_session(session, storage)
+            start_session_for(storage, self.master)
 
     def require_valid(self) -> None:
         """Raise `UsageError` for options that do not go together, or `MissingExtra`."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 import typer
 
 import zapdb
@@ -94,8 +95,8 @@ def export_command(
     if sql is not None:
         with _opened(database, tenant) as db, counter:
             counter.begin()
-            script = export_sql(db, target, sql, progress=counter.add)
-        _report(sum(script.records.values()), len(script.records), target, output)
+            script = export_sql(db, target, sql, progress=counter.add, pace=counter.pace)
+        report_export(sum(script.records.values()), len(script.records), target, output)
         for what in script.omitted:
             print_note(f"left out: {what}")
         output.document(
@@ -115,12 +116,19 @@ def export_command(
     with _opened(database, tenant) as db, counter:
         counter.begin()
         authored = find_migrations_if_any(migrations)
-        made = export_directory(db, target, form=form, migrations=authored, progress=counter.add)
+        made = export_directory(
+            db,
+            target,
+            form=form,
+            migrations=authored,
+            progress=counter.add,
+            pace=counter.pace,
+        )
         changes = _write_changes(db, target) if change_log else 0
-    _report(sum(table.records for table in made.tables), len(made.tables), target, output)
+    report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
     if change_log:
         output.write(("exported ", "green"), f"{format_count(changes, 'change')} to {CHANGES}")
-    output.document({"path": str(target), **_describe(made)})
+    output.document({"path": str(target), **describe_export(made)})
 
 
 def _refuse_together(given: dict[str, bool]) -> None:
@@ -144,16 +152,22 @@ def _export_all(
         counter.begin()
         authored = find_migrations_if_any(migrations)
         made = export_all_tenants(
-            db, target, form=form, migrations=authored, progress=counter.add
+            db,
+            target,
+            form=form,
+            migrations=authored,
+            progress=counter.add,
+            pace=counter.pace,
         ).manifests
     records = sum(table.records for one in made.values() for table in one.tables)
     what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"
     output.write(("exported ", "green"), f"{what} to {target}")
-    tenants = {name: _describe(one) for name, one in made.items()}
+    tenants = {name: describe_export(one) for name, one in made.items()}
     output.document({"path": str(target), "tenants": tenants})
 
 
-def _describe(made: Manifest) -> dict[str, Any]:
+def describe_export(made: Manifest) -> dict[str, Any]:
+    """What `--json` shows of an export."""
     tables = [
         {
             "name": table.name,
@@ -164,7 +178,10 @@ def _describe(made: Manifest) -> dict[str, Any]:
         }
         for table in made.tables
     ]
-    return {"format": made.form, "position": made.position, "tables": tables}
+    told: dict[str, Any] = {"format": made.form, "position": made.position, "tables": tables}
+    if made.moment is not None:
+        told["moment"] = msgspec.to_builtins(made.moment)
+    return told
 
 
 def _write_changes(db: Database, target: Path) -> int:
@@ -177,7 +194,8 @@ def _write_changes(db: Database, target: Path) -> int:
     return count
 
 
-def _report(records: int, tables: int, target: Path, output: Output) -> None:
+def report_export(records: int, tables: int, target: Path, output: Output) -> None:
+    """Say what was exported, and where to."""
     what = f"{format_count(records, 'record')} of {format_count(tables, 'table')}"
     output.write(("exported ", "green"), f"{what} to {target}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,7 +11,6 @@ from typing import Annotated, Any, Final
 import typer
 
 import zapdb
-from zapdb.cli.changes import BOOKMARK
 from zapdb.cli.configuration import (
     DatabaseOption,
     JsonOption,
@@ -21,6 +19,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import DURATION, parse_duration
+from zapdb.cli.listing_options import CursorOption, LimitOption, OrderByOption
 from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.record_changes import record_to_json, show_change
 from zapdb.cli.record_input import read_key
@@ -29,6 +28,7 @@ from zapdb.cli.sql import ShowOption, print_result
 from zapdb.database import Database
 from zapdb.database.history.difference import RecordDifference
 from zapdb.database.history.listing import MomentSummary
+from zapdb.database.history.moment import parse_moment
 from zapdb.database.history.versions import Version
 from zapdb.errors import RecordNotFound, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
@@ -39,35 +39,28 @@ from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark
 
 LIST_MOMENTS: Final = 20
-_MOMENT_HELP: Final = (
+MOMENT_HELP: Final = (
     "A time with its UTC offset, how long ago (2h), a moment's number (#12), or a bookmark."
 )
 
-AtOption = Annotated[str, typer.Option("--at", metavar="MOMENT", help=_MOMENT_HELP)]
-MomentArgument = Annotated[str, typer.Argument(metavar="MOMENT", help=_MOMENT_HELP)]
+AtOption = Annotated[str, typer.Option("--at", metavar="MOMENT", help=MOMENT_HELP)]
+MomentArgument = Annotated[str, typer.Argument(metavar="MOMENT", help=MOMENT_HELP)]
 PastTableArgument = Annotated[str, typer.Argument(help="The table's name at that moment.")]
 
 
 @contextmanager
-def _opened(database: str | None, tenant: str | None) -> Iterator[Database]:
+def history_opened(database: str | None, tenant: str | None) -> Iterator[Database]:
     with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
         yield db
 
 
-def _read_moment(db: Database, text: str) -> datetime | int | Bookmark:
+def read_moment_argument(db: Database, text: str) -> datetime | int | Bookmark:
     """Read what names a moment; raises `UsageError`."""
-    if re.fullmatch(r"#[0-9]{1,18}", text):
-        return int(text[1:])
-    if BOOKMARK.fullmatch(text):
-        return Bookmark.parse(text)
     if DURATION.fullmatch(text.removeprefix("-")):
         now = db._storage.now_us(db._storage.connection())
         return as_time(now - parse_duration(text.removeprefix("-")))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    moment = parse_moment(text)
+    if moment is None:
         raise UsageError(
             "this names no moment",
             given=text,
@@ -80,22 +73,24 @@ def _read_moment(db: Database, text: str) -> datetime | int | Bookmark:
 # Moments
 
 
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="MOMENT", help="Only what was after this moment.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="MOMENT", help="Nothing after this moment.")
+]
+
+
 def history_moments_command(
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="MOMENT", help="Only moments after this one.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="MOMENT", help="No moments after this one.")
-    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     principal: Annotated[
         str | None, typer.Option(help="Only transactions of this user or principal.")
     ] = None,
     table: Annotated[
         str | None, typer.Option(help="Only transactions that changed this table.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
-    ] = LIST_MOMENTS,
+    limit: LimitOption = LIST_MOMENTS,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -108,10 +103,10 @@ def history_moments_command(
     [{table, inserted, updated, deleted, events}]}`.
     """
     output = Output(as_json)
-    with _opened(database, tenant) as db:
+    with history_opened(database, tenant) as db:
         found = db.moments(
-            since=None if since is None else _read_moment(db, since),
-            until=None if until is None else _read_moment(db, until),
+            since=None if since is None else read_moment_argument(db, since),
+            until=None if until is None else read_moment_argument(db, until),
             principal=principal,
             table=table,
         )
@@ -125,10 +120,16 @@ def history_moments_command(
                 solid=("moment", "made at"),
                 empty="no moments",
             )
-        if not listed and not any(t.logs_changes for t in db._catalog.tables.values()):
-            print_note("the change log is off: `zapdb settings set change_log on` switches it on")
+        if not listed:
+            note_log_off(db)
         if listed and next(found, None) is not None:
             print_note(f"there are earlier moments: --until '#{listed[-1].number - 1}'")
+
+
+def note_log_off(db: Database) -> None:
+    """Say how the change log is switched on, if it is off."""
+    if not any(t.logs_changes for t in db._catalog.tables.values()):
+        print_note("the change log is off: `zapdb settings set change_log on` switches it on")
 
 
 def _moment_to_row(made: MomentSummary) -> tuple[Part, ...]:
@@ -178,8 +179,10 @@ def history_query_command(
     With `--json`: as `zapdb sql`.
     """
     output = Output(as_json)
-    with _opened(database, tenant) as db:
-        print_result(db.at(_read_moment(db, at)).sql(statement), show_rows, output)
+    with history_opened(database, tenant) as db:
+        past = db.at(read_moment_argument(db, at))
+        print_result(past.sql(statement), show_rows, output)
+        note_exactness(is_exact=past.exact)
 
 
 def history_table_command(
@@ -189,16 +192,9 @@ def history_table_command(
         str | None,
         typer.Option("--where", "-w", metavar="CONDITION", help="Only records that fulfil this."),
     ] = None,
-    order_by: Annotated[
-        str | None, typer.Option("--order-by", metavar="FIELDS", help="Such as `due,-title`.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
-    ] = LIST_MOMENTS,
-    cursor: Annotated[
-        str | None,
-        typer.Option("--cursor", help="Continue after the page that printed this cursor."),
-    ] = None,
+    order_by: OrderByOption = None,
+    limit: LimitOption = LIST_MOMENTS,
+    cursor: CursorOption = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -209,8 +205,8 @@ def history_table_command(
     With `--json`: `{moment, records: [RECORD], cursor}`; the cursor is null on the last page.
     """
     output = Output(as_json)
-    with _opened(database, tenant) as db:
-        past = db.at(_read_moment(db, at))
+    with history_opened(database, tenant) as db:
+        past = db.at(read_moment_argument(db, at))
         schema = past.schema(table)
         query = make_query(past.table(table), schema, where)
         if order_by:
@@ -221,8 +217,9 @@ def history_table_command(
             output.document(
                 {"moment": past.moment.number, "records": records, "cursor": page.cursor}
             )
-            return
-        write_page(schema, page, output)
+        else:
+            write_page(schema, page, output)
+        note_exactness(is_exact=past.exact)
 
 
 def history_row_command(
@@ -230,7 +227,7 @@ def history_row_command(
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="MOMENT", help=f"Show the record as it was. {_MOMENT_HELP}"),
+        typer.Option("--at", metavar="MOMENT", help=f"Show the record as it was. {MOMENT_HELP}"),
     ] = None,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -243,7 +240,7 @@ def history_row_command(
     fields.
     """
     output = Output(as_json)
-    with _opened(database, tenant) as db:
+    with history_opened(database, tenant) as db:
         if at is None:
             found = db.table(table)
             values = read_key(db._catalog.table(table).schema, key)
@@ -259,15 +256,25 @@ def history_row_command(
                 solid=("moment", "made at"),
             )
             return
-        past = db.at(_read_moment(db, at))
+        past = db.at(read_moment_argument(db, at))
         schema = past.schema(table)
         record = past.table(table).find(*read_key(schema, key))
         if record is None:
             raise _no_record(table, key)
         if as_json:
             output.document(record_to_plain(schema, record))
-            return
-        write_record(schema, record, output)
+        else:
+            write_record(schema, record, output)
+        note_exactness(is_exact=past.exact)
+
+
+def note_exactness(*, is_exact: bool) -> None:
+    """Say so if not all values are those of then."""
+    if not is_exact:
+        print_note(
+            "not exact: values of a restored field may differ from those of then, since the "
+            "history store came to it late"
+        )
 
 
 def _no_record(table: str, key: list[str]) -> RecordNotFound:
@@ -314,18 +321,28 @@ def history_diff_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how each record differs between two moments: the net change, not step by step.
+    """Show how schemas, and how each record differs between two moments: the net change, not step
+    by step.
 
-    With `--json`: one object per line, `{table, key, before, after, fields}`; `before` and `after`
-    are objects of the fields, or null where there is no record.
+    With `--json`: one object per line, `{table, schema}` for a table whose schema differs, with the
+    differences in words, and `{table, key, before, after, fields}` for a record; `before` and
+    `after` are objects of the fields, or null where there is no record.
     """
     output = Output(as_json)
-    with _opened(database, tenant) as db:
-        moments = [_read_moment(db, text) for text in (first, second)]
+    with history_opened(database, tenant) as db:
+        moments = [read_moment_argument(db, text) for text in (first, second)]
+        schemas = [
+            one
+            for one in db.diff_schemas(*moments)
+            if table is None or {one.table, one.before and one.before.name} & set(table)
+        ]
         found = db.diff(*moments, tables=table)
         if as_json:
+            output.lines({"table": one.table, "schema": list(one.changes)} for one in schemas)
             output.lines(map(_difference_to_json, found))
             return
+        for one in schemas:
+            output.write(f"{one.table}: {'; '.join(one.changes)}")
         output.table(
             ("table", "key", "change"), list(map(_difference_to_row, found)), empty="no differences"
         )

@@ -10,7 +10,7 @@ import typer
 from zapdb.cli.configuration import DatabaseOption, JsonOption, MigrationsOption, TenantOption
 from zapdb.cli.output import Output
 from zapdb.cli.sources import find_kind
-from zapdb.cli.sources.base import STANDARD_INPUT, ImportRequest, OnError
+from zapdb.cli.sources.base import ImportRequest, OnError
 from zapdb.cli.undivided import OnlyLocalOption, refuse_spark
 from zapdb.database.imports import ImportMode
 from zapdb.datasets import zone
@@ -203,7 +203,7 @@ def import_command(
 
 
 def _require_source(request: ImportRequest) -> None:
-    if request.source == STANDARD_INPUT or "://" in request.source:
+    if request.is_stdin or "://" in request.source:
         return
     if not Path(request.source).exists():
         raise UsageError(

@@ -48,6 +48,8 @@ def name_job(catalog: TenantCatalog, job: Job) -> JobName:
         return JobName(f"importing {job.subject}{into}", f"imported {job.subject}{into}")
     if job.kind == "export":
         return JobName(f"exporting to {job.subject}", f"exported to {job.subject}")
+    if job.kind == "repair":
+        return JobName(f"repairing {job.subject}", f"repaired {job.subject}")
     if job.kind == "mirror":
         return JobName(f"mirroring to {job.subject}", f"mirrored to {job.subject}")
     if job.kind == "verify":

@@ -34,8 +34,14 @@ from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Progress, Runner, plan_jobs, read_progress, run_locally
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
+from zapdb.jobs.planning import is_blocked, plan_blocked_again
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
-from zapdb.limits import BACKGROUND_RETRY_SECONDS, CATALOG_WAIT_SECONDS
+from zapdb.limits import (
+    BACKGROUND_RETRY_SECONDS,
+    BLOCKED_RETRY_PAUSES,
+    BLOCKED_RETRY_SECONDS,
+    CATALOG_WAIT_SECONDS,
+)
 from zapdb.migrations import Chain
 from zapdb.storage import Storage, TransactionMode, ensure_storage
 
@@ -150,11 +156,18 @@ class _Watch:
         """How far jobs were, and when, that were begun and interrupted by more urgent ones."""
         self._problems = dict[int, str]()
         self._told = set[str]()
+        self._blocked_until = dict[int, float]()
+        """When blocked jobs of tenants are tried again, by the monotonic clock."""
+        self._findings = dict[str, object]()
+        """What was told of blocked jobs."""
 
     def run(self, workers: int | None, seconds: float | None) -> None:
         """Run jobs until it should stop, or until none came up for so long."""
         runner = partial(run_locally, workers=workers, should_stop=self._is_interrupted)
         self._due.add(self._find_needy())
+        for stored in self._watcher.cache(CATALOG_WAIT_SECONDS).list(Job):
+            if is_blocked(stored) and self._due.concerns(stored.tenant):
+                self._try_again_later(stored.tenant, BLOCKED_RETRY_SECONDS)
         print_note("watching the catalog; Ctrl-C ends it")
         while not self._is_over():
             for tenant in [*self._due.take_all(), *self._planned.take_later()]:
@@ -216,6 +229,9 @@ class _Watch:
                 catalog = apply_dataset_policies(self._storage, catalog, self._node)
             self._known = catalog
             self._tell_lagging(catalog)
+            if self._blocked_until.get(tenant, float("inf")) <= time.monotonic():
+                del self._blocked_until[tenant]
+                plan_blocked_again(self._storage, tenant, catalog)
             self._planned.replace(tenant, plan_jobs(self._storage, tenant, known=catalog))
         except UnknownName:  # the tenant was removed
             self._planned.replace(tenant, [])
@@ -244,8 +260,22 @@ class _Watch:
         self._report(run, catalog)
         if run.hold is not None:
             self._await_end(run.hold, job.tenant)
+        if is_blocked(run.job):
+            pause = max(BLOCKED_RETRY_SECONDS, BLOCKED_RETRY_PAUSES * run.seconds)
+            self._try_again_later(job.tenant, pause)
+
+    def _try_again_later(self, tenant: int, seconds: float) -> None:
+        """Have blocked jobs of a tenant tried again."""
+        until = time.monotonic() + seconds
+        self._blocked_until[tenant] = max(until, self._blocked_until.get(tenant, until))
+        self._planned.put_later(tenant, seconds)
 
     def _report(self, run: JobRun, catalog: TenantCatalog) -> None:
+        told = self._findings.pop(run.job.id, None)
+        if is_blocked(run.job):
+            self._findings[run.job.id] = run.job.findings
+            if told == run.job.findings:
+                return
         name = self._name(run.job.tenant)
         self._output.lines([run.to_json() | {"tenant": name}])
         write_job_run(run, catalog, self._output, self._prefix(run.job.tenant))

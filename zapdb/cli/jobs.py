@@ -53,12 +53,13 @@ def jobs_list_command(
 ) -> None:
     """List the jobs that are not at their end, the most urgent first, and what they wait for.
 
-    With `--json`: `{jobs: [{id, kind, table, subject, target, state, priority, throttle, records,
-    ranges, ranges_done, read, written, conflicts, quarantined, changed_at, changed_by, waits,
-    findings}], lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back`, `verify`,
-    `import`, `export` or `mirror`; `subject` is the source of an import, or the target of an export
-    or mirror; `waits` says in words what a job waits for, and `lagging` which migration is not
-    active because processes lack its file, or null; `changed_at` is in microseconds since 1970 UTC.
+    With `--json`: `{jobs: [{id, kind, table, subject, error, target, state, priority, throttle,
+    records, ranges, ranges_done, read, written, conflicts, quarantined, changed_at, changed_by,
+    waits, findings}], lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back`, `verify`,
+    `repair`, `import`, `export` or `mirror`; `subject` is the source of an import, the target of an
+    export or mirror, or what is repaired; `error` is what has ended the last run of these four;
+    `waits` says in words what a job waits for, and `lagging` which migration is not active because
+    processes lack its file, or null; `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -118,7 +119,7 @@ def jobs_show_command(
     with opened(database, tenant) as (storage, catalog):
         status = read_job_status(storage, catalog.tenant, job)
         rate = _measure_rate(storage, status, seconds)
-    is_known = not kind_of(status.job).is_undivided  # what others will read, nobody has counted
+    is_known = _is_known(status.job)
     left = max(0, status.reads - status.progress.read) / rate if rate and is_known else None
     _write_status(catalog, status, rate, left, output)
     workers = [
@@ -140,6 +141,11 @@ def jobs_show_command(
             ],
         }
     )
+
+
+def _is_known(job: Job) -> bool:
+    """Whether it is known how many records the job will have read."""
+    return job.records > 0 or not kind_of(job).is_undivided
 
 
 def _measure_rate(storage: Storage, status: JobStatus, seconds: float) -> float | None:
@@ -165,7 +171,8 @@ def _write_status(
     said = changed if job.changed_at else ""
     output.write("  state: ", (job.state, COLORS.get(job.state, "yellow")), said)
     output.write(f"  priority: {job.priority}, throttle: {_show_throttle(job.throttle)}")
-    of = "" if kind_of(job).is_undivided else f" of {status.reads:,}"
+    about = "about " if kind_of(job).is_undivided else ""
+    of = f" of {about}{status.reads:,}" if _is_known(job) else ""
     output.write(
         f"  records: {progress.read:,} read{of}, {progress.written:,} written, "
         f"{progress.conflicts:,} conflicts"
@@ -177,6 +184,8 @@ def _write_status(
     for one in status.open_ranges:
         if one.is_held:
             output.write(f"  range {one}")
+    if job.error and job.state != "planned":  # else it is among what it waits for
+        output.write(("  error: ", "red"), job.error)
     for probe in status.probes:
         output.write(f"  latency: {probe}")
     for reason in status.waits:
@@ -205,6 +214,7 @@ def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, 
         "kind": job.kind,
         "table": job.table_name,
         "subject": job.subject,
+        "error": job.error,
         "target": job.target,
         "state": job.state,
         "priority": job.priority,

@@ -79,10 +79,12 @@ def mirror_run_command(
     with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
         target = open_target(to, db._storage)
         mirror = Mirror(db, target)
-        if mirror.switch_on():
-            print_note(COST_NOTE)
         try:
+            mirror.require_place()
+            if mirror.switch_on():
+                print_note(COST_NOTE)
             with CommandJob("mirror", target.shown, database, tenant).work() as job:
+                mirror.pace = job
                 reporter = _Reporter(output, job)
                 run_mirror(
                     mirror,
@@ -114,7 +116,7 @@ class _Reporter:
 
     def __init__(self, output: Output, job: UndividedJob) -> None:
         self._job = job
-        self._changes = 0
+        self._passed = 0, 0
         self._output = output
         self._told = 0, 0, 0, 0
         self._repaired = 0
@@ -143,8 +145,7 @@ class _Reporter:
             if text and self._problems.get(name) != text:
                 print_note(f"{name} is not kept: {text}\n  hint: {PROBLEM_HINT}")
         self._problems = dict(report.problems)
-        self._job.note(report.changes - self._changes)
-        self._changes = report.changes
+        self._passed = report.note_since(self._passed, self._job)
 
     def wait(self, reason: str) -> None:
         if reason != self._waits_for:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import sys
@@ -10,6 +11,8 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from zapdb.accelerator import describe_codec
+from zapdb.cli.collection import put_off_collection
 from zapdb.cli.commands import COMMANDS, load_function, make_group, show_help_without_command
 from zapdb.cli.output import print_note, report_error
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
@@ -25,7 +28,7 @@ WrongArguments: Final[Any] = typer.BadParameter.__bases__[0]
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"zapdb {__version__}")
+        print(f"zapdb {__version__} ({describe_codec()})")
         raise typer.Exit
 
 
@@ -56,10 +59,13 @@ app: Final = make_group("zapdb", inspect.getdoc(start) or "", COMMANDS, start)
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program, and exit with its status."""
+    put_off_collection()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run_program(sys.argv[1:] if arguments is None else arguments))
+    status = run_program(sys.argv[1:] if arguments is None else arguments)
+    gc.freeze()  # Python would look through all that is there once more
+    sys.exit(status)
 
 
 def run_program(arguments: Sequence[str]) -> int:

@@ -56,7 +56,7 @@ def write_lines(
 
 def write_parquet(reader: Any, stream: IO[bytes], counter: ProgressCounter) -> None:
     """Batches of a `pyarrow.RecordBatchReader` as one Parquet file."""
-    write_batches(reader.schema, reader, stream, counter.add)
+    write_batches(reader.schema, reader, stream, lambda count, _: counter.add(count))
 
 
 @contextmanager

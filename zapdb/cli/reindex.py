@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
-from zapdb.activation.datasets import needs_rebuilding, restart_indexes
-from zapdb.activation.up import require_not_rolling_back
+from zapdb.activation import IndexDescriptor, TableDescriptor
+from zapdb.activation.datasets import needs_rebuilding
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
 from zapdb.cli.job_progress import JobRun, run_jobs
-from zapdb.cli.opening import opened, read_tenant_catalog
+from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
 from zapdb.datasets import dataset_of
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UnknownName, UsageError
-from zapdb.jobs import Job, plan_jobs
-from zapdb.storage import Storage, TransactionMode
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING
+from zapdb.jobs.reindexing import plan_reindexing
+from zapdb.storage import TransactionMode
 
 TableOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only indexes of this table.")
@@ -29,8 +27,6 @@ TableOption = Annotated[
 IndexOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only this index of the table.")
 ]
-
-Choice = Callable[[TableDescriptor, IndexDescriptor], bool]
 
 
 def reindex_run_command(
@@ -58,19 +54,18 @@ def reindex_run_command(
         Engine(engine, workers, master).runner() as runner,
         opened(database, tenant) as (storage, catalog),
     ):
-        require_not_rolling_back(catalog)
-        found = restart_indexes(storage, catalog, _choose(catalog, table, index))
-        catalog = read_tenant_catalog(storage, tenant)
-        jobs = _plan(storage, catalog, found)
-        run_jobs(storage, catalog, jobs, runner, output, runs.append)
+        planned = plan_reindexing(storage, catalog, table, index)
+        run_jobs(storage, planned.catalog, planned.jobs, runner, output, runs.append)
         seq = read_seq(storage.connection())
-    if not found:
+    if not planned.indexes:
         output.write(
             "nothing to do: every index matches this process's collation and time zone data"
         )
     output.document(
         {
-            "indexes": [{"table": s.schema.name, "index": i.index.name} for s, i in found],
+            "indexes": [
+                {"table": s.schema.name, "index": i.index.name} for s, i in planned.indexes
+            ],
             "jobs": [one.to_json() for one in runs],
             "seq": seq,
         }
@@ -78,37 +73,6 @@ def reindex_run_command(
     if any(one.job.state == "blocked" for one in runs):
         return EXIT_ERROR
     return EXIT_PENDING if any(one.hold for one in runs) else 0
-
-
-def _choose(catalog: TenantCatalog, table: str | None, index: str | None) -> Choice:
-    if table is None:
-        if index is not None:
-            raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
-        return lambda _, found: needs_rebuilding(found)
-    descriptor = catalog.table(table)
-    if index is None:
-        return lambda s, _: s.schema.number == descriptor.schema.number
-    named = next((i.index for i in descriptor.indexes if i.index.name == index), None)
-    if named is None:
-        there = ", ".join(i.index.name for i in descriptor.indexes) or "(none)"
-        raise UnknownName("there is no such index", table=table, index=index, indexes=there)
-    return lambda _, found: found.index.number == named.number
-
-
-def _plan(
-    storage: Storage,
-    catalog: TenantCatalog,
-    restarted: list[tuple[TableDescriptor, IndexDescriptor]],
-) -> list[Job]:
-    """Return the jobs of the restarted indexes only."""
-    numbers = {index.index.number for _, index in restarted}
-    builds = {
-        index.build
-        for descriptor in catalog.tables.values()
-        for index in descriptor.indexes
-        if index.index.number in numbers
-    }
-    return [job for job in plan_jobs(storage, catalog.tenant, ["index"]) if job.target in builds]
 
 
 def reindex_status_command(

@@ -20,8 +20,8 @@ def spark_package_command(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Write zapdb's code to an archive for `spark-submit --py-files`, and beside it FILE.py, the
-    command line for spark-submit.
+    """Write zapdb's code to an archive for `spark-submit --py-files`, and beside it FILE_main.py,
+    the command line for spark-submit.
 
     The packages that zapdb needs must be installed on the machines of the cluster.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, confirm, format_count
 from zapdb.errors import EXIT_ERROR
+from zapdb.history.removing import delete_store_files
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 
@@ -76,7 +78,7 @@ def tenant_remove_command(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete a tenant for good: its records, archives, logs, settings and name.
+    """Delete a tenant for good: its records, archives, logs, history files, settings and name.
 
     `zapdb sweep` removes its large values. Run the command again to finish a removal that was
     interrupted.
@@ -89,7 +91,7 @@ def tenant_remove_command(
         if not yes and not _confirm(tenant, as_json=as_json):
             output.write("nothing was changed")
             return EXIT_ERROR
-        removed = remove_tenant(storage, name)
+        removed = remove_tenant(storage, name, partial(delete_store_files, storage))
         seq = read_seq(storage.connection())
     total = sum(removed.rows.values())
     output.write(("removed ", "green"), f"{name}: {format_count(total, 'row')}")

@@ -20,7 +20,7 @@ from zapdb.cli.output import print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.errors import StorageError, UsageError
 from zapdb.jobs.kinds import KINDS_OF_JOBS
-from zapdb.jobs.undivided import Undivided, UndividedJob, working_on
+from zapdb.jobs.undivided import NoJob, Undivided, UndividedJob, WorkPace, working_on
 from zapdb.storage import TransactionMode, connect
 
 OnlyLocalOption = Annotated[
@@ -63,14 +63,14 @@ class CommandJob:
             about = Undivided(
                 self.kind, number, self.subject, *self.table, is_resumable=self.is_resumable
             )
-            with working_on(storage, about, _tell) as job:
+            with working_on(storage, about, tell_wait) as job:
                 yield job
         finally:
             storage.close()
 
 
 class JobCounter(ProgressCounter):
-    """Counts records for people and for a job, which may wait meanwhile, or end the command."""
+    """Counts records for people, with a job, which may wait meanwhile, or end the command."""
 
     def __init__(self, job: CommandJob) -> None:
         super().__init__("row" if job.kind == "import" else "record")
@@ -105,15 +105,16 @@ class JobCounter(ProgressCounter):
                 raise
             print_note(f"this export is not among the jobs of the database: {error.message}")
 
-    def add(self, count: int = 1) -> None:
-        super().add(count)
+    @property
+    def pace(self) -> WorkPace:
+        """What the work asks and tells between its batches."""
         if not self._is_begun:
             self.begin()
-        if self._job is not None:
-            self._job.note(count, count if self._about.kind == "import" else 0)
+        return self._job or NoJob()
 
 
-def _tell(reason: str) -> None:
+def tell_wait(reason: str) -> None:
+    """Say why a job waits."""
     print_note(f"waiting: {reason}")
 
 

@@ -21,6 +21,7 @@ from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
 from zapdb.cli.job_progress import name_job, with_bar, write_way_on
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, confirm, format_count, print_note
+from zapdb.cli.undivided import tell_wait
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
 from zapdb.jobs.known_revisions import forget_wrong_ranges
@@ -217,7 +218,7 @@ def _write_repairs(repairs: list[IndexRepair], output: Output) -> None:
 
 
 def _repair(storage: Storage, tenant: int, output: Output) -> list[IndexRepair]:
-    repairs = jobs.repair_indexes(storage, tenant)
+    repairs = jobs.repair_indexes(storage, tenant, on_wait=tell_wait)
     _write_refused(repairs, output)
     output.write(("repaired index entries", "green"), f" of {_count_repaired(repairs)}")
     return repairs

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from zapdb.catalog import rows
 from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
 from zapdb.limits import CATALOG, LEASE
 from zapdb.logs import log_event
 from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.cells import checked
 from zapdb.storage.fixed_tables import LEASES
 from zapdb.storage.owners import Owner
 from zapdb.storage.retries import retry
@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 logger = logging.getLogger("zapdb.leases")
+
+_COLUMNS: Final = ", ".join(LEASES.c.keys())
+"""The arguments of `_from_columns`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +141,27 @@ def return_lease(connection: Connection, name: str) -> None:
 
 
 def delete_lease(connection: Connection, name: str) -> None:
-    connection.core_execute(sa.delete(LEASES).where(LEASES.c.name == name))
+    connection.run(
+        f"DELETE FROM zapdb_leases WHERE name = {connection.storage.placeholder}", (name,)
+    )
 
 
 def read_lease(connection: Connection, name: str, *, lock: bool = False) -> Lease | None:
-    query = SELECT.where(LEASES.c.name == name)
-    row = connection.core_execute(query.with_for_update() if lock else query).one_or_none()
-    return None if row is None else _from_columns(*row)
+    storage = connection.storage
+    found = connection.fetch_all(
+        f"SELECT {_COLUMNS} FROM zapdb_leases WHERE name = {storage.placeholder}"
+        f"{storage.lock_rows_sql if lock else ''}",
+        (name,),
+    )
+    for row in checked(LEASES.c, found):
+        return _from_columns(*row)
+    return None
 
 
 def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
     """Return the leases whose names begin with `prefix`, by name; released ones expired at 0."""
-    query = SELECT.where(LEASES.c.name.startswith(prefix, autoescape=True))
+    query = sa.select(LEASES).where(LEASES.c.name.startswith(prefix, autoescape=True))
     return [_from_columns(*row) for row in connection.core_execute(query.order_by(LEASES.c.name))]
-
-
-SELECT: Final = sa.select(
-    LEASES.c.name, LEASES.c.owner, LEASES.c.epoch, LEASES.c.since, LEASES.c.expires_at
-)
 
 
 def _from_columns(name: str, owner: str, epoch: int, since: int, expires_at: int) -> Lease:
@@ -173,15 +179,22 @@ def _to_columns(lease: Lease) -> dict[str, Any]:
 
 def _insert(connection: Connection, lease: Lease) -> bool:
     """Insert a lease and return True; if the name exists, lock its row and return False."""
-    insert = rows.INSERT[connection.storage.dialect](LEASES)
-    statement = insert.values(name=lease.name, **_to_columns(lease)).on_conflict_do_update(
-        index_elements=["name"], set_={"epoch": LEASES.c.epoch}, where=sa.false()
+    columns = {"name": lease.name, **_to_columns(lease)}
+    marks = ", ".join([connection.storage.placeholder] * len(columns))
+    found = connection.fetch_all(
+        f"INSERT INTO zapdb_leases ({', '.join(columns)}) VALUES ({marks})"
+        " ON CONFLICT (name) DO UPDATE SET epoch = zapdb_leases.epoch WHERE false RETURNING name",
+        [*columns.values()],
     )
-    return connection.core_execute(statement.returning(LEASES.c.name)).first() is not None
+    return bool(found)
 
 
 def _update(connection: Connection, name: str, **columns: Any) -> None:
-    connection.core_execute(sa.update(LEASES).where(LEASES.c.name == name).values(**columns))
+    mark = connection.storage.placeholder
+    written = ", ".join(f"{column} = {mark}" for column in columns)
+    connection.run(
+        f"UPDATE zapdb_leases SET {written} WHERE name = {mark}", [*columns.values(), name]
+    )
 
 
 class Renewal:

@@ -18,6 +18,7 @@ from zapdb.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.incarnations import ensure_incarnation
 
 logger = logging.getLogger("zapdb.nodes")
 
@@ -118,6 +119,7 @@ class Heartbeat(Renewal):
                 self.level = read_level(connection)
                 check_level(connection)
                 self.renew(connection)
+            ensure_incarnation(self._storage)
             self._look_after_others()
         except LeaseLost as error:
             raise LeaseLost("this process was evicted, so its writes are refused") from error

@@ -1,6 +1,7 @@
 """Operations for operators and tools on an open database: `db.admin`.
 
-Jobs, settings, tenants, the cluster, the catalog and metrics, for the tenant of the database.
+Running jobs, verifying, settings, tenants, the cluster, the catalog and metrics, for the tenant of
+the database.
 Applications don't need it to read and write.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zapdb.activation import TableDescriptor, TenantCatalog
@@ -15,7 +17,7 @@ from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
 from zapdb.activation.tenant_removal import Removed, remove_tenant
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import Job, JobKind, JobThrottle, Tenant
+from zapdb.catalog.kinds import JobKind, Tenant
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
@@ -28,6 +30,7 @@ from zapdb.database.metrics import render_metrics
 from zapdb.database.node_context import NodeContext
 from zapdb.database.session import Session
 from zapdb.database.tenant_refresh import TenantRefresher
+from zapdb.history.removing import delete_store_files
 from zapdb.jobs import (
     IndexRepair,
     JobReport,
@@ -43,18 +46,8 @@ from zapdb.jobs import (
     verify_tenant,
 )
 from zapdb.jobs.build_pauses import BuildPauses
-from zapdb.jobs.control import (
-    cancel_job,
-    find_job,
-    pause_job,
-    resume_job,
-    set_job_priority,
-    throttle_job,
-)
-from zapdb.jobs.job import list_jobs
-from zapdb.jobs.job_status import JobStatus, read_job_status
 from zapdb.jobs.known_revisions import forget_wrong_ranges
-from zapdb.jobs.window import parse_window
+from zapdb.jobs.reindexing import plan_reindexing
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import group_by_revision
 
@@ -85,7 +78,8 @@ class Catalog:
 
 
 class DatabaseAdmin(Facet):
-    """Operations on an open database: jobs, settings, tenants, the cluster, the catalog, metrics.
+    """Operations on an open database: running jobs, verifying and repairing, settings, tenants, the
+    cluster, the catalog, metrics.
 
     `db.admin` returns it.
     """
@@ -140,66 +134,25 @@ class DatabaseAdmin(Facet):
                 reports.append(report)
         return reports
 
-    def jobs(self) -> list[Job]:
-        """Return the jobs of this tenant in any state."""
-        with self._session.reading() as connection:
-            return list_jobs(connection, self._tenant)
+    def reindex(
+        self, table: str | None = None, index: str | None = None, *, runner: Runner = run_locally
+    ) -> list[JobReport]:
+        """Rebuild indexes with this process's collation and time zone data: those of a table, or
+        one of them; without a table, those that this process can't use as they are.
 
-    def job_status(self, job: str) -> JobStatus:
-        """Return how far a job is and what it waits for; `job` is its id, or the beginning of it.
-
-        Raises `UnknownName`, and `UsageError` if several jobs begin so; so do the methods below.
+        Meanwhile, queries do without them. If it is interrupted, `run_jobs` goes on. Raises
+        `DatasetMismatch` while other processes have other data, `RollbackInProgress` and
+        `UnknownName`.
         """
-        return read_job_status(self._storage, self._tenant, job)
-
-    def pause_job(self, job: str) -> Job:
-        """Stop all workers of a job after their present batches, until it is resumed."""
-        return pause_job(self._storage, self._find_job(job))
-
-    def resume_job(self, job: str) -> Job:
-        """Let workers go on with a paused job where it stopped.
-
-        Background jobs do so by themselves; other jobs wait for `run_jobs`.
-        """
-        return resume_job(self._storage, self._find_job(job))
-
-    def cancel_job(self, job: str) -> Job:
-        """Stop all workers of a job at once; what is done stays done.
-
-        If its target is still needed, `run_jobs` plans it again. Raises `UsageError` for the
-        conversion of a rollback.
-        """
-        return cancel_job(self._storage, self._find_job(job))
-
-    def set_job_priority(self, job: str, priority: int) -> Job:
-        """Change the priority of a job, 0 to 1,000: jobs with a higher one run first."""
-        return set_job_priority(self._storage, self._find_job(job), priority)
-
-    def throttle_job(
-        self,
-        job: str,
-        *,
-        records_per_second: int | None = None,
-        bytes_per_second: int | None = None,
-        max_latency_ms: int | None = None,
-        window: str | None = None,
-        zone: str = "UTC",
-    ) -> Job:
-        """Bound how fast all workers of a job together read, and when; None removes a bound.
-
-        `max_latency_ms` is a ceiling: the workers measure how long a small query takes beside the
-        job, and slow down above it. `window` is a time of each day such as `22:00-06:00`, in a time
-        zone. Takes effect within a batch. The settings `job_records_per_second` and
-        `job_max_latency_ms` hold for a job that has no such bound.
-        """
-        daily = None if window is None else parse_window(window, zone)
-        throttle = JobThrottle(records_per_second, bytes_per_second, daily, max_latency_ms)
-        return throttle_job(self._storage, self._find_job(job), throttle)
-
-    def _find_job(self, job: str) -> str:
         self._storage.require_writable()
-        with self._session.reading() as connection:
-            return find_job(connection, self._tenant, job).id
+        planned = plan_reindexing(
+            self._storage, self._session.catalog, table, index, self._node_context.node
+        )
+        return [
+            report
+            for job in planned.jobs
+            if (report := run_job(self._storage, job, runner)) is not None
+        ]
 
     def count_by_revision(self, table: str) -> dict[int, int]:
         """Return how many records of a table have each revision, 0 if it can't be read."""
@@ -227,7 +180,8 @@ class DatabaseAdmin(Facet):
 
         Returns a report for each index that has something wrong. What is noted about the revisions
         of a table's records is forgotten if it is wrong. Records are never changed. Safe beside
-        readers and writers.
+        readers and writers. A repair is a job of `db.jobs`, a dry run is none: raises `LeaseHeld`
+        while another process repairs, and `JobError` if the job is cancelled.
         """
         if not dry_run:
             self._storage.require_writable()
@@ -323,10 +277,11 @@ class DatabaseAdmin(Facet):
         """Delete a tenant with all its data for good.
 
         Returns how many rows were deleted from each table of the database. A removal that was
-        interrupted is finished by the next call. Raises `UnknownName`, `UsageError` for the default
-        tenant, and `RollbackInProgress`.
+        interrupted is finished by the next call. The files of its history store are deleted, too.
+        Raises `UnknownName`, `UsageError` for the default tenant, `RollbackInProgress`, and
+        `HistoryUnreachable`.
         """
-        removed = remove_tenant(self._storage, name)
+        removed = remove_tenant(self._storage, name, partial(delete_store_files, self._storage))
         self._opened.pop(name, None)  # the name is free for another tenant
         return removed
 

@@ -6,21 +6,31 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from zapdb.database.session import Session, TableRead, changed_while_read
 from zapdb.errors import UsageError
 from zapdb.indexes import BoundTable
-from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.limits import ARROW_PAGE_RECORDS, PAGE_RECORDS_MAX
 from zapdb.records import Attachments, Record, encode_prefix, raw_value
-from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches, to_reader
+from zapdb.records.arrow import (
+    PackedRows,
+    arrow_decoder,
+    arrow_schema,
+    decode_batches,
+    decode_page,
+    to_reader,
+)
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Blob
 
 ReadActive = Callable[[TableRead[Any]], tuple[BoundTable, Any]]
-Page = list[tuple[bytes, bytes]]
-"""Keys and records, as they are stored."""
+Pages = Iterator[tuple[BoundTable, PackedRows]]
+"""Pages that are not empty, each with the bound table to decode it by."""
+KeyRange = tuple[bytes | None, bytes | None]
+"""Encoded record keys: lower ≤ key < upper; None is no bound."""
+WHOLE_TABLE: Final[KeyRange] = (None, None)
 
 
 def open_reader(
@@ -38,16 +48,17 @@ def read_batches(
     schema: Any,
     fields: Collection[str] | None,
     as_text: Collection[str],
+    keys: KeyRange = WHOLE_TABLE,
 ) -> Iterator[Any]:
     """Batches of these fields; raises `TransactionConflict` if they are not `schema` any more.
 
     What is read in a transaction or snapshot is read there: `UsageError` anywhere else.
     """
-    return _to_batches(read_pages(session, read), schema, fields, as_text)
+    return _to_batches(read_pages(session, read, keys), schema, fields, as_text)
 
 
 def _to_batches(
-    pages: Iterable[tuple[BoundTable, Page]],
+    pages: Pages,
     schema: Any,
     fields: Collection[str] | None,
     as_text: Collection[str],
@@ -56,29 +67,47 @@ def _to_batches(
         decoder = arrow_decoder(bound.adapter.schema, fields, as_text, bound.catalog.zones)
         if not decoder.schema.equals(schema):
             raise changed_while_read(bound)
-        yield from decode_batches(decoder, page, bound.make_attachments, bound.adapter.reader)
+        yield from decode_page(decoder, page, bound.make_attachments, bound.adapter.reader)
 
 
-def read_pages(session: Session, read: ReadActive) -> Iterator[tuple[BoundTable, Page]]:
-    """Yield all rows of a table in key order, each page with the bound table to decode it by."""
-    return _read_pages(session, read, _mode_of(session))
+def read_pages(session: Session, read: ReadActive, keys: KeyRange = WHOLE_TABLE) -> Pages:
+    """Yield all rows of a table, or those with the keys of a range, in key order."""
+    return _read_pages(session, read, _mode_of(session), keys)
 
 
-def _read_pages(
-    session: Session, read: ReadActive, began_in: Any
-) -> Iterator[tuple[BoundTable, Page]]:
-    after = b""
+def _read_pages(session: Session, read: ReadActive, began_in: Any, keys: KeyRange) -> Pages:
+    lower, upper = keys
+    are_short, limit = True, PAGE_RECORDS_MAX  # who wants a few gets them soon
     while True:
         _refuse_elsewhere(session, began_in)
-        bound, page = read(partial(_scan_page, after))
-        if not page:
+        page: PackedRows | None = None
+        if are_short:
+            bound, page = read(partial(_read_joined, lower, upper, limit))
+        if page is None:  # a record is long, and others behind it may be
+            are_short = False
+            bound, page = read(partial(_read_rows, lower, upper))
+        if not len(page):
             return
         yield bound, page
-        after = page[-1][0]
+        lower, limit = page.last_key + b"\x00", ARROW_PAGE_RECORDS
 
 
-def _scan_page(after: bytes, connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
-    return bound.records.scan_page(connection, after)
+def _read_joined(
+    lower: bytes | None, upper: bytes | None, limit: int, connection: Connection, bound: BoundTable
+) -> tuple[int | None, PackedRows | None]:
+    version, found = bound.records.joined_page(connection, lower, upper, limit)
+    if found is None:
+        return version, None
+    return version, PackedRows.joined(found.keys, found.key_sizes, found.values, found.value_sizes)
+
+
+def _read_rows(
+    lower: bytes | None, upper: bytes | None, connection: Connection, bound: BoundTable
+) -> tuple[int | None, PackedRows]:
+    version, rows = bound.records.page(
+        connection, lower, upper, None, PAGE_RECORDS_MAX, descending=False
+    )
+    return version, PackedRows.of([(key, value) for key, _, value in rows])
 
 
 def _mode_of(session: Session) -> Any:

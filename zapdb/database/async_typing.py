@@ -15,9 +15,12 @@ from zapdb.database.typing_protocols import TypedField, TypedOrderedField, Typed
 from zapdb.indexes.predicates import Predicate
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from zapdb import aio
     from zapdb.database.history.versions import Version
     from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
+    from zapdb.database.imports.file_formats import FormatName
     from zapdb.records import Record
 
 R = TypeVar("R")
@@ -86,6 +89,24 @@ class AsyncTypedTable(Protocol[R]):
         skipped: list[SkippedRow] | None = None,
     ) -> ImportReport:
         """Insert the rows of a data frame or of Arrow data."""
+        ...
+
+    async def import_file(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: FormatName | None = None,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        encoding: str | None = None,
+        delimiter: str = ",",
+        null: str | None = None,
+        batch_records: int | None = None,
+        skipped: list[SkippedRow] | None = None,
+        from_start: bool = False,
+    ) -> ImportReport:
+        """Insert the rows of a CSV, NDJSON, JSON, Parquet or Arrow file; a job."""
         ...
 
     async def history(self, /, *key: Any, **named: Any) -> list[Version]:

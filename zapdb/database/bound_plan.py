@@ -6,20 +6,20 @@ plan is then bound again; another one is made only if it was not read yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Final
 
 from zapdb.database.cursors import QueryPlace
 from zapdb.errors import CatalogChanged, TransactionConflict, UsageError
-from zapdb.indexes import BoundTable, IndexMaintainer, build_keys, make_reader
-from zapdb.indexes.bound_table import NOT_STORED
+from zapdb.indexes import BoundTable, IndexMaintainer, build_keys
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import EVERYTHING, comparisons_in, compile_predicate
-from zapdb.records import Record, decoder_of
+from zapdb.indexes.predicates import Matches, comparisons_in, compile_predicate
+from zapdb.records import PagedRows, Record, RecordReader, decoder_of
 from zapdb.schema import Index, TableSchema
 
 NULL_LAST: Final = b"\x02"
@@ -27,6 +27,9 @@ NULL_LAST: Final = b"\x02"
 
 Found = tuple[bytes, Record]
 """A record with its key."""
+FoundPage = Iterator[Found]
+"""The records of a page, each decoded when it is taken. Layers of a query pass pages, not records:
+no Python runs for a record but its decoder and the query's conditions."""
 
 
 @dataclass(slots=True)
@@ -67,12 +70,13 @@ class BoundPlan:
         Raises `UnknownName`, `InvalidValue`, `UsageError` and `TransactionConflict` if the table
         has changed too much.
         """
-        self.bound, where = bound, self.plan.filter
+        self.bound, plan = bound, self.plan
         self.index = self._find_index()
-        self.matches = (
-            None if where == EVERYTHING else compile_predicate(where, bound.adapter.schema)
-        )
-        self.read = self._make_read()
+        self.matches: Matches | None = None
+        if plan.rechecked or plan.residual:
+            self.matches = compile_predicate(plan.filter, bound.adapter.schema)
+        self._reader = self._make_reader()
+        self.read_one = self._reader.read
         self._build: Callable[[Record], bytes] | None = None
 
     def _find_index(self) -> IndexMaintainer | None:
@@ -88,23 +92,30 @@ class BoundPlan:
             )
         return index
 
-    def _make_read(self) -> Callable[[bytes, bytes], Record]:
-        """Return the function that reads records of any revision from their keys and bytes."""
+    def _make_reader(self) -> RecordReader:
         bound = self.bound
         if self._fields is None:
-            return bound.adapter.reader.read
-        shape, catalog = bound.adapter, bound.catalog
-        decode = decoder_of(shape.schema, self._fields, catalog.zones)
-        reader = make_reader(
-            bound.storage, catalog, bound.descriptor, shape.position, NOT_STORED, decode
+            return bound.adapter.reader
+        return bound.field_readers.get(
+            self._fields, partial(_make_field_reader, bound, self._fields)
         )
-        return reader.read
+
+    def read(self, rows: PagedRows) -> FoundPage:
+        """Return the records of a page, of any revision."""
+        return self._reader.read_many(rows)
+
+    def filter(self, page: FoundPage) -> FoundPage:
+        """Return the records of a page that match the rest of the plan."""
+        matches = self.matches
+        return page if matches is None else (found for found in page if matches(found[1]))
 
     @property
     def build(self) -> Callable[[Record], bytes]:
-        """record → its key in the order; compiled at its first use: many queries need none."""
+        """record → its key in the order; compiled once for each order: many queries need none."""
         if self._build is None:
-            self._build = _build_order(self.bound.adapter.schema, self.plan.order)
+            table, order = self.bound.adapter.schema, self.plan.order
+            kept = self.bound.adapter.order_keys
+            self._build = kept.get(order.fields, lambda: _build_order(table, order))
         return self._build
 
     def place(self, found: Found) -> QueryPlace:
@@ -125,6 +136,11 @@ class BoundPlan:
 
     def _tie(self, record_key: bytes) -> bytes:
         return record_key.translate(INVERTED) if self.plan.order.key_descending else record_key
+
+
+def _make_field_reader(bound: BoundTable, fields: frozenset[int]) -> RecordReader:
+    decode = decoder_of(bound.adapter.schema, fields, bound.catalog.zones)
+    return bound.make_field_reader(decode)
 
 
 def find_index(bound: BoundTable, number: int, name: str) -> IndexMaintainer:

@@ -12,39 +12,10 @@ from zapdb.errors import UsageError
 from zapdb.indexes import BoundTable
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.statements import VALUES_PER_STATEMENT, catalog_version_sql, fetch_in
+from zapdb.storage.statements import VALUES_PER_STATEMENT
 from zapdb.writes import Write, execute, plan_delete, plan_update
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
-
-
-def fetch_many(
-    connection: Connection, bound: BoundTable, keys: Sequence[bytes]
-) -> tuple[int | None, dict[bytes, bytes]]:
-    """The catalog version, and the stored records by key; at most `KEYS_PER_STATEMENT` keys."""
-    records = bound.records
-    active = catalog_version_sql(records.tenant)
-    sql = (
-        f"SELECT key, value, ({active}) FROM {records.source}"
-        f" WHERE tenant = {records.tenant} AND key IN"
-    )
-    rows = list(fetch_in(connection, sql, keys))
-    if rows:
-        return rows[0][2], {as_bytes(key): value for key, value, _ in rows}
-    row = connection.fetch_one(active)
-    return 0 if row is None else row[0], {}
-
-
-def find_record(connection: Connection, bound: BoundTable, key: bytes) -> tuple[int | None, bool]:
-    """The catalog version, and whether there is a record with a key."""
-    records = bound.records
-    row = connection.fetch_one(
-        f"SELECT a.version, EXISTS (SELECT 1 FROM {records.source} WHERE tenant = {records.tenant}"
-        f" AND key = {connection.storage.placeholder})"
-        f" FROM ({catalog_version_sql(records.tenant)}) AS a",
-        (key,),
-    )
-    return (0, False) if row is None else (row[0], bool(row[1]))
 
 
 def remove_many(
@@ -96,7 +67,7 @@ def change_all(
     found.add(keys)
     left = iter(found)
     while some := list(islice(left, KEYS_PER_STATEMENT)):
-        _, stored_by_key = fetch_many(connection, bound, some)
+        _, stored_by_key = bound.records.find_many(connection, some)
         plans = [
             _plan_change(bound, key, as_bytes(value), changes)
             for key, value in stored_by_key.items()
@@ -116,7 +87,7 @@ def _plan_change(bound: BoundTable, key: bytes, stored: bytes, changes: Mapping[
 
 def _remove(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> list[bytes]:
     """Delete the records with these keys; return the keys that existed."""
-    _, found = fetch_many(connection, bound, keys)
+    _, found = bound.records.find_many(connection, keys)
     if found:
         plans = [plan_delete(bound, key, as_bytes(found[key])) for key in found]
         execute(connection, bound, plans)

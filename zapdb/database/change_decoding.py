@@ -5,6 +5,7 @@ A change is decoded under the schema of its time, which the schema history keeps
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from zapdb.storage import BlobStatements
 from zapdb.storage.cells import as_time, empty_change
 from zapdb.storage.change_log import Bookmark, ChangeRow
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.pending_changes import HISTORY_ERASED, HISTORY_PURGED
 
 Operation = Literal["insert", "update", "delete"]
 
@@ -32,7 +34,8 @@ class RecordChange:
     values of the key's fields. `transaction` is the same for all changes of one transaction,
     `stamp` for all changes that became visible together; `stamped_at`, its time, never decreases
     from change to change. `made_at` is when the transaction wrote its changes, by the database's
-    clock. `schema_before` and `schema_after` are the table's schema before and after; they differ
+    clock. An update is `replaced` if the transaction deleted the record and inserted it again.
+    `schema_before` and `schema_after` are the table's schema before and after; they differ
     only for a rollback.
     """
 
@@ -41,6 +44,7 @@ class RecordChange:
     key: tuple[Any, ...]
     before: Record | None
     after: Record | None
+    replaced: bool
     revision: int
     principal: str
     made_at: datetime
@@ -67,11 +71,15 @@ class SchemaEvent:
     table's revision from then on, as in `db.admin.schema_history`. If `table` is None, the event is
     for all tables: `activation` or `rollback`, after which the tenant is at `position`. After
     `change_log_on`, for one table or all, changes are recorded; after `change_log_off` they are
-    missing.
+    missing. From `archive_pruning` to `archive_pruned` an operator deleted what was archived of a
+    dropped `field`, or of the dropped table. By `history_erased` a record of the table was erased
+    from the past, by `history_field_erased` the past values of `field`; by `history_purged` earlier
+    moments were deleted from the history store.
     """
 
     event: str
     table: str | None
+    field: str | None
     revision: int | None
     position: int | None
     principal: str
@@ -82,7 +90,8 @@ class SchemaEvent:
     bookmark: Bookmark
 
     def __repr__(self) -> str:
-        table = "" if self.table is None else f" of {self.table!r}"
+        name = ".".join(name for name in (self.table, self.field) if name is not None)
+        table = f" of {name!r}" if name else ""
         revision = "" if self.revision is None else f", revision {self.revision}"
         position = "" if self.position is None else f", position {self.position}"
         return f"<{self.event}{table}{revision}{position}, {_repr_made(self)}>"
@@ -125,6 +134,7 @@ class ChangeDecoder:
             key=codec.decode_key(row.key),
             before=before,
             after=after,
+            replaced=row.is_replaced,
             revision=revision,
             schema_before=schema_before,
             schema_after=schema_after,
@@ -145,21 +155,44 @@ class ChangeDecoder:
         schema, codec = opened
         return schema, codec.decode(key, value, start, self._attachments)
 
+    def decode_under(
+        self, schema: TableSchema, layout_revision: int, key: bytes, value: bytes | None
+    ) -> tuple[TableSchema | None, Record | None]:
+        """Decode a record by another schema of its table; as it was logged, if that has another
+        layout."""
+        if value is not None:
+            revision, start = decode_prefix(value, 0)
+            entry = self._find_entry(schema.number, revision)
+            if entry is not None and entry.layout_revision == layout_revision:
+                codec = codec_for(schema, self._session.catalog.zones)
+                return schema, codec.decode(key, value, start, self._attachments)
+        return self.decode_record(schema.number, key, value)
+
     def _decode_event(self, row: ChangeRow, event: str) -> SchemaEvent | None:
-        table = revision = position = None
-        if row.table and row.after:  # a new revision
+        table = revision = position = field = None
+        if event == HISTORY_PURGED:
+            pass
+        elif row.table and row.after:  # a new revision
             revision, _ = decode_prefix(row.after, 0)
             entry = self._find_entry(row.table, revision)
             if entry is None:
                 return None
             table, position = entry.schema.name, entry.position
-        elif row.table:  # the setting change_log was changed for it
+        elif row.table:  # the setting change_log was changed for it, or archives were pruned
             entries = self._load_entries(row.table)
             table = entries[max(entries)].schema.name if entries else None
+            has_field = row.key and event != HISTORY_ERASED
+            number, _ = decode_prefix(row.key, 0) if has_field else (0, 0)
+            field = _name_field(entries, number)
         elif row.after:
             position, _ = decode_prefix(row.after, 0)
         return SchemaEvent(
-            event=event, table=table, revision=revision, position=position, **_common_members(row)
+            event=event,
+            table=table,
+            field=field,
+            revision=revision,
+            position=position,
+            **_common_members(row),
         )
 
     def _open(self, table: int, revision: int) -> tuple[TableSchema, Codec] | None:
@@ -195,6 +228,13 @@ class ChangeDecoder:
         found = {e.revision: e for e in read_entries(connection, self._tenant, table)}
         self._entries[table] = found
         return found
+
+
+def _name_field(entries: Mapping[int, RevisionEntry], number: int) -> str | None:
+    """Return the last name of a field that may be dropped; None for no field."""
+    newest = sorted(entries.items(), reverse=True)
+    named = (one.name for _, e in newest for one in e.schema.fields if one.number == number)
+    return next(named, None)
 
 
 def _name_operation(row: ChangeRow) -> Operation:

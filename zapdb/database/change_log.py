@@ -16,6 +16,8 @@ from zapdb.database.changes import (
 )
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.habits import Facet
+from zapdb.database.history.listing import read_back, read_one_moment
+from zapdb.database.history.moment import When
 from zapdb.database.session import Session
 from zapdb.storage.change_log import Bookmark
 
@@ -44,6 +46,16 @@ class DatabaseChangeLog(Facet):
         """
         place = None if since is None else Bookmark.parse(str(since))
         return read_changes(self._session, place)
+
+    def read_back(self, until: When | None = None) -> Iterator[RecordChange | SchemaEvent]:
+        """Iterate the recorded changes from the newest on, or from a moment as `db.at` takes it,
+        back to the beginning of the log. Raises the errors of `db.at`."""
+        return read_back(self._session, until)
+
+    def read_moment(self, moment: When) -> list[RecordChange | SchemaEvent]:
+        """Return the changes of one transaction, that of a moment as `db.at` takes it, in order;
+        raises the errors of `db.at`."""
+        return read_one_moment(self._session, moment)
 
     def begin(self) -> Bookmark:
         """Return the bookmark before all changes in the log, to continue after a gap."""

@@ -90,8 +90,8 @@ def find_newest_stamp(session: Session, log: ChangeLog) -> int:
         try:
             with session.job_transaction() as begun:
                 add_stamp(begun, log.tenant)
-        except (DuplicateKey, RollbackInProgress):
-            pass  # another process was faster, or the rollback is not finished
+        except RollbackInProgress:
+            pass  # it is not finished
     return log.read_newest(session.storage.connection())
 
 
@@ -159,6 +159,11 @@ class ChangeFollower:
         stored = self._read(self._session.storage.connection())
         self._known = {str(stored)}
         return stored
+
+    @property
+    def _is_stored(self) -> bool:
+        """Whether it ever advanced, and was not removed since."""
+        return self._find(self._session.storage.connection()) is not None
 
     def changes(self) -> Iterator[RecordChange | SchemaEvent]:
         """Iterate the changes after the bookmark, in order, up to now; does not advance the

@@ -67,8 +67,12 @@ def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown)
     """Return if the transaction took effect; raise `TransactionConflict` if it did not and never
     will, and `unknown` if that can't be found out."""
     look = partial(_took_effect, storage, token)
+
+    def require_open(_: int) -> None:
+        storage.require_open()
+
     try:  # the server may still be down, or the first session open
-        took_effect = retry(COMMIT_OUTCOME, look, on=ZapdbError)
+        took_effect = retry(COMMIT_OUTCOME, look, on=ZapdbError, before_again=require_open)
     except ZapdbError as error:
         raise unknown from error
     if took_effect is None:

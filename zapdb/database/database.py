@@ -20,10 +20,19 @@ from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback
 from zapdb.database.change_decoding import RecordChange, SchemaEvent
 from zapdb.database.change_log import DatabaseChangeLog
-from zapdb.database.history.difference import RecordDifference, list_differences
+from zapdb.database.history.audit import AuditEntry, list_audit
+from zapdb.database.history.difference import (
+    RecordDifference,
+    TableDifference,
+    list_differences,
+    list_schema_differences,
+)
 from zapdb.database.history.listing import MomentSummary, list_moments
 from zapdb.database.history.moment import Moment, When, find_before, find_moment
 from zapdb.database.history.past import Past
+from zapdb.database.history_store import DatabaseHistory
+from zapdb.database.history_threads import HistoryThreads
+from zapdb.database.job_control import DatabaseJobs
 from zapdb.database.node_context import (
     NodeContext,
     check_pins,
@@ -53,6 +62,8 @@ class Database(Access):
     _facets: ClassVar[Mapping[str, type]] = {
         "admin": DatabaseAdmin,
         "change_log": DatabaseChangeLog,
+        "history": DatabaseHistory,
+        "jobs": DatabaseJobs,
     }
 
     def __init__(
@@ -75,6 +86,9 @@ class Database(Access):
         )
         self._session.settings = read_settings(context.storage.connection(), catalog.tenant)
         self._refresher = TenantRefresher(context.watcher, self._session)
+        self._history_threads: HistoryThreads = (
+            HistoryThreads(context.storage) if shares is None else shares._history_threads
+        )
         self._owns_node = shares is None
         self._tenants: dict[str, Database] = {} if shares is None else shares._tenants
         self._heartbeat: Heartbeat | None = (
@@ -130,13 +144,23 @@ class Database(Access):
 
     @property
     def admin(self) -> DatabaseAdmin:
-        """Jobs, settings, tenants, the cluster, the catalog and metrics."""
+        """Settings, tenants, the cluster, the catalog, metrics; running jobs, verifying."""
         return DatabaseAdmin(self._session, self._node_context, self._refresher, self._tenants)
+
+    @property
+    def jobs(self) -> DatabaseJobs:
+        """The jobs of this tenant, of all processes: how far they are; pausing, throttling."""
+        return DatabaseJobs(self._session)
 
     @property
     def change_log(self) -> DatabaseChangeLog:
         """The changes of records and schemas in order, if the setting `change_log` is on."""
         return DatabaseChangeLog(self._session)
+
+    @property
+    def history(self) -> DatabaseHistory:
+        """The history store: the past of the tables in files, written behind the change log."""
+        return DatabaseHistory(self._session, self._history_threads)
 
     def at(self, when: When) -> Past:
         """Return the database as it was at a moment, read by the change log: `db.at(yesterday)`.
@@ -177,11 +201,38 @@ class Database(Access):
         """Iterate what differs between two moments, by table and key: the net change of each
         record, not step by step. Records are under the schemas of their moments.
 
-        Raises the errors of `at`; `HistoryGap` if the changes of a table were not recorded all the
-        time, `HistoryNotStored` if a migration between the moments has changed its stored values,
-        and `UnknownName`.
+        Fields that only one of the two schemas has are no differences of records: see
+        `diff_schemas`. Raises the errors of `at` and of `past.table`, and `UnknownName`. If a
+        migration between the moments has changed a table's stored values, all its records of both
+        moments are compared, which needs the history store.
         """
         return list_differences(self._session, first, second, tables)
+
+    def audit(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        principal: str | None = None,
+        table: str | None = None,
+        field: str | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Iterate who changed what after one moment up to another, newest first: each change of a
+        record with its values before and after, and each change of a schema.
+
+        Only changes by a principal, of a table, or of a field, if they are given; tables and fields
+        may have other names by now. What was pruned from the change log is told by the files of
+        the history store. In SQL, what the log has is `zapdb_audit`. Raises the errors of `at`, of
+        `past.table`, `UnknownName` and `UnknownField`.
+        """
+        return list_audit(
+            self._session, since, until, principal=principal, table=table, field=field
+        )
+
+    def diff_schemas(self, first: When, second: When) -> list[TableDifference]:
+        """Return how the schemas of tables differ between two moments; raises the errors of
+        `at`."""
+        return list_schema_differences(self._session, first, second)
 
     def transaction(self, *, token: bool = False) -> Block[Transaction]:
         """Begin a writing transaction: `with db.transaction() as tx`; rolled back if the block
@@ -289,6 +340,7 @@ class Database(Access):
             return  # in a forked process, the registration and the connections are the parent's
         self._require_no_transaction()
         self._refresher.stop()
+        self._history_threads.stop(None if self._owns_node else self._session.catalog.tenant)
         if not self._owns_node:
             return
         self._node_context.watcher.stop()

@@ -39,8 +39,7 @@ def _describe(bound: BoundTable) -> Iterator[str]:
 
 def warn_if_affected(bound: BoundTable, plan: MakeQueryPlan) -> None:
     """Warn of a query that would be read by an index that is being rewritten."""
-    indexes = bound.adapter.indexes
-    rewritten = [index for index in indexes if index.descriptor.state == "rewriting"]
+    indexes, rewritten = bound.adapter.indexes, bound.adapter.rewritten
     if not rewritten:
         return
     found = plan([i.keys for i in indexes if i.is_readable or i.descriptor.state == "rewriting"])

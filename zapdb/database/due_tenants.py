@@ -56,8 +56,12 @@ class DueTenants:
             if job.state == "planned":
                 yield job.tenant
 
+    def concerns(self, tenant: int) -> bool:
+        """Whether a tenant may ever be due."""
+        return self._only in (None, tenant)
+
     def add(self, tenants: Iterable[int]) -> None:
-        wanted = [number for number in tenants if self._only in (None, number)]
+        wanted = [number for number in tenants if self.concerns(number)]
         with self._lock:
             self._due |= dict.fromkeys(wanted)
             if wanted:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.fields import as_field
 from zapdb.database.session import Session
 from zapdb.database.write_back import write_back_page
@@ -112,7 +112,7 @@ def _fetch(
         def fetch(
             connection: Connection, bound: BoundTable, some: Sequence[bytes] = some
         ) -> tuple[int | None, dict[bytes, bytes]]:
-            return fetch_many(connection, bound, some)
+            return bound.records.find_many(connection, some)
 
         bound, stored = session.read_active(bound, fetch)
         write_back_page(session, bound, stored.items())

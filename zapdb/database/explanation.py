@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from zapdb.database.bound_plan import BoundPlan
@@ -251,8 +251,8 @@ def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan) -> flo
     if plan.filter == EVERYTHING:
         return 1.0
     bound_plan, seen, true = BoundPlan(plan, bound, frozenset()), 0, 0
-    entries = read_spans(session, bound_plan, expected=ESTIMATE_SAMPLE_RECORDS)
-    for _, record in islice(entries, ESTIMATE_SAMPLE_RECORDS):
+    pages = read_spans(session, bound_plan, expected=ESTIMATE_SAMPLE_RECORDS)
+    for _, record in islice(chain.from_iterable(pages), ESTIMATE_SAMPLE_RECORDS):
         seen += 1
         true += bound_plan.matches is None or bound_plan.matches(record)
     return true / seen if seen else 1.0

@@ -9,8 +9,9 @@ field `InvalidValue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+import msgspec
 
 from zapdb.database.habits import hint_for_field, in_python, no_field_attribute
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
@@ -24,6 +25,7 @@ from zapdb.indexes.predicates import (
     Or,
     Predicate,
     find_field,
+    parts_of,
     shorten_value,
 )
 from zapdb.schema import Field, TableSchema
@@ -158,7 +160,7 @@ class FieldExpression:
 
     def _compare(self, op: Operator, value: Any) -> Condition:
         for one in value if op == "in" else (value,):
-            if isinstance(one, FieldExpression | Predicate):
+            if isinstance(one, (FieldExpression, Predicate)):
                 raise UsageError(
                     "a field can only be compared with a value, not with a field or a condition",
                     field=self,
@@ -223,8 +225,7 @@ class FieldExpression:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Condition(Predicate):
+class Condition(Predicate, frozen=True, eq=False):
     """An unchecked comparison of a field with a value; with a tuple for `in`."""
 
     field: FieldExpression
@@ -240,8 +241,7 @@ class Condition(Predicate):
         return f"{self.field} {self.op} {shorten_value(self.value)}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FieldOrder:
+class FieldOrder(msgspec.Struct, frozen=True, eq=False):
     """A field to order by, descending or with nulls last."""
 
     field: FieldExpression
@@ -266,7 +266,7 @@ class Fields:
     def __getattr__(self, name: str) -> FieldExpression:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self[name]
+        return make_field(self._find_table(), name)
 
     def __getitem__(self, name: str) -> FieldExpression:
         return make_field(self._find_table(), name)
@@ -301,15 +301,28 @@ def _find_named(table: TableSchema, name: object) -> Field:
 # --- binding to a table --------------------------------------------------------------------
 
 
+def bind_all(
+    table: TableSchema, predicates: Iterable[Any], values: Mapping[str, Any]
+) -> list[Predicate]:
+    """Return the parts of conditions that must all be true, and of fields having values: see
+    `bind`."""
+    parts = list[Predicate]()
+    for one in predicates:
+        parts += parts_of(bind(table, one), And)
+    for name, value in values.items():
+        parts.append(bind(table, make_field(table, name) == value))
+    return parts
+
+
 def bind(table: TableSchema, given: Any) -> Predicate:
     """Return the condition with its fields found in a table, and its values checked.
 
     Raises `UnknownField`, `InvalidValue`, and `UsageError` for an argument that is not a condition
     on this table.
     """
+    if isinstance(given, Condition):  # nearly always
+        return _bind_condition(table, given)
     match given:
-        case Condition():
-            return _bind_condition(table, given)
         case Comparison():
             return given
         case And(parts):
@@ -339,17 +352,15 @@ def _bind_condition(table: TableSchema, condition: Condition) -> Comparison:
         raise UsageError("only strings compared by code points have prefixes", field=path)
     if op in RANGE_OPERATORS and not kind.indexable:
         raise UsageError("values of this type have no order", field=path, type=kind)
-    try:
-        checked = tuple(
-            None if one is None else kind.check(one, path)
-            for one in (value if op == "in" else (value,))
-        )
-    except InvalidValue as error:
-        if op == "==" and isinstance(value, list | tuple | set | frozenset):
-            error.hint = f"for one of several values: {in_python(path)}.in_([…])"
-        raise
     if op != "in":
-        return Comparison(field.number, field.name, op, checked[0], collation)
+        try:
+            checked = None if value is None else kind.check(value, path)
+        except InvalidValue as error:
+            if op == "==" and isinstance(value, list | tuple | set | frozenset):
+                error.hint = f"for one of several values: {in_python(path)}.in_([…])"
+            raise
+        return Comparison(field.number, field.name, op, checked, collation)
+    checked = tuple([None if one is None else kind.check(one, path) for one in value])
     if kind.has_python_order:
         checked = tuple(dict.fromkeys(checked))
     if len(checked) == 1:
@@ -413,10 +424,12 @@ def _declared_collation(table: TableSchema, field: Field) -> Collation:
 def as_order(table: TableSchema, given: Any) -> Order:
     """Return an argument of `order_by` as an order: a field, its name, either with a minus, or
     `nulls_last()`."""
-    order = FieldOrder(given) if isinstance(given, FieldExpression) else given
+    order = given
     if isinstance(given, str):
         name = given.removeprefix("-")
-        order = FieldOrder(make_field(table, name), descending=given.startswith("-"))
+        order = FieldOrder(make_field(table, name), descending=name != given)
+    elif isinstance(given, FieldExpression):
+        order = FieldOrder(given)
     if not isinstance(order, FieldOrder):
         raise UsageError(
             "this is not an order: give a field or its name",

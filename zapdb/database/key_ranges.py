@@ -8,27 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
+from zapdb.database.arrow import WHOLE_TABLE, KeyRange, read_batches, read_pages
 from zapdb.database.bound_plan import BoundPlan
 from zapdb.database.explanation import count_spans
 from zapdb.database.fields import bind
 from zapdb.database.selection import Selection
-from zapdb.database.table import Table
+from zapdb.database.table_reading import ReadableTable
 from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.paths import Path
 from zapdb.indexes.planning import QueryPlan, plan_path
 from zapdb.indexes.predicates import EVERYTHING, Predicate, compile_predicate
-from zapdb.limits import PAGE_RECORDS_MAX, SPARK_BATCH_RECORDS
-from zapdb.records.arrow import arrow_decoder, decode_batches
+from zapdb.limits import SPARK_BATCH_RECORDS
+from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches
 from zapdb.storage import Connection
 
-KeyRange = tuple[bytes | None, bytes | None]
-"""Encoded record keys: lower ≤ key < upper; None is no bound."""
-WHOLE_TABLE: Final[KeyRange] = (None, None)
 _KEY_ONLY: Final = frozenset[int]()
 
 
@@ -44,14 +41,15 @@ class RangePlan:
 
 
 def plan_ranges(
-    table: Table,
+    table: ReadableTable,
     predicate: Predicate = EVERYTHING,
     *,
     part_records: int,
     parts: int | None = None,
     parts_max: int,
 ) -> RangePlan:
-    """Share the records of a table that may match into parts of about equal size, by counting keys.
+    """Share the records of a table that may match into parts of about equal size, by counting keys,
+    or those of some blocks of a large table.
 
     There are `parts`, or as many as give each about `part_records` records. An index is used if its
     ranges have at most `part_records` entries.
@@ -67,7 +65,7 @@ def plan_ranges(
         return RangePlan(_share(connection, bound, ranges, (part_records, parts, parts_max)))
 
 
-def bind_now(table: Table) -> BoundTable:
+def bind_now(table: ReadableTable) -> BoundTable:
     """The table as the snapshot shows it."""
     session = table._session
     bound, _ = table._read_active(lambda c, _: (session.read_catalog_version(c), None))
@@ -79,7 +77,7 @@ def _plan(bound: BoundTable, predicate: Predicate) -> QueryPlan | UnionPlan:
 
 
 def _matches_few(
-    table: Table, bound: BoundTable, branches: Sequence[QueryPlan], records_max: int
+    table: ReadableTable, bound: BoundTable, branches: Sequence[QueryPlan], records_max: int
 ) -> bool:
     if any(branch.path.keys is None or branch.is_scan for branch in branches):
         return False
@@ -99,12 +97,16 @@ def _share(
     wanted: tuple[int, int | None, int],
 ) -> tuple[tuple[KeyRange, ...], ...]:
     part_records, parts, parts_max = wanted
-    counts = [bound.records.count_range(connection, *one, None)[1] for one in ranges]
+    samples = [bound.sample_keys(connection, *one) for one in ranges]
+    counts = [
+        bound.count_keys(connection, *one) if sample is None else sample.records
+        for one, sample in zip(ranges, samples, strict=True)
+    ]
     total = sum(counts)
     count = parts if parts is not None else min(parts_max, -(-total // part_records))
     every = max(1, -(-total // max(1, count)))
     shared, waiting, waiting_records = list[tuple[KeyRange, ...]](), list[KeyRange](), 0
-    for one, records in zip(ranges, counts, strict=True):
+    for one, sample, records in zip(ranges, samples, counts, strict=True):
         if records <= every:
             if waiting and waiting_records + records > every:
                 shared.append(tuple(waiting))
@@ -112,7 +114,11 @@ def _share(
             waiting.append(one)
             waiting_records += records
             continue
-        bounds = [one[0], *bound.records.slice_range(connection, *one, every), one[1]]
+        if sample is None:
+            cuts = bound.records.slice_range(connection, *one, every)
+        else:
+            cuts = sample.cut(every)
+        bounds = [one[0], *cuts, one[1]]
         shared += [((lower, upper),) for lower, upper in pairwise(bounds)]
     if waiting or not shared:
         shared.append(tuple(waiting))
@@ -129,46 +135,41 @@ class RangeQuery:
     limit: int | None = None
 
 
-def read_ranges(table: Table, ranges: Sequence[KeyRange], query: RangeQuery) -> Iterator[Any]:
+def read_ranges(
+    table: ReadableTable, ranges: Sequence[KeyRange], query: RangeQuery
+) -> Iterator[Any]:
     """Yield `pyarrow.RecordBatch`es of the matching records in some ranges of keys.
 
     The fields are in declared order. Raises what `Table.to_arrow` raises.
     """
     bound = bind_now(table)
     schema = bound.adapter.schema
-    decoder = arrow_decoder(schema, query.fields, query.as_text, bound.catalog.zones)
-    rows: Iterator[tuple[bytes, bytes]] = chain.from_iterable(
-        _read_rows(table, one) for one in ranges
-    )
     where = bind(schema, query.predicate)
-    if where != EVERYTHING:
-        plan = plan_path(schema, Path.by_key(schema), (where,), None)
-        compared = BoundPlan(plan, bound, _KEY_ONLY)
-        matches, read = compile_predicate(where, schema), compared.read
-        rows = (row for row in rows if matches(read(*row)))
+    if where == EVERYTHING and query.limit is None:
+        wanted = arrow_schema(schema, query.fields, query.as_text)
+        for keys in ranges:
+            yield from read_batches(
+                table._session, table._read_active, wanted, query.fields, query.as_text, keys
+            )
+        return
     yield from decode_batches(
-        decoder,
-        islice(rows, query.limit),
+        arrow_decoder(schema, query.fields, query.as_text, bound.catalog.zones),
+        islice(_read_matching(table, ranges, bound, where), query.limit),
         bound.make_attachments,
         bound.adapter.reader,
         batch_records=SPARK_BATCH_RECORDS,
     )
 
 
-def _read_rows(table: Table, keys: KeyRange) -> Iterator[tuple[bytes, bytes]]:
-    after: tuple[bytes, bytes] | None = None
-    is_last = False
-    while not is_last:
-        _, page = table._read_active(partial(_read_page, keys, after))
-        for key, _, value in page:
-            yield key, value
-            after = (key, key)
-        is_last = len(page) < PAGE_RECORDS_MAX
-
-
-def _read_page(
-    keys: KeyRange, after: tuple[bytes, bytes] | None, connection: Connection, bound: BoundTable
-) -> tuple[int | None, list[tuple[bytes, bytes, bytes]]]:
-    return bound.records.page(
-        connection, keys[0], keys[1], after, PAGE_RECORDS_MAX, descending=False
-    )
+def _read_matching(
+    table: ReadableTable, ranges: Sequence[KeyRange], bound: BoundTable, where: Predicate
+) -> Iterator[tuple[bytes, bytes]]:
+    plan = plan_path(bound.adapter.schema, Path.by_key(bound.adapter.schema), (where,), None)
+    read = BoundPlan(plan, bound, _KEY_ONLY).read_one
+    matches = compile_predicate(where, bound.adapter.schema)
+    for keys in ranges:
+        for _, page in read_pages(table._session, table._read_active, keys):
+            if where == EVERYTHING:
+                yield from page.rows()
+            else:
+                yield from (row for row in page.rows() if matches(read(*row)))

@@ -8,13 +8,14 @@ beyond it. Processes and leases are counted by state.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.feed import read_horizon, read_seq
+from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level
@@ -25,6 +26,8 @@ from zapdb.jobs.job_status import read_table_statuses
 from zapdb.limits import METRICS_TENANTS_MAX
 from zapdb.printing import ShownText
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.change_log import ChangeLog
+from zapdb.storage.history_manifest import read_store
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -111,6 +114,26 @@ FOLLOWER_BEHIND = _gauge(
     "tenant",
     "follower",
 )
+LOG_CHANGES = _gauge(
+    "change_log_changes",
+    "Changes that are in the change log, counted up to a limit.",
+    "tenant",
+)
+LOG_AGE = _gauge(
+    "change_log_seconds",
+    "The age of the oldest change in the change log.",
+    "tenant",
+)
+STORE_PROBLEM = _gauge(
+    "history_store_problem",
+    "Whether something is in the way of a tenant's history store, or it is broken.",
+    "tenant",
+)
+STORE_SECONDS = _gauge(
+    "history_store_flushed_seconds",
+    "How long ago the history store took changes into files.",
+    "tenant",
+)
 
 
 FAMILIES: Final = (
@@ -133,6 +156,10 @@ FAMILIES: Final = (
     UNVALIDATED,
     FOLLOWER_LAG,
     FOLLOWER_BEHIND,
+    LOG_CHANGES,
+    STORE_PROBLEM,
+    STORE_SECONDS,
+    LOG_AGE,
 )
 
 
@@ -190,7 +217,22 @@ def _read(
     followers = list_followers(connection, catalog.tenant)
     yield FOLLOWER_LAG.each(((name, f.name), f.lag.seconds) for f in followers)
     yield FOLLOWER_BEHIND.each(((name, f.name), f.lag.changes) for f in followers)
+    log = ChangeLog(connection.storage, catalog.tenant)
+    held = log.measure_lag(connection, log.read_beginning(connection.fetch_all))
+    yield LOG_CHANGES.each([((name,), held.changes)])
+    yield LOG_AGE.each([((name,), held.seconds)])
+    yield from _read_stores(connection, named)
     yield from _read_tables(connection, catalog, name, count_records)
+
+
+def _read_stores(connection: Connection, tenants: Sequence[Tenant]) -> Iterator[Gauge]:
+    found = ((tenant.name, read_store(connection, tenant.number)) for tenant in tenants)
+    stores = [(name, store) for name, store in found if store is not None]
+    now = connection.storage.now_us(connection)
+    yield STORE_PROBLEM.each(
+        ((name,), store.problem is not None or store.state == "broken") for name, store in stores
+    )
+    yield STORE_SECONDS.each(((name,), (now - store.flushed_at) / 1e6) for name, store in stores)
 
 
 def _read_cluster(connection: Connection) -> Iterator[Gauge]:

@@ -9,9 +9,11 @@ If the keys themselves are made differently from then on, it raises an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import dropwhile
+from itertools import chain, dropwhile
+from operator import itemgetter
+from typing import Protocol
 
-from zapdb.database.bound_plan import NULL_LAST, BoundPlan, Found
+from zapdb.database.bound_plan import NULL_LAST, BoundPlan, FoundPage
 from zapdb.database.cursors import QueryPlace
 from zapdb.database.dataset_warnings import warn
 from zapdb.database.session import Session, changed_while_read
@@ -21,17 +23,24 @@ from zapdb.indexes import BoundTable, IndexMaintainer, is_truncated, prefix_end
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.spans import Entry, Span, sort_ties
+from zapdb.indexes.spans import Span, Ties
 from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_GROWTH, PAGE_RECORDS_MAX, READ
+from zapdb.records import PagedRow, PagedRows
 from zapdb.storage import Connection
 from zapdb.storage.retries import attempts
 
-PagedRow = tuple[bytes, bytes, bytes]
-"""A key on the path, the key of the record, and the stored record."""
 Last = tuple[bytes, bytes] | None
 """The full index key and the record key of the record that was read last."""
-Fetch = Callable[[Connection, Last, int], tuple[int | None, list[PagedRow]]]
-"""(last row, limit) → the catalog version, and one page of at most `limit` rows after that row."""
+
+
+class SpanSource(Protocol):
+    """The stored rows of one span, in the order of their keys on the path."""
+
+    def page(self, connection: Connection, after: Last, limit: int) -> tuple[int | None, PagedRows]:
+        """Return the catalog version, and at most `limit` rows after a row, as they are stored."""
+
+    def in_full_key_order(self, page: PagedRows, *, is_last: bool) -> PagedRows:
+        """Return the rows of pages so far that are known to come next, with their full keys."""
 
 
 def read_spans(
@@ -39,162 +48,174 @@ def read_spans(
     bound_plan: BoundPlan,
     behind: QueryPlace | None = None,
     expected: int | None = None,
-) -> Iterator[Found]:
-    """Yield all records in the spans of a plan in the order of its path, whether or not they match
-    the rest of the plan.
+) -> Iterator[FoundPage]:
+    """Yield all records in the spans of a plan in the order of its path, page by page, whether or
+    not they match the rest of the plan. Those of a page are decoded as they are taken.
 
     `expected` is how many records the caller is expected to take, None if unknown: about this many
     are read. Some records that are not after the place may come, too.
     """
     spans, last = _find_start(bound_plan.plan, behind)
-    for span in reversed(spans) if bound_plan.plan.order.is_reversed else spans:
-        for _, key, record in _read_span(session, bound_plan, span, last, expected):
-            yield key, record
+    ordered = reversed(spans) if bound_plan.plan.order.is_reversed else spans
+    pages = [read_span(session, bound_plan, span, last, expected) for span in ordered]
+    return pages[0] if len(pages) == 1 else chain.from_iterable(pages)
 
 
-def _read_span(
+def read_span(
     session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
-) -> Iterator[Entry]:
-    """The records of one span behind `last`, with their full keys on the path."""
-    descending, tries = bound_plan.plan.order.is_reversed, attempts(READ)
-    while next(tries, None) is not None:
-        bound = session.rebind(bound_plan.bound)
-        if bound is not bound_plan.bound:
-            bound_plan.first_page.require_unread()
-            bound_plan.bind(bound)
-        entries = _list_entries(
-            session, bound_plan, _remainder(span, last, descending), last, expected
-        )
-        if last is not None:
-            entries = dropwhile(_is_up_to(last, descending), entries)
-        found = None
+) -> Iterator[FoundPage]:
+    """Read one span behind `last`. If the schema changes meanwhile, it is read on from there by the
+    new one."""
+    descending = bound_plan.plan.order.is_reversed
+    tries: Iterator[int] | None = None
+    while True:
+        is_up_to = _is_up_to(last, descending)
         try:
-            for found in entries:
-                yield found
-            return
+            source, after = _open_source(bound_plan, _remainder(span, last, descending), last)
+            limit = first_page_size(None if isinstance(source, _Scanned) else expected)
+            while True:
+                page = _read_page(session, bound_plan, source, after, limit)
+                rows = source.in_full_key_order(page, is_last=len(page) < limit)
+                if is_up_to is not None:
+                    rows = list(dropwhile(is_up_to, rows))
+                if rows:
+                    yield bound_plan.read(rows)
+                    last, tries = rows[-1][:2], None
+                if len(page) < limit:
+                    return
+                after, limit = page[-1][:2], next_page_size(limit)
         except CatalogChanged:
-            if found is not None:
-                last, tries = found[:2], attempts(READ)
+            pass
         session.reload()
         bound_plan.first_page.require_unread()
-    raise changed_while_read(bound_plan.bound)
+        tries = tries or attempts(READ)
+        if next(tries, None) is None:
+            raise changed_while_read(bound_plan.bound)
+        bound_plan.bind(session.rebind(bound_plan.bound))
 
 
-def _is_up_to(last: tuple[bytes, bytes], descending: bool) -> Callable[[Entry], bool]:
+def _is_up_to(last: Last, descending: bool) -> Callable[[PagedRow], bool] | None:
+    if last is None:
+        return None
     if descending:
-        return lambda entry: entry[:2] >= last
-    return lambda entry: entry[:2] <= last
+        return lambda row: row[:2] >= last
+    return lambda row: row[:2] <= last
 
 
-def _list_entries(
-    session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
-) -> Iterator[Entry]:
-    """Yield the entries of a span in order; some entries that are not after `last` may be left
-    out."""
-    index, descending = bound_plan.index, bound_plan.plan.order.is_reversed
+def _open_source(bound_plan: BoundPlan, span: Span, last: Last) -> tuple[SpanSource, Last]:
+    """Return the source of a span, and the row after which it is read; some rows that are not after
+    `last` may come."""
+    index = bound_plan.index
     if index is None:
-        return _list_records(session, bound_plan, span, last, expected)
+        return _Records(bound_plan, span), last
     if not index.is_readable:
         warn(bound_plan.bound, index)
-        return _scan(session, bound_plan, index, span)
-    stored = _list_stored(session, bound_plan, index, span, last, expected)
-    return sort_ties(stored, span, unique=index.descriptor.index.unique, descending=descending)
-
-
-def _list_records(
-    session: Session, bound_plan: BoundPlan, span: Span, last: Last, expected: int | None
-) -> Iterator[Entry]:
-    """Records by their own keys."""
-    records, read, descending = (
-        bound_plan.bound.records,
-        bound_plan.read,
-        bound_plan.plan.order.is_reversed,
-    )
-
-    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[PagedRow]]:
-        return records.page(connection, span.lower, span.upper, after, limit, descending=descending)
-
-    for page in _list_pages(session, bound_plan, fetch, last, expected):
-        for key, record_key, value in page:
-            yield key, record_key, read(record_key, value)
-
-
-def _list_stored(
-    session: Session,
-    bound_plan: BoundPlan,
-    index: IndexMaintainer,
-    span: Span,
-    last: Last,
-    expected: int | None,
-) -> Iterator[Entry]:
-    """Yield the entries of a span as an index stores them: entries with tied keys are unordered."""
-    unique, read, build = index.descriptor.index.unique, bound_plan.read, index.keys.build
-    lower, upper = span.entry_bounds(unique=unique)
-    if last is not None and (unique or is_truncated(last[0])):
+        return _Scanned(bound_plan, index, span), None
+    if last is not None and (index.descriptor.index.unique or is_truncated(last[0])):
         last = None  # its entry has another key
-    descending = bound_plan.plan.order.is_reversed
-
-    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[PagedRow]]:
-        return index.entries.page(connection, lower, upper, after, limit, descending=descending)
-
-    for page in _list_pages(session, bound_plan, fetch, last, expected):
-        for key, record_key, value in page:
-            record = read(record_key, value)
-            yield build(record) if index.may_be_truncated(key) else key, record_key, record
+    return _Entries(bound_plan, index, span), last
 
 
-def _scan(
-    session: Session, bound_plan: BoundPlan, index: IndexMaintainer, span: Span
-) -> Iterator[Entry]:
-    """Yield the entries of a span of an index that can't be read, by reading all records. Memory
-    grows with the matching records."""
-    build, descending = index.keys.build, bound_plan.plan.order.is_reversed
-    records, read, found = bound_plan.bound.records, bound_plan.read, list[Entry]()
+class _Records:
+    """Records by their own keys."""
 
-    def fetch(connection: Connection, after: Last, limit: int) -> tuple[int | None, list[PagedRow]]:
-        return records.page(connection, None, None, after, limit, descending=False)
+    def __init__(self, bound_plan: BoundPlan, span: Span) -> None:
+        self._plan, self._span = bound_plan, span
 
-    for page in _list_pages(session, bound_plan, fetch, None, None):
-        for key, _, value in page:
-            record = read(key, value)
-            full_key = build(record)
-            if span.holds(full_key):
-                found.append((full_key, key, record))
-    found.sort(key=lambda entry: entry[:2], reverse=descending)
-    yield from found
+    def page(self, connection: Connection, after: Last, limit: int) -> tuple[int | None, PagedRows]:
+        span, descending = self._span, self._plan.plan.order.is_reversed
+        page = self._plan.bound.records.page
+        return page(connection, span.lower, span.upper, after, limit, descending=descending)
+
+    def in_full_key_order(self, page: PagedRows, *, is_last: bool) -> PagedRows:
+        return page
 
 
-def _list_pages(
-    session: Session, bound_plan: BoundPlan, fetch: Fetch, after: Last, expected: int | None
-) -> Iterator[list[PagedRow]]:
-    """Page after page; raises `CatalogChanged` for one that was read under another
-    schema."""
+class _Entries:
+    """The entries of an index. Those with tied keys are stored without an order."""
+
+    def __init__(self, bound_plan: BoundPlan, index: IndexMaintainer, span: Span) -> None:
+        self._plan, self._index = bound_plan, index
+        unique, self._descending = index.descriptor.index.unique, bound_plan.plan.order.is_reversed
+        self._lower, self._upper = span.entry_bounds(unique=unique)
+        self._span = span
+        self._ties: Ties | None = None
+
+    def page(self, connection: Connection, after: Last, limit: int) -> tuple[int | None, PagedRows]:
+        page, lower, upper = self._index.entries.page, self._lower, self._upper
+        return page(connection, lower, upper, after, limit, descending=self._descending)
+
+    def in_full_key_order(self, page: PagedRows, *, is_last: bool) -> PagedRows:
+        index, is_cut = self._index, self._index.may_be_truncated
+        if self._ties is None:
+            if not index.may_tie(page):
+                return page  # nearly always
+            unique = index.descriptor.index.unique
+            self._ties = Ties(self._span, unique=unique, descending=self._descending)
+        rows = [_with_full_key(self._plan, index, row) if is_cut(row) else row for row in page]
+        return self._ties.sort(rows, is_last=is_last)
+
+
+class _Scanned:
+    """What an index would have that can't be read: all records are read. Memory grows with those
+    that are in the span."""
+
+    def __init__(self, bound_plan: BoundPlan, index: IndexMaintainer, span: Span) -> None:
+        self._plan, self._index, self._span = bound_plan, index, span
+        self._found = PagedRows()
+
+    def page(self, connection: Connection, after: Last, limit: int) -> tuple[int | None, PagedRows]:
+        page = self._plan.bound.records.page
+        return page(connection, None, None, after, limit, descending=False)
+
+    def in_full_key_order(self, page: PagedRows, *, is_last: bool) -> PagedRows:
+        rows = (_with_full_key(self._plan, self._index, row) for row in page)
+        self._found += [row for row in rows if self._span.holds(row[0])]
+        if not is_last:
+            return []
+        return sorted(self._found, key=itemgetter(0, 1), reverse=self._plan.plan.order.is_reversed)
+
+
+def _with_full_key(bound_plan: BoundPlan, index: IndexMaintainer, row: PagedRow) -> PagedRow:
+    _, key, value = row
+    return index.keys.build(bound_plan.read_one(key, value)), key, value
+
+
+def _read_page(
+    session: Session, bound_plan: BoundPlan, source: SpanSource, after: Last, limit: int
+) -> PagedRows:
+    """Raises `CatalogChanged` for a page that was read under another schema."""
     bound = bound_plan.bound
-    for limit in page_sizes(expected):
 
-        def read_page(
-            connection: Connection, now: BoundTable, after: Last = after, limit: int = limit
-        ) -> tuple[int | None, list[PagedRow]]:
-            return fetch(connection, after, limit) if now is bound else (None, [])
+    def read(connection: Connection, now: BoundTable) -> tuple[int | None, PagedRows]:
+        return source.page(connection, after, limit) if now is bound else (None, [])
 
-        now, page = session.read_active(bound, read_page)
-        if now is not bound:
-            raise changed_while_read(bound)
-        bound_plan.first_page.is_read = True
+    now, page = session.read_active(bound, read)
+    if now is not bound:
+        raise changed_while_read(bound)
+    bound_plan.first_page.is_read = True
+    if session.writes_back(bound):
         write_back_page(session, bound, ((key, value) for _, key, value in page))
-        yield page
-        if len(page) < limit:
-            return
-        after = page[-1][:2]
+    return page
 
 
 def page_sizes(expected: int | None) -> Iterator[int]:
     """How many rows to fetch, time after time: few at first, or as many as are expected."""
-    size = PAGE_RECORDS_FIRST if expected is None else max(expected, 1)
+    size = first_page_size(expected)
     while True:
-        size = min(size, PAGE_RECORDS_MAX)
         yield size
-        size = max(PAGE_RECORDS_FIRST, size * PAGE_RECORDS_GROWTH)
+        size = next_page_size(size)
+
+
+def first_page_size(expected: int | None) -> int:
+    """Return how many rows are fetched first where about so many are expected; None: unknown."""
+    size = PAGE_RECORDS_FIRST if expected is None else max(expected, 1)
+    return min(size, PAGE_RECORDS_MAX)
+
+
+def next_page_size(size: int) -> int:
+    """Return how many rows are fetched after a page of this size."""
+    return min(max(PAGE_RECORDS_FIRST, size * PAGE_RECORDS_GROWTH), PAGE_RECORDS_MAX)
 
 
 def _find_start(plan: QueryPlan, behind: QueryPlace | None) -> tuple[tuple[Span, ...], Last]:

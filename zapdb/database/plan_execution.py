@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -75,17 +76,18 @@ class PlanExecution:
         if limit == 0:
             return iter(())
 
-        def read_first() -> Iterator[Found]:
-            found = self._read(limit, behind)  # sorting reads already
-            first = next(found, None)
-            return iter(()) if first is None else chain((first,), found)
-
-        def plan_anew(_: int) -> None:
-            self._plan(self._session.rebind(self.bound))
-
-        found = retry(READ, read_first, on=CatalogChanged, before_again=plan_anew)
+        read = partial(self._begin, limit, behind)
+        found = retry(READ, read, on=CatalogChanged, before_again=self._plan_anew)
         self._planning.warn(self.bound)
         return found
+
+    def _begin(self, limit: int | None, behind: QueryPlace | None) -> Iterator[Found]:
+        found = self._read(limit, behind)  # sorting reads already
+        first = next(found, None)
+        return iter(()) if first is None else chain((first,), found)
+
+    def _plan_anew(self, _: int) -> None:
+        self._plan(self._session.rebind(self.bound))
 
     def _read(self, limit: int | None, behind: QueryPlace | None) -> Iterator[Found]:
         if self.plan.sorting != "all":
@@ -125,7 +127,7 @@ class PlanExecution:
         """Yield the records in the spans of a plan, each with its place in the order. Yield None
         for a record that does not match, or that is not after `behind`."""
         start = b"" if behind is None else bound_plan.position(behind)
-        for found in read_spans(self._session, bound_plan, behind):
+        for found in chain.from_iterable(read_spans(self._session, bound_plan, behind)):
             if bound_plan.matches is not None and not bound_plan.matches(found[1]):
                 yield None
                 continue
@@ -181,14 +183,9 @@ def _sort_ties(found: Iterator[Found], bound_plan: BoundPlan) -> Iterator[Found]
 def _filter(
     session: Session, bound_plan: BoundPlan, behind: QueryPlace | None, expected: int | None
 ) -> Iterator[Found]:
-    # What is filtered out is not counted: how many entries are needed is not known then.
     if bound_plan.matches is None:
-        return read_spans(session, bound_plan, behind, expected)
-    return _list_matching(bound_plan, read_spans(session, bound_plan, behind))
-
-
-def _list_matching(bound_plan: BoundPlan, entries: Iterator[Found]) -> Iterator[Found]:
-    for found in entries:
-        matches = bound_plan.matches  # it may have been bound again
-        if matches is None or matches(found[1]):
-            yield found
+        return chain.from_iterable(read_spans(session, bound_plan, behind, expected))
+    # What is filtered out is not counted: how many entries are needed is not known then.
+    pages = read_spans(session, bound_plan, behind)
+    # `filter` is looked up for each page: the plan may have been bound again.
+    return chain.from_iterable(bound_plan.filter(page) for page in pages)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
 
 from zapdb.database.aggregates import add_up, require_summable
 from zapdb.database.bulk import change_all, remove_all
@@ -12,11 +15,19 @@ from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, m
 from zapdb.database.dataset_warnings import list_warnings
 from zapdb.database.eager_loading import add_include, load_included
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
-from zapdb.database.fields import as_field, as_order, bind, make_field
+from zapdb.database.fields import as_field, as_order, bind_all
 from zapdb.database.habits import Uncounted, no_attribute, no_place, not_a_record
 from zapdb.database.page import Page, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
-from zapdb.database.selection import OrderingOf, Planning, Selection, any_order, pin_index
+from zapdb.database.quick_reads import read_quickly
+from zapdb.database.selection import (
+    EVERY_RECORD,
+    OrderingOf,
+    Planning,
+    Selection,
+    any_order,
+    pin_index,
+)
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.session import Session
 from zapdb.errors import (
@@ -42,6 +53,7 @@ from zapdb.storage.retries import attempts
 
 _NO_FIELDS: Final = frozenset[int]()
 """For reading only the keys of records."""
+_record_of: Final = itemgetter(1)
 
 
 class Query(Uncounted):
@@ -59,11 +71,11 @@ class Query(Uncounted):
     __slots__ = ("_bound", "_selection", "_session")
 
     def __init__(
-        self, session: Session, bound: BoundTable, selection: Selection | None = None
+        self, session: Session, bound: BoundTable, selection: Selection = EVERY_RECORD
     ) -> None:
         self._session = session
         self._bound = bound
-        self._selection = selection or Selection()
+        self._selection = selection
 
     def __repr__(self) -> str:
         return f"<query {self._bound.adapter.schema.name}{self._selection}>"
@@ -77,11 +89,8 @@ class Query(Uncounted):
         Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
         `UsageError` for an argument that is not a condition.
         """
-        table, predicate = self._bound.adapter.schema, self._selection.predicate
-        equal = (make_field(table, name) == value for name, value in values.items())
-        for one in (*predicates, *equal):
-            predicate = predicate & bind(table, one)
-        return self._with(predicate=predicate)
+        asked, table = self._selection, self._bound.adapter.schema
+        return self._but(asked.narrowed(bind_all(table, predicates, values)))
 
     def order_by(self, *fields: Any) -> Query:
         """Order by these fields: a field, its name, or either with a minus: `"-due"`.
@@ -107,7 +116,7 @@ class Query(Uncounted):
         if bound.adapter.index(index) is None and not session.storage.local.only_builds:
             self._look()  # it may be new
             bound = session.rebind(bound)
-        return self._with(index=pin_index(bound, index))
+        return self._with(pinned=pin_index(bound, index))
 
     def reverse(self) -> Query:
         """Reverse the order that `order_by` or `using` gives.
@@ -143,7 +152,7 @@ class Query(Uncounted):
         return self._with(includes=includes)
 
     def _with(self, **changes: Any) -> Query:
-        return self._but(replace(self._selection, **changes))
+        return self._but(self._selection.but(**changes))
 
     def _but(self, selection: Selection) -> Query:
         return Query(self._session, self._bound, selection)
@@ -151,10 +160,7 @@ class Query(Uncounted):
     # Asking
 
     def __iter__(self) -> Iterator[Record]:
-        found = self._execution().read(limit=self._selection.limit)
-        records = (record for _, record in found)
-        includes = self._selection.includes
-        return self._session.guard(load_included(self._session, self._bound, includes, records))
+        return self._read_records()
 
     def __contains__(self, record: object) -> bool:
         """Return whether the query has a record that is equal to this one: `record in query`.
@@ -170,20 +176,20 @@ class Query(Uncounted):
             return any(one == record for one in self)
         if not {*names} <= {*record._fields}:
             return False
-        anywhere = self._with(orders=(), is_reversed=False, index=None, includes=())
+        anywhere = self._with(orders=(), is_reversed=False, pinned=None, includes=())
         return anywhere.where(**{name: getattr(record, name) for name in names}).first() == record
 
     def all(self) -> list[Record]:
         """Return all records as a list; iterating the query holds at most one page in memory."""
-        return list(self)
+        return [*self._read_records()]
 
     def first(self) -> Record | None:
         """Return the first record in the given order, or any; None if no record matches."""
-        return next(iter(self._but(self._selection.at_most(1))), None)
+        return next(self._read_records(1), None)
 
     def one(self) -> Record:
         """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
-        found = list(self._but(self._selection.at_most(2)))
+        found = list(self._read_records(2))
         if len(found) == 1:
             return found[0]
         if found:
@@ -194,7 +200,7 @@ class Query(Uncounted):
 
     def exists(self) -> bool:
         """Return whether any record matches."""
-        limit = self._selection.at_most(1).limit
+        limit = self._selection.at_most(1)
         return next(self._read(any_order, _NO_FIELDS).read(limit=limit), None) is not None
 
     def count(self) -> int:
@@ -351,6 +357,19 @@ class Query(Uncounted):
 
     # How
 
+    def _read_records(self, most: int | None = None) -> Iterator[Record]:
+        """Return the records, of which the caller takes so many at most."""
+        session, asked = self._session, self._selection
+        bound, limit = session.rebind(self._bound), asked.at_most(most)
+        found = read_quickly(session, bound, asked, limit)
+        if found is None:
+            planning = Planning(asked, asked.ordering)
+            found = PlanExecution(session, bound, planning).read(limit=limit)
+        records: Iterator[Record] = map(_record_of, found)
+        if asked.includes:
+            records = load_included(session, self._bound, asked.includes, records)
+        return session.guard(records)
+
     def _execution(self, fields: frozenset[int] | None = None) -> PlanExecution:
         """Return an execution that reads the records in the query's order."""
         return self._read(self._selection.ordering, fields)
@@ -359,7 +378,7 @@ class Query(Uncounted):
         self,
         ordering: OrderingOf,
         fields: frozenset[int] | None = None,
-        change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] = lambda plan: plan,
+        change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] | None = None,
     ) -> PlanExecution:
         planning = Planning(self._selection, ordering, change)
         bound = self._session.rebind(self._bound)
@@ -405,7 +424,7 @@ class Query(Uncounted):
         table, asked = self._bound.adapter.schema, self._selection
         field, collation = as_field(table, given)
         if asked.limit is None:
-            order = replace(as_order(table, given), descending=descending)
+            order = msgspec.structs.replace(as_order(table, given), descending=descending)
             is_null = Comparison(field.number, field.name, "==", None)
             query = self._with(predicate=asked.predicate & Not(is_null))
             ordering = Ordering.by((order,))

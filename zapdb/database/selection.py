@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from zapdb.database.bound_plan import find_index
 from zapdb.database.dataset_warnings import warn, warn_if_affected
@@ -13,32 +15,30 @@ from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering, order_of_index
 from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import EVERYTHING, Predicate
+from zapdb.indexes.predicates import EVERYTHING, And, Predicate, parts_of
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedIndex:
+class PinnedIndex(msgspec.Struct, frozen=True):
     """The index that a query is read by; `name` is what it was called."""
 
     number: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """Which records, in which order, how many, and what comes with them."""
 
     predicate: Predicate = EVERYTHING
     orders: tuple[Order, ...] = ()
     limit: int | None = None
     includes: tuple[Include, ...] = ()
-    index: PinnedIndex | None = None
+    pinned: PinnedIndex | None = None
     is_reversed: bool = False
 
     def __str__(self) -> str:
         parts = list[str]()
-        if self.index is not None:
-            parts.append(f" using {self.index.name}")
+        if self.pinned is not None:
+            parts.append(f" using {self.pinned.name}")
         if self.predicate != EVERYTHING:
             parts.append(f" where {self.predicate}")
         if self.orders:
@@ -51,10 +51,18 @@ class Selection:
             parts.append(f" with {', '.join(names_of(self.includes))}")
         return "".join(parts)
 
+    def narrowed(self, parts: Sequence[Predicate]) -> Selection:
+        """The same with conditions more."""
+        return self.but(predicate=And((*parts_of(self.predicate, And), *parts)))
+
+    def but(self, **changes: Any) -> Selection:
+        """The same with some changes."""
+        return msgspec.structs.replace(self, **changes)
+
     @property
     def is_ordered(self) -> bool:
         """Whether the order is promised: it is named, or that of the pinned index."""
-        return bool(self.orders) or self.index is not None
+        return bool(self.orders) or self.pinned is not None
 
     def reversed(self, bound: BoundTable) -> Selection:
         """The same from the end of the order; raises `UsageError` if that can't be read so."""
@@ -62,20 +70,22 @@ class Selection:
             raise UsageError(
                 "the query has no order yet", hint="call order_by(…) or using(…) first"
             )
-        turned = replace(self, is_reversed=not self.is_reversed)
+        turned = self.but(is_reversed=not self.is_reversed)
         turned.ordering(bound)
         return turned
 
-    def at_most(self, count: int) -> Selection:
-        """The same with a limit that is no larger."""
-        return replace(self, limit=count if self.limit is None else min(self.limit, count))
+    def at_most(self, count: int | None) -> int | None:
+        """The limit if only so many records are needed."""
+        if self.limit is None or count is None:
+            return self.limit if count is None else count
+        return min(self.limit, count)
 
     def ordering(self, bound: BoundTable) -> Ordering | None:
         """The order that is promised, None for none."""
         if self.orders:
             ordering = Ordering.by(self.orders)
-        elif self.index is not None:
-            keys = find_index(bound, self.index.number, self.index.name).keys
+        elif self.pinned is not None:
+            keys = find_index(bound, self.pinned.number, self.pinned.name).keys
             ordering = order_of_index(keys.fields, keys.index.components)
         else:
             return None
@@ -83,27 +93,31 @@ class Selection:
 
     def plan(self, bound: BoundTable, ordering: Ordering | None) -> QueryPlan | UnionPlan:
         """The best plan for a table as it is now."""
-        return self._planner(bound).plan(self.predicate, ordering)
+        return self.planner(bound).plan(self.predicate, ordering)
 
     def plan_in_order(self, bound: BoundTable, ordering: Ordering | None) -> QueryPlan | None:
         """A plan that has nothing to sort, if there is one."""
         if ordering is None:
             return None
-        return self._planner(bound).plan_in_order(self.predicate, ordering)
+        return self.planner(bound).plan_in_order(self.predicate, ordering)
 
-    def _planner(self, bound: BoundTable) -> Planner:
-        if self.index is None:
+    def planner(self, bound: BoundTable) -> Planner:
+        if self.pinned is None:
             return bound.adapter.planner
-        return bound.adapter.planner_by(find_index(bound, self.index.number, self.index.name))
+        return bound.adapter.planner_by(find_index(bound, self.pinned.number, self.pinned.name))
 
     def warn(self, bound: BoundTable, ordering: Ordering | None) -> None:
         """Warn of a query that would be read by an index that can't be."""
-        if self.index is not None:
-            warn(bound, find_index(bound, self.index.number, self.index.name))
+        if not bound.adapter.rewritten:
+            return
+        if self.pinned is not None:
+            warn(bound, find_index(bound, self.pinned.number, self.pinned.name))
             return
         table = bound.adapter.schema
         warn_if_affected(bound, lambda keys: make_plan(table, keys, self.predicate, ordering))
 
+
+EVERY_RECORD: Final = Selection()
 
 OrderingOf = Callable[[BoundTable], Ordering | None]
 """The order of the records of a table as it is now; None for any."""
@@ -113,16 +127,16 @@ def any_order(_: BoundTable) -> None:
     """The `OrderingOf` records that are needed in no order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
+class Planning(NamedTuple):
     """How the plans of a query are made, for the table as it is whenever one is made."""
 
     asked: Selection
     ordering: OrderingOf
-    change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] = lambda plan: plan
+    change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] | None = None
 
     def plan(self, bound: BoundTable) -> QueryPlan | UnionPlan:
-        return self.change(self.asked.plan(bound, self.ordering(bound)))
+        plan = self.asked.plan(bound, self.ordering(bound))
+        return plan if self.change is None else self.change(plan)
 
     def plan_in_order(self, bound: BoundTable) -> QueryPlan | None:
         """A plan that has nothing to sort, if there is one."""
@@ -130,7 +144,8 @@ class Planning:
 
     def warn(self, bound: BoundTable) -> None:
         """Warn of a query that would be read by an index that can't be."""
-        self.asked.warn(bound, self.ordering(bound))
+        if bound.adapter.rewritten:
+            self.asked.warn(bound, self.ordering(bound))
 
 
 def pin_index(bound: BoundTable, name: str) -> PinnedIndex:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.pinning import NO_PINS, Pins
@@ -40,8 +40,8 @@ from zapdb.indexes import BoundTable
 from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, READ, WRITE
 from zapdb.storage import (
     Connection,
-    Explain,
     MissingTable,
+    Refusal,
     StatementRefused,
     Storage,
     TransactionMode,
@@ -49,7 +49,10 @@ from zapdb.storage import (
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.retries import retry
 from zapdb.storage.statements import catalog_version_sql
-from zapdb.storage.transaction_owners import Caller
+from zapdb.storage.transaction_owners import Caller, has_begun
+
+if TYPE_CHECKING:
+    from zapdb.database.history.stored_columns import StoredColumns
 
 T = TypeVar("T")
 
@@ -64,6 +67,11 @@ def changed_while_read(bound: BoundTable) -> CatalogChanged:
         table=bound.schema.name,
         hint="run the query again, or run it inside db.snapshot()",
     )
+
+
+class _GuardRefused(StatementRefused):
+    """The guard of a transaction of one call refused it, maybe while operations inside it send
+    their statements."""
 
 
 class _Local(threading.local):
@@ -94,6 +102,16 @@ class Session(SessionCatalog):
             self._check_sql = f"SELECT ({self.catalog_version_sql}), ({epoch})"
             mark = storage.placeholder
             self._guard_sql = f"({self.catalog_version_sql}) = {mark} AND ({epoch}) = {mark}"
+
+    def idle_connection(self) -> Connection | None:
+        """Return this thread's connection if what is read now belongs to no transaction and to no
+        snapshot, and needs none."""
+        if self.is_read_only or self.open is not None or has_begun():
+            return None
+        if self.storage.local.active is not None:
+            return None
+        connection = self.storage.own_connection()
+        return connection if connection.mode is None else None
 
     def read_catalog_version(self, connection: Connection) -> int:
         """Return the catalog version now; 0, which no tenant has, if the tenant was removed."""
@@ -135,6 +153,18 @@ class Session(SessionCatalog):
         stale = (CatalogChanged, MissingTable)
         return retry(READ, read_once, on=stale, before_again=lambda _: self.reload())
 
+    def open_columns(self, name: str) -> StoredColumns | None:
+        """Return what SQL reads of a table in place of its records: columns of files; None if there
+        are none."""
+        return None
+
+    def renew_columns(self) -> bool:
+        """Return whether files of `open_columns` were replaced by others, which are read now.
+
+        Raises `HistoryDamaged` if one of them is not what was written.
+        """
+        return False
+
     def _read_active_at_once(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """Do the same, but check the cluster level in the very snapshot that is read."""
         with self.snapshot():
@@ -155,6 +185,8 @@ class Session(SessionCatalog):
                     self.check_writer(connection)  # another tenant's session began the transaction
                 with self.storage.savepoint(connection), self._recheck_after_error(connection):
                     yield connection
+            except _GuardRefused:
+                raise  # nothing can be asked before the whole transaction is rolled back
             except StatementRefused as refused:
                 raise refused.explain(connection) from None
             return
@@ -184,7 +216,7 @@ class Session(SessionCatalog):
             with self.storage.transaction(
                 TransactionMode.WRITE, exclusive=self._local.exclusive
             ) as begun:
-                self._require_current(begun, self._explain_refusal)
+                self._require_current(begun, partial(_GuardRefused, self._explain_refusal))
                 begun.note_begun()
                 with self._recheck_after_error(begun):
                     yield begun
@@ -196,16 +228,16 @@ class Session(SessionCatalog):
                 raise
             resolve_commit(self.storage, token, unknown)
 
-    def _require_current(self, connection: Connection, explain: Explain) -> None:
+    def _require_current(self, connection: Connection, refused: Refusal) -> None:
         """Check what a writing transaction checks first. If statements travel together, send a
-        statement that fails if this process's cached values are not current. `explain` is called
-        then."""
+        statement that fails if this process's cached values are not current. `refused` makes the
+        error then."""
         catalog, node = self._shared.loaded.catalog, self.node
         if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
             self.check_writer(connection)
             return
         known = (catalog.version, node.lease.epoch)
-        connection.require(self._guard_sql, known, partial(StatementRefused, explain))
+        connection.require(self._guard_sql, known, refused)
         connection.checked.add(self._shared)
 
     @contextmanager
@@ -285,12 +317,12 @@ class Session(SessionCatalog):
         if connection.mode.only_reads:
             if self.is_read_only:
                 check_level(connection)
-            self._pin(connection)
+            self.pin(connection)
             return
         if not connection.is_pipelined:
             self.check_writer(connection)
         else:
-            self._require_current(connection, self._restart)
+            self._require_current(connection, partial(StatementRefused, self._restart))
         connection.note_begun()
         if token:
             assert self.node is not None  # it would not write
@@ -324,11 +356,13 @@ class Session(SessionCatalog):
     def snapshot(self) -> Iterator[Connection]:
         """Open a snapshot for one call; in the block, this thread reads as of the snapshot."""
         with self.reading() as connection:
-            self._pin(connection)
+            self.pin(connection)
             yield connection
 
-    def _pin(self, connection: Connection) -> None:
-        """Pin the tenant catalog as of a snapshot for all reads in it."""
+    def pin(self, connection: Connection) -> None:
+        """Pin the tenant catalog as of a snapshot for all reads in it, unless it is pinned."""
+        if self._shared in connection.pinned:
+            return
         row = connection.fetch_one(self.catalog_version_sql)
         loaded = self._shared.loaded
         connection.pinned[self._shared] = loaded

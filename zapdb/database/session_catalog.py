@@ -154,10 +154,8 @@ class SessionCatalog:
 
     @property
     def _current(self) -> _LoadedCatalog:
-        if self.open is not None:
-            connection: Connection | None = self.open.connection
-        else:
-            connection = self.storage.known_connection()
+        begun = self.open
+        connection = self.storage.known_connection() if begun is None else begun.connection
         if connection is None or not connection.pinned:
             return self._shared.loaded
         pinned: _LoadedCatalog | None = connection.pinned.get(self._shared)
@@ -204,7 +202,7 @@ class SessionCatalog:
     def rebind(self, bound: BoundTable) -> BoundTable:
         """Return the same table, even under another name, in the present tenant catalog; raises
         `UnknownName`."""
-        if bound.catalog is self.catalog:
+        if bound.catalog is self._current.catalog:
             return bound
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 

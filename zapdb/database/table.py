@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
+from os import PathLike, fspath
 from typing import Any, Never, TypeVar
 
 from zapdb.database.blob_streams import StreamedValues
 from zapdb.database.bulk import KEYS_PER_STATEMENT, remove_many
 from zapdb.database.habits import not_by_name, require_many
 from zapdb.database.imports import Importer, ImportMode, ImportReport, SkippedRow
+from zapdb.database.imports.file_formats import FormatName
+from zapdb.database.imports.file_import import run_file_import
+from zapdb.database.imports.given_file import GivenFile
+from zapdb.database.imports.skipped_list import SkippedList
 from zapdb.database.made_values import has_whole_key, make_values
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
@@ -35,9 +40,11 @@ from zapdb.writes import (
     NotAsPlanned,
     Write,
     execute,
+    execute_inserts,
     plan_delete,
     plan_insert,
     plan_inserts,
+    plan_new_records,
     plan_update,
 )
 
@@ -133,8 +140,7 @@ class Table(ReadableTable):
         require_many(records, self.name, "insert_many")
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
-            numbers = OperationNumbers(self._session)
-            numbers.run(partial(self._insert_batch, batch, numbers))
+            self._insert_batch(batch)
             inserted += len(batch)
             if progress is not None:
                 progress(inserted)
@@ -159,15 +165,52 @@ class Table(ReadableTable):
 
         Batches are committed one by one; inside `db.transaction()` all belong to it. The first
         wrong row raises its error, with its number from 1, and nothing of its batch is written;
-        with a list for `skipped`, wrong rows are added to it instead. Needs the extra `sql`.
+        with a list for `skipped`, wrong rows are added to it instead. What takes more than one
+        batch is a job of `db.jobs` meanwhile. Needs the extra `sql`.
         """
-        from zapdb.database.imports.arrow_rows import SkippedList, import_data
+        from zapdb.database.imports.arrow_rows import import_data
 
         kept = None if skipped is None else SkippedList(skipped)
         importer = Importer(self._session, self, mode, skipped=kept)
         return import_data(importer, data, columns or {}, time_zone)
 
-    def _insert_batch(self, batch: list[Mapping[str, Any]], numbers: OperationNumbers) -> None:
+    def import_file(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: FormatName | None = None,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        encoding: str | None = None,
+        delimiter: str = ",",
+        null: str | None = None,
+        batch_records: int | None = None,
+        skipped: list[SkippedRow] | None = None,
+        from_start: bool = False,
+    ) -> ImportReport:
+        """Insert the rows of a CSV, NDJSON, JSON, Parquet or Arrow file, as `zapdb import` does;
+        `upsert` updates records whose keys exist.
+
+        `columns` is as for `import_from`. In CSV, `null` is the text that is a null, and `encoding`
+        is that of a text which is not UTF-8. The file's name says its format, or `format` does.
+
+        The import is a job of `db.jobs`. Batches are committed one by one, with how far the import
+        has come: called again after an error, a cancellation or a crash, it goes on behind the
+        last one, unless `from_start` is given. Inside `db.transaction()` all batches belong to it,
+        and the import is no job. The first wrong row raises its error, with file and line; with a
+        list for `skipped`, wrong rows are added to it instead.
+
+        Raises `LeaseHeld` while another process imports the same file into the same table,
+        `JobError` if the job is cancelled, and `UsageError` if the part that was imported has
+        changed since.
+        """
+        given = GivenFile(fspath(path), columns or {}, mode, encoding, delimiter, null, time_zone)
+        kept = None if skipped is None else SkippedList(skipped)
+        importer = Importer(self._session, self, mode, batch_records, kept, anew=from_start)
+        return run_file_import(importer, given, format)
+
+    def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:
         for values in batch:
             if type(values) is not dict and not isinstance(values, Mapping):
                 raise UsageError(
@@ -176,11 +219,23 @@ class Table(ReadableTable):
                     got=type(values).__name__,
                     hint="zapdb.asdict(record) makes one of a record",
                 )
-        with self._session.writing() as connection:
-            bound = self._current()
-            new = make_values(numbers, connection, bound, batch)
-            plans = plan_inserts(bound, new, NONE_INSERTED)
-            execute(connection, bound, plans, NONE_INSERTED)
+
+        def insert(*, one_by_one: bool) -> None:
+            with self._session.writing() as connection:
+                bound = self._current()
+                new = make_values(numbers, connection, bound, batch)
+                planned = None if one_by_one else plan_new_records(bound, new, NONE_INSERTED)
+                if planned is not None:
+                    execute_inserts(connection, bound, planned)
+                    return
+                plans = plan_inserts(bound, new, NONE_INSERTED)
+                execute(connection, bound, plans, NONE_INSERTED)
+
+        numbers = OperationNumbers(self._session)
+        with suppress(NotAsPlanned):
+            numbers.run(partial(insert, one_by_one=False))
+            return
+        numbers.run(partial(insert, one_by_one=True))  # which tells what was refused
 
     def update(
         self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any

@@ -8,18 +8,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from zapdb.database.blob_streams import open_field
-from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many, find_record
-from zapdb.database.fields import FieldExpression, Fields, make_field
+from zapdb.database.bulk import KEYS_PER_STATEMENT
+from zapdb.database.fields import FieldExpression, Fields, bind_all, make_field
 from zapdb.database.habits import Uncounted, no_attribute, no_place, not_by_name, require_many
 from zapdb.database.history.versions import Version, list_versions
 from zapdb.database.page import Page
 from zapdb.database.query import Query
+from zapdb.database.selection import EVERY_RECORD
 from zapdb.database.session import Session, TableRead
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import InvalidValue, RecordNotFound, UnknownField, UsageError
 from zapdb.indexes import BoundTable
 from zapdb.indexes.predicates import Predicate
 from zapdb.records import ReadConflict, Record
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection, MissingTable
 from zapdb.storage.transaction_owners import has_begun
 
@@ -62,19 +64,17 @@ class ReadableTable(Uncounted):
         """Return the record with this key, or None."""
         if named:
             key = self._join_key(key, named)
-        session = self._session
+        session, bound = self._session, self._bound
         if session.is_read_only or session.open is not None or has_begun():
             return self._find_in_full(key)
-        bound = self._bound
         encoded = self._encode_key(bound, key)
-        connection = session.storage.own_connection()
         try:
-            row = connection.fetch_one(bound.records.get_sql, (encoded,))
+            row = session.storage.own_connection().fetch_one(bound.records.get_sql, (encoded,))
         except MissingTable:
             row = None
         # Nearly always, the catalog version is the one that this process has loaded.
         is_current = row is not None and row[1] == bound.catalog.version
-        if is_current and not self._session.writes_back(bound):
+        if is_current and not session.writes_back(bound):
             return bound.adapter.reader.read(encoded, row[0])
         return self._find_in_full(key)
 
@@ -83,10 +83,8 @@ class ReadableTable(Uncounted):
 
         def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
             encoded = self._encode_key(bound, key)
-            row = connection.fetch_one(bound.records.find_sql, (encoded,))
-            if row is None:
-                return 0, None  # the tenant was removed
-            return row[1], None if row[0] is None else (encoded, row[0])
+            version, stored = bound.records.find(connection, encoded)
+            return version, None if stored is None else (encoded, stored)
 
         bound, found = self._read_active(fetch)
         if found is None:
@@ -124,7 +122,7 @@ class ReadableTable(Uncounted):
     def _get_some(self, keys: list[Any]) -> list[Record | None]:
         def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
             encoded = [self._encode_key(bound, split_key(bound, key)) for key in keys]
-            activation, stored = fetch_many(connection, bound, list(dict.fromkeys(encoded)))
+            activation, stored = bound.records.find_many(connection, list(dict.fromkeys(encoded)))
             return activation, (encoded, stored)
 
         bound, (encoded, stored) = self._read_active(fetch)
@@ -139,7 +137,7 @@ class ReadableTable(Uncounted):
             return self.where().exists()
         if named:
             key = self._join_key(key, named)
-        _, found = self._read_active(lambda c, t: find_record(c, t, self._encode_key(t, key)))
+        _, found = self._read_active(lambda c, t: t.records.has(c, self._encode_key(t, key)))
         return found
 
     def open(self, *key: Any, field: str) -> io.BufferedReader:
@@ -204,22 +202,26 @@ class ReadableTable(Uncounted):
 
     def history(self, /, *key: Any, **named: Any) -> list[Version]:
         """Return the versions of the record with this key, oldest first: what each transaction of
-        the change log made of it, by whom and when. Empty if the log has nothing of it."""
+        the change log made of it, by whom and when. Empty if the log has nothing of it.
+
+        What was pruned from the log is told by the files of the history store, where these begin,
+        as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be read.
+        """
         if named:
             key = self._join_key(key, named)
         bound = self._current()
         return list_versions(self._session, bound, self._encode_key(bound, key))
 
     def count(self) -> int:
-        _, (count,) = self._read_active(
-            lambda c, t: (self._session.read_catalog_version(c), c.fetch_one(t.records.count_sql))
-        )
-        return int(count)
+        _, count = self._read_active(lambda c, t: t.records.count_range(c, None, None, None))
+        return count
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query:
         """Return a query for the records for which the conditions are true, and fields have the
         values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
-        return Query(self._session, self._current()).where(*predicates, **values)
+        bound = self._current()
+        parts = bind_all(bound.adapter.schema, predicates, values)
+        return Query(self._session, bound, EVERY_RECORD.narrowed(parts))
 
     def order_by(self, *fields: Any) -> Query:
         """Return a query for all records in the order of fields: see `Query.order_by`."""
@@ -228,7 +230,7 @@ class ReadableTable(Uncounted):
     @property
     def f(self) -> Fields:
         """The fields of the table, for conditions and orders: `items.f.due < today`."""
-        return Fields(lambda: self._current().adapter.schema)
+        return Fields(self._find_schema)
 
     def __getitem__(self, name: str) -> FieldExpression:
         """Return a field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
@@ -311,26 +313,33 @@ class ReadableTable(Uncounted):
         return tuple(named[name] for name in names)
 
     def _encode_key(self, bound: BoundTable, key: tuple[Any, ...]) -> bytes:
+        try:
+            return bound.adapter.codec.key_of(*key)
+        except (InvalidValue, TypeError) as error:  # the latter for another number of values
+            raise self._explain_key(bound, key) or error from None
+
+    def _explain_key(self, bound: BoundTable, key: tuple[Any, ...]) -> UsageError | None:
+        """Return what is wrong with a key that can't be encoded, if it is more than a value."""
         names = bound.adapter.key_names
         if len(key) != len(names):
-            raise UsageError(
+            return UsageError(
                 "these are not the fields of the key",
                 table=self.name,
                 key=", ".join(names),
                 given=len(key),
                 hint=f"give the key first, without names: ({', '.join(names)}, …)",
             )
-        try:
-            return bound.adapter.codec.encode_key(dict(zip(names, key, strict=True)))
-        except InvalidValue:
-            if isinstance(key[0], Mapping):
-                raise not_by_name(self.name, "get(", key[0]) from None
-            if not isinstance(key[0], Record):
-                raise
-            shown = ", ".join(f"record.{name}" for name in names)
-            raise UsageError(
-                "a key is expected, not a record", table=self.name, hint=f"give its key: {shown}"
-            ) from None
+        if isinstance(key[0], Mapping):
+            return not_by_name(self.name, "get(", key[0])
+        if not isinstance(key[0], Record):
+            return None
+        shown = ", ".join(f"record.{name}" for name in names)
+        return UsageError(
+            "a key is expected, not a record", table=self.name, hint=f"give its key: {shown}"
+        )
+
+    def _find_schema(self) -> TableSchema:
+        return self._current().adapter.schema
 
     def _current(self) -> BoundTable:
         """Return the table in this thread's tenant catalog; in a writing transaction, that is the

@@ -18,8 +18,11 @@ from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from zapdb.database.history.versions import Version
     from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
+    from zapdb.database.imports.file_formats import FormatName
     from zapdb.database.page import Page
     from zapdb.database.query import Query
     from zapdb.database.table import Table
@@ -267,6 +270,24 @@ class TypedTable(Protocol[R]):
         skipped: list[SkippedRow] | None = None,
     ) -> ImportReport:
         """Insert the rows of a data frame or of Arrow data."""
+        ...
+
+    def import_file(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: FormatName | None = None,
+        columns: Mapping[str, str] | None = None,
+        mode: ImportMode = "append",
+        time_zone: tzinfo | None = None,
+        encoding: str | None = None,
+        delimiter: str = ",",
+        null: str | None = None,
+        batch_records: int | None = None,
+        skipped: list[SkippedRow] | None = None,
+        from_start: bool = False,
+    ) -> ImportReport:
+        """Insert the rows of a CSV, NDJSON, JSON, Parquet or Arrow file; a job."""
         ...
 
     def history(self, /, *key: Any, **named: Any) -> list[Version]:

@@ -17,7 +17,6 @@ from zapdb.indexes import BoundTable
 from zapdb.limits import WRITE_BACK_RECORDS
 from zapdb.records import Attachments, ReadConflict
 from zapdb.storage import Connection, TransactionMode
-from zapdb.storage.cells import as_bytes
 from zapdb.writes import BatchConversion, convert_records, execute, plan_conversion
 
 
@@ -73,12 +72,11 @@ def _lock(
     """Lock the records that still have these values and that no other transaction has locked."""
     records, mark = bound.records, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
-    locked = connection.storage.lock_records(
+    return connection.storage.lock_records(
         connection,
         records.name,
         f"tenant = {records.tenant} AND {value_is} {mark} AND key IN ({marks})",
         [value, *keys],
         len(keys),
-        skip_locked=True,
+        of_held="skip",
     )
-    return [(as_bytes(key), as_bytes(value)) for key, value in locked]

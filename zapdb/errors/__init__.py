@@ -44,7 +44,8 @@
     │   │   └── CorruptBlob                a large value is damaged
     │   ├── CorruptCatalog                 a damaged stored migration or catalog row
     │   │   └── MissingSchemaHistory       an active table has no schema history
-    │   └── CorruptExport                  the files of an export are not what was written
+    │   ├── CorruptExport                  the files of an export are not what was written
+    │   └── HistoryDamaged                 a file of the history store is not what was written
     ├── CompatibilityError
     │   ├── NotZapdb                       the database is another program's
     │   ├── NewerStorageVersion            written by a later release
@@ -70,6 +71,7 @@
     │   └── ExecutorMismatch               an executor differs from what its job needs
     ├── StorageError                       the database driver reported an error
     │   ├── DiskFull                       the disk is full
+    │   ├── HistoryUnreachable             the directory of the history store can't be used
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
@@ -135,6 +137,7 @@ from zapdb.errors.running import (
     DiskFull,
     ExecutorMismatch,
     GateTimeout,
+    HistoryUnreachable,
     JobError,
     LeaseHeld,
     LeaseLost,
@@ -153,6 +156,7 @@ from zapdb.errors.stored import (
     CorruptRecord,
     DatasetMismatch,
     FingerprintUnknown,
+    HistoryDamaged,
     IncompatibleVersion,
     MissingSchemaHistory,
     ModelsMismatch,
@@ -192,10 +196,12 @@ __all__ = [
     "FingerprintUnknown",
     "GateTimeout",
     "HistoryBehind",
+    "HistoryDamaged",
     "HistoryGap",
     "HistoryNotStored",
     "HistoryPurged",
     "HistoryUnavailable",
+    "HistoryUnreachable",
     "ImmutableRecord",
     "IncompatibleVersion",
     "InvalidCursor",

@@ -82,6 +82,12 @@ class DiskFull(StorageError):
     rpc_status = "RESOURCE_EXHAUSTED"
 
 
+class HistoryUnreachable(StorageError):
+    """The directory of the history store is not there, or can't be written to."""
+
+    code = "storage.history"
+
+
 class DatabaseReplaced(StorageError):
     """The file of an open SQLite database was moved, deleted or replaced."""
 

@@ -51,6 +51,12 @@ class CorruptExport(CorruptionError):
     code = "corruption.export"
 
 
+class HistoryDamaged(CorruptionError):
+    """A file of the history store is missing, or is not what was written."""
+
+    code = "corruption.history"
+
+
 class CompatibilityError(ZapdbError):
     code = "compatibility"
     rpc_status = "FAILED_PRECONDITION"

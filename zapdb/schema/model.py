@@ -168,7 +168,10 @@ class TableSchema:
     archived: tuple[ArchivedField, ...] = ()
 
     def field_named(self, name: str) -> Field | None:
-        return next((f for f in self.fields if f.name == name), None)
+        for found in self.fields:  # a loop, because each query asks
+            if found.name == name:
+                return found
+        return None
 
     def field_numbered(self, number: int) -> Field:
         return next(f for f in self.fields if f.number == number)

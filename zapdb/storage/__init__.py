@@ -6,14 +6,15 @@ from zapdb.errors import MissingExtra, UsageError
 from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage.addresses import find_engine, read_address
 from zapdb.storage.archives import ArchiveStatements
-from zapdb.storage.base import Storage
+from zapdb.storage.base import KeySample, LockedRecords, OfHeld, Storage
 from zapdb.storage.blobs import BlobStatements
-from zapdb.storage.connection import Connection
+from zapdb.storage.connection import Connection, Later
 from zapdb.storage.driver_errors import (
     DuplicateKey,
     Explain,
     MissingTable,
     Refusal,
+    RowsHeld,
     StatementRefused,
 )
 from zapdb.storage.entry_statements import EntryStatements
@@ -31,9 +32,14 @@ __all__ = [
     "DuplicateKey",
     "EntryStatements",
     "Explain",
+    "KeySample",
+    "Later",
+    "LockedRecords",
     "MissingTable",
+    "OfHeld",
     "RecordStatements",
     "Refusal",
+    "RowsHeld",
     "StatementRefused",
     "Storage",
     "TransactionMode",

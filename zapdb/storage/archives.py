@@ -147,6 +147,21 @@ def delete_archives(
     return len(rows)
 
 
+def take_archived_of(
+    connection: Connection, tenant: int, fields: Sequence[int], key: bytes
+) -> list[tuple[int, bytes]]:
+    """Delete the archived values of these fields of one record, and return them by field."""
+    mark = connection.storage.placeholder
+    found = []
+    for field in fields:
+        of = f"tenant = {int(tenant)} AND field = {int(field)} AND key = {mark}"
+        row = connection.fetch_one(f"SELECT value FROM zapdb_archives WHERE {of}", (key,))
+        if row is not None:
+            connection.run(f"DELETE FROM zapdb_archives WHERE {of}", (key,))
+            found.append((field, as_bytes(row[0])))
+    return found
+
+
 def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
     """Return the number of archived values, by field number."""
     rows = connection.fetch_all(

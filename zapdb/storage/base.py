@@ -6,28 +6,52 @@ hot path are in `record_statements` and `entry_statements`, for both placeholder
 
 from __future__ import annotations
 
+import struct
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 import sqlalchemy
 
+from zapdb.limits import ARROW_VALUE_SIZE_BYTES_MAX
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.transactions import Transactions
+
+OfHeld = Literal["wait", "skip", "refuse"]
+"""Of rows that another transaction holds: wait for them, leave them out, or refuse the statement.
+Nobody holds rows in SQLite, which has one writer at a time."""
+
+
+class LockedRecords(list[tuple[bytes, bytes]]):
+    """(key, value) rows that a transaction has locked."""
+
+    row_ids: Sequence[bytes] = ()
+    """Where the server has each row, if it tells, until the row is written."""
 
 
 class Storage(Transactions):
     """A database as zapdb uses it; safe to share between threads."""
 
     dialect: ClassVar[str]
+    is_remote: ClassVar[bool]
+    """Whether a statement is a round trip to a server."""
     placeholder: ClassVar[str]
     """The driver's placeholder of a bound parameter."""
+    lock_rows_sql: ClassVar[str]
+    """Behind a SELECT: it locks the rows until the transaction ends; empty where a transaction that
+    writes has locked the database."""
     clock_sql: ClassVar[str]
+    insert: ClassVar[Callable[..., Any]]
+    """The dialect's own INSERT of SQLAlchemy, which has ON CONFLICT."""
     secret_options: Mapping[str, Any] = MappingProxyType({})
     """The options of the address that `url` leaves out, so that nothing made of `url` can show
     them."""
+
+    incarnation: tuple[int, int] | None = None
+    """On PostgreSQL, what this process last knew of the server's: see `storage.incarnations`."""
 
     def full_address(self) -> str:
         """Return the address with its password, for another process; never to be shown."""
@@ -137,9 +161,12 @@ class Storage(Transactions):
         parameters: Sequence[Any],
         limit: int,
         *,
-        skip_locked: bool,
-    ) -> list[Any]:
-        """Return (key, value) rows in key order, locked until the transaction ends."""
+        of_held: OfHeld,
+    ) -> LockedRecords:
+        """Return records in key order, locked until the transaction ends.
+
+        `of_held` says what becomes of rows that another transaction holds. Raises `RowsHeld`.
+        """
 
     @abstractmethod
     def set_values(
@@ -151,6 +178,17 @@ class Storage(Transactions):
         values: Sequence[bytes],
     ) -> None:
         """Set the values of different records that the transaction has locked."""
+
+    def set_locked_values(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        locked: LockedRecords,
+        values: Sequence[bytes],
+    ) -> None:
+        """Do the same for records as they were locked, none of which was written since."""
+        self.set_values(connection, table, tenant, [key for key, _ in locked], values)
 
     @abstractmethod
     def delete_rows(
@@ -189,6 +227,62 @@ class Storage(Transactions):
     ) -> list[Any]:
         """Return up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no
         order."""
+
+    def sample_keys(
+        self, connection: Connection, table: str, where: str, parameters: Sequence[Any]
+    ) -> KeySample | None:
+        """Estimate how many rows of a table satisfy a condition, and how their keys are spread;
+        None if they are few, or can't be estimated."""
+        return None
+
+    @abstractmethod
+    def fetch_joined(
+        self, connection: Connection, select: str, parameters: Sequence[Any], version: str
+    ) -> tuple[Any, JoinedRows | None]:
+        """Run a SELECT of (key, value) in the order of keys together with one of the catalog
+        version; returns the version, which is None for a removed tenant, and the rows: None if
+        one is longer than `ARROW_VALUE_SIZE_BYTES_MAX`. Raises `CorruptRecord` for cells that are
+        not bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """About how many rows there are, and keys, in order, that cut them into parts of about equal
+    size."""
+
+    records: int
+    keys: tuple[bytes, ...]
+
+    def cut(self, every: int) -> list[bytes]:
+        """Keys before which there are about n, 2n, … rows."""
+        per_record = (len(self.keys) + 1) / self.records
+        places = [int(at * per_record) for at in range(every, self.records, every)]
+        return [self.keys[place - 1] for place in dict.fromkeys(places) if place]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """The keys of records one after the other, and the records, with the sizes of each: four bytes
+    for a size, as `SIZE` says."""
+
+    keys: bytes
+    key_sizes: bytes
+    values: bytes
+    value_sizes: bytes
+
+
+SIZE: Final = struct.Struct(">i")
+
+
+def join_rows(rows: Sequence[tuple[bytes, bytes]]) -> JoinedRows | None:
+    """Return rows joined; None if one is longer than `ARROW_VALUE_SIZE_BYTES_MAX`."""
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
+    if max(map(len, values), default=0) > ARROW_VALUE_SIZE_BYTES_MAX:
+        return None
+    sizes = struct.Struct(f">{len(rows)}i").pack
+    return JoinedRows(
+        b"".join(keys), sizes(*map(len, keys)), b"".join(values), sizes(*map(len, values))
+    )
 
 
 def index_columns(*, unique: bool) -> str:

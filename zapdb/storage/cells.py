@@ -6,11 +6,11 @@ worse than an error: `bytes(5)` is five zeros, and `bytes(2**40)` ends the proce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -39,8 +39,11 @@ def _no_bytes(found: type) -> CorruptRecord:
     )
 
 
-def require_bytes(rows: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return rows of two such cells; raises `CorruptRecord`. It is `as_bytes` for many."""
+_Row = TypeVar("_Row", bound=tuple[bytes, ...])
+
+
+def require_bytes(rows: list[_Row]) -> list[_Row]:
+    """Return rows of such cells alone; raises `CorruptRecord`. It is `as_bytes` for many."""
     if others := {*map(type, chain.from_iterable(rows))} - {bytes}:
         raise _no_bytes(others.pop())
     return rows
@@ -96,19 +99,32 @@ def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
     if not rows or not isinstance(statement, sa.Select):
         return
     for at, column in enumerate(statement.selected_columns):
-        if not isinstance(column, sa.Column):
-            continue
-        kind = _KINDS[type(column.type)]
-        for row in rows:
-            found = type(row[at])
-            if found is not kind and not (row[at] is None and column.nullable):
-                raise CorruptCatalog(
-                    "a cell does not have the type of its column",
-                    table=getattr(column.table, "name", "?"),
-                    column=column.name,
-                    found=found.__name__,
-                    hint=_HINT,
-                )
+        if isinstance(column, sa.Column):
+            _check_column(column, at, rows)
+
+
+_AnyRow = TypeVar("_AnyRow", bound=Sequence[Any])
+
+
+def checked(columns: Iterable[sa.Column[Any]], rows: list[_AnyRow]) -> list[_AnyRow]:
+    """Return rows of these columns of the fixed tables; raises `CorruptCatalog` as `check_rows`."""
+    for at, column in enumerate(columns):
+        _check_column(column, at, rows)
+    return rows
+
+
+def _check_column(column: sa.Column[Any], at: int, rows: Sequence[Any]) -> None:
+    kind = _KINDS[type(column.type)]
+    for row in rows:
+        found = type(row[at])
+        if found is not kind and not (row[at] is None and column.nullable):
+            raise CorruptCatalog(
+                "a cell does not have the type of its column",
+                table=getattr(column.table, "name", "?"),
+                column=column.name,
+                found=found.__name__,
+                hint=_HINT,
+            )
 
 
 def wrong_counter(counter: str) -> CorruptCatalog:

@@ -22,6 +22,7 @@ silently.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -38,16 +39,19 @@ from zapdb.storage.stamps import (
     Stamp,
     needs_stamp,
     not_in,
+    read_stamp,
 )
 
 BOOKMARK_VERSION: Final = "1"
+BOOKMARK_TEXT: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
+"""What a bookmark looks like, and no time or number does."""
 COMMIT_ORDER_MAX: Final = 2**63 - 1
 STAMPS_PAGE: Final = 256
 TRANSACTIONS_PAGE: Final = 10_000
 """Of one stamp, whose transactions are sorted anew for each page."""
 CHUNK_FIRST: Final = 64
 """The number of transactions whose changes are first read together."""
-_COLUMNS: Final = "transaction_number, table_number, key, event, before, after"
+_COLUMNS: Final = "transaction_number, table_number, key, event, before, after, replaced"
 ORDER: Final = "transaction_number, table_number, key"
 BEGINNING: Final = ""
 """The name of the row among the followers that stores the log's beginning; no follower can have
@@ -119,6 +123,7 @@ class ChangeRow:
     event: str | None
     before: bytes | None
     after: bytes | None
+    is_replaced: bool = False
 
     @property
     def bookmark(self) -> Bookmark:
@@ -188,6 +193,22 @@ class ChangeLog:
         # The beginning is read second: the first query still read a stamp that is pruned in
         # between.
         return max(as_number(newest or 0), self.read_beginning(connection.fetch_all).stamp)
+
+    def read_time(self, connection: Connection, stamp: int) -> int | None:
+        """Return the time of a stamp; None if it has no transactions, as far as is known.
+
+        It is another one if the database was restored, and others have written to it since.
+        """
+        if self.is_numbered:
+            row = connection.fetch_one(
+                f"SELECT made_at FROM zapdb_transactions WHERE tenant = {self.tenant}"
+                f" AND number = {int(stamp)}"
+            )
+            return None if row is None else as_number(row[0])
+        found = read_stamp(connection, self.tenant, stamp)
+        if found is None or found.number != stamp or found.is_empty:
+            return None
+        return found.visible_at
 
     def needs_stamp(self, connection: Connection) -> bool:
         """Return whether there are changes without a stamp."""
@@ -345,7 +366,7 @@ class ChangeLog:
 
 
 def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
-    _, table, key, event, before, after = found
+    _, table, key, event, before, after, replaced = found
     return ChangeRow(
         transaction,
         as_number(table),
@@ -353,4 +374,5 @@ def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
         event,
         None if before is None else as_bytes(before),
         None if after is None else as_bytes(after),
+        bool(replaced),
     )

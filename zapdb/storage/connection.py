@@ -34,6 +34,23 @@ Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 T = TypeVar("T")
 
 
+class Later:
+    """The answer to a question that was sent with `Connection.ask_later`."""
+
+    def __init__(self, connection: Connection, rows: list[Any] | None = None) -> None:
+        self._connection = connection
+        self.answered = rows
+        """The rows, if they have come."""
+
+    @property
+    def rows(self) -> list[Any]:
+        """The rows; the question is sent now if it is still queued."""
+        if self.answered is None:
+            self._connection.flush()
+        assert self.answered is not None
+        return self.answered
+
+
 class Connection:
     """The connection of a thread or of an open transaction: SQLAlchemy's, with the driver's in it.
 
@@ -180,6 +197,14 @@ class Connection:
         raised, here or at the point that `send` describes."""
         if not self.fetch_one(f"SELECT {condition}", parameters)[0]:
             raise refused()
+
+    def ask_later(
+        self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
+    ) -> Later:
+        """Ask a question whose answer is not needed before that of the next one: if the engine has
+        pipelines, both are one round trip. It fails as `send` does; a division by zero in it is
+        refused, too."""
+        return Later(self, self.fetch_all(sql, parameters))
 
     def flush(self) -> None:
         """Send the queued statements, and raise their error."""

@@ -19,6 +19,10 @@ class DuplicateKey(Exception):
     """A uniqueness constraint refused a row; callers raise an error for its meaning."""
 
 
+class RowsHeld(Exception):
+    """Another transaction holds rows that were to be locked without waiting."""
+
+
 class StatementRefused(Exception):
     """The database refused a statement of a write. After the rollback, `explain` looks up the
     reason and returns the error for it."""
@@ -39,6 +43,16 @@ def disk_full(error: BaseException, database: str) -> DiskFull:
         database=database,
         detail=_first_line(error),
         hint="nothing was written; free some space, and run it again",
+    )
+
+
+def not_numbered(database: str) -> TransactionConflict:
+    """Return the error for a PostgreSQL server on which the database has no incarnation yet."""
+    return TransactionConflict(
+        "the database was moved to another server, which has not numbered transactions yet",
+        database=database,
+        hint="nothing was written; run it again: the next process that opens the database numbers "
+        "them, or within seconds the heartbeat of one that has it open",
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from zapdb.limits import STATEMENTS_KEPT_MAX
+from zapdb.memo import Memo
 from zapdb.storage.base import Storage
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import index_table_name
 from zapdb.storage.driver_errors import Refusal
@@ -49,6 +52,7 @@ class EntryStatements:
             f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
         )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
+        self._page_sqls = Memo[Any, str](STATEMENTS_KEPT_MAX)
 
     def insert_many(
         self,
@@ -69,7 +73,7 @@ class EntryStatements:
         """Return the catalog version, and the number of entries with lower ≤ key < upper, at most
         `limit`."""
         where, parameters = between(self.storage.placeholder, self.tenant, lower, upper)
-        return count_rows(connection, self.tenant, self.name, where, parameters, limit)
+        return count_rows(connection, self.records.version_sql, self.name, where, parameters, limit)
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
         return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
@@ -120,6 +124,16 @@ class EntryStatements:
             f" ORDER BY key LIMIT {int(limit)}"
         )
         return [as_bytes(key) for (key,) in rows]
+
+    def count_extra(self, connection: Connection) -> int:
+        """Return how many entries there are besides one for each record that has any."""
+        mine = f"WHERE tenant = {self.tenant}"
+        (entries,) = connection.fetch_one(self.count_sql)
+        (records,) = connection.fetch_one(
+            f"SELECT count(*) FROM (SELECT record FROM {self.name} {mine}"
+            f" INTERSECT SELECT key FROM {self.records.name} {mine}) AS present"
+        )
+        return int(entries - records)
 
     def slice_entries(self, connection: Connection, every: int) -> list[bytes]:
         """Return the place of every n-th entry, in order."""
@@ -202,44 +216,76 @@ class EntryStatements:
         limit: int,
         *,
         descending: bool,
-    ) -> tuple[int | None, list[tuple[bytes, bytes, bytes]]]:
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
         """The catalog version, and (entry key, record key, record) of one page.
 
         `lower` is inclusive, `upper` exclusive; `after` is the last (entry key, record key) of the
         page before, exclusive in the direction of the scan. The catalog version is returned even
         without an entry, because the table of a rebuilt index looks empty.
         """
-        mark = self.storage.placeholder
-        conditions, parameters = [f"x.tenant = {self.tenant}"], []
+        has, parameters = (lower is not None, upper is not None, after is not None), []
         if lower is not None:
-            conditions.append(f"x.key >= {mark}")
             parameters.append(lower)
         if upper is not None:
-            conditions.append(f"x.key < {mark}")
             parameters.append(upper)
-        behind, way = ("<", "DESC") if descending else (">", "ASC")
-        order = f"x.key {way}"
-        if not self.unique:
-            order += f", x.record {way}"
-        if after is not None and self.unique:
-            conditions.append(f"x.key {behind} {mark}")
-            parameters.append(after[0])
-        elif after is not None:
-            conditions.append(f"(x.key, x.record) {behind} ({mark}, {mark})")
-            parameters += after
-        sql = (
-            "SELECT active.version, page.key, page.record, page.value FROM"
-            f" ({catalog_version_sql(self.tenant)}) AS active LEFT JOIN"
-            f" (SELECT x.key, x.record, r.value FROM {self.name} AS x"
+        if after is not None:
+            parameters += after[:1] if self.unique else after
+        sql = self._page_sqls.get(
+            (has, limit, descending), lambda: self._make_page_sql(*has, limit, descending)
+        )
+        return self._fetch_page(connection, sql, parameters)
+
+    def page_of(
+        self, connection: Connection, key: bytes, limit: int, *, descending: bool
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        """Return the same of the first entries with this very key."""
+        equal = f"x.key = {self.storage.placeholder}"
+        sql = self._page_sqls.get(
+            (limit, descending), lambda: self._join_records([equal], limit, descending)
+        )
+        return self._fetch_page(connection, sql, (key,))
+
+    def _fetch_page(
+        self, connection: Connection, sql: str, parameters: Sequence[bytes]
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        rows = connection.fetch_all(sql, parameters)
+        if not rows:
+            return self.records.read_catalog_version(connection), []
+        if rows[0][1] is None:
+            return as_number(rows[0][0]), []
+        entries = [(key, record, value) for _, key, record, value in rows]
+        return as_number(rows[0][0]), require_bytes(entries)
+
+    def _make_page_sql(
+        self, has_lower: bool, has_upper: bool, has_after: bool, limit: int, descending: bool
+    ) -> str:
+        mark, behind = self.storage.placeholder, "<" if descending else ">"
+        conditions = list[str]()
+        if has_lower:
+            conditions.append(f"x.key >= {mark}")
+        if has_upper:
+            conditions.append(f"x.key < {mark}")
+        if has_after:
+            both = f"(x.key, x.record) {behind} ({mark}, {mark})"
+            conditions.append(f"x.key {behind} {mark}" if self.unique else both)
+        return self._join_records(conditions, limit, descending)
+
+    def _join_records(self, conditions: Sequence[str], limit: int, descending: bool) -> str:
+        """Return the statement for the catalog version and the first entries with their records."""
+        way = "DESC" if descending else "ASC"
+        order = f"x.key {way}" if self.unique else f"x.key {way}, x.record {way}"
+        columns, version_sql = "x.key, x.record, r.value", catalog_version_sql(self.tenant)
+        page = (
+            f" FROM {self.name} AS x"
             f" JOIN {self.records.name} AS r ON r.tenant = x.tenant AND r.key = x.record"
-            f" WHERE {' AND '.join(conditions)}"
-            f" ORDER BY {order} LIMIT {int(limit)}) AS page ON 1 = 1"
+            f" WHERE {' AND '.join((f'x.tenant = {self.tenant}', *conditions))}"
+            f" ORDER BY {order} LIMIT {int(limit)}"
+        )
+        if not self.storage.is_remote:
+            return f"SELECT ({version_sql}), {columns}{page}"
+        # A page without an entry has the version, too: asking for it would be a round trip more.
+        return (
+            "SELECT active.version, page.key, page.record, page.value"
+            f" FROM ({version_sql}) AS active LEFT JOIN (SELECT {columns}{page}) AS page ON 1 = 1"
             f" ORDER BY page.key {way}, page.record {way}"
         )
-        rows = connection.fetch_all(sql, parameters)
-        entries = [
-            (as_bytes(key), as_bytes(record), as_bytes(value))
-            for _, key, record, value in rows
-            if key is not None
-        ]
-        return as_number(rows[0][0]) if rows else 0, entries

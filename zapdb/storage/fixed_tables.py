@@ -7,9 +7,22 @@ them. Times are microseconds since 1970-01-01 UTC by the database's clock.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
 
 METADATA = MetaData()
+
+_IS_EVENT = "event IS NOT NULL"
 
 GATE = Table("zapdb_gate", METADATA, Column("unused", Integer))
 """Never holds a row; on PostgreSQL its table lock is the gate (rule 7)."""
@@ -221,8 +234,9 @@ TRANSACTIONS = Table(
 )
 """The transactions of the change log (rule 29), with their principals and times.
 
-A number is a transaction's id on PostgreSQL, and a counter's on SQLite. `commit_order` is allocated
-at the end of a transaction: a transaction that depends on another one has a higher one.
+A number is an incarnation and a transaction's id on PostgreSQL, and a counter's on SQLite.
+`commit_order` is allocated at the end of a transaction: a transaction that depends on another one
+has a higher one.
 """
 
 CHANGES = Table(
@@ -235,22 +249,34 @@ CHANGES = Table(
     Column("event", Text),
     Column("before", LargeBinary),
     Column("after", LargeBinary),
+    Column("replaced", Boolean),
     Index("zapdb_changes_by_key", "tenant", "table_number", "key", "transaction_number"),
     Index(
         "zapdb_changes_events",
         "tenant",
         "transaction_number",
-        postgresql_where=text("event IS NOT NULL"),
-        sqlite_where=text("event IS NOT NULL"),
+        sqlite_where=text(_IS_EVENT),  # PostgreSQL's: complete_for_postgresql
     ),
     sqlite_with_rowid=False,
 )
 """What each transaction did to each key, `before` and `after` as the records' bytes; an insert has
-no `before`, a deletion no `after`.
+no `before`, a deletion no `after`; `replaced` is true where the record was deleted and inserted
+again, else null.
 
 Rows with an `event` are schema events: of a table, with its new revision, or of the tenant, with
 table number 0.
 """
+
+INCARNATIONS = Table(
+    "zapdb_incarnations",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("server", Text, nullable=False),
+    Column("began_by", BigInteger, nullable=False),
+    Column("began_at", BigInteger, nullable=False),
+)
+"""The servers that a PostgreSQL database has lived on: their system identifiers, and the ids of the
+transactions that wrote the rows there. Empty on SQLite. See `zapdb.storage.incarnations`."""
 
 STAMPS = Table(
     "zapdb_stamps",
@@ -276,3 +302,101 @@ FOLLOWERS = Table(
 )
 """The bookmark of each named follower of the change log; the row with an empty name has the log's
 beginning, directly after the pruned changes."""
+
+HISTORY_STORES = Table(
+    "zapdb_history_stores",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("timeline", Text, primary_key=True),
+    Column("directory", Text, nullable=False),
+    Column("format", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("begins", BigInteger, nullable=False),
+    Column("ends", BigInteger, nullable=False),
+    Column("ends_bookmark", Text, nullable=False),
+    Column("visible_at", BigInteger, nullable=False),
+    Column("purged_before", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("flushed_at", BigInteger, nullable=False),
+    Column("problem", Text),
+)
+"""The history stores of tenants: which moments are in files, from `begins` to `ends`.
+
+A tenant's newest timeline, a UUID of version 7, is the one that is followed; earlier ones are only
+read. `visible_at` is the time from which the moment `ends` is visible, `problem` says why the
+follower can't go on.
+"""
+
+HISTORY_FILES = Table(
+    "zapdb_history_files",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("timeline", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("table_number", BigInteger, nullable=False),
+    Column("era", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("first_moment", BigInteger, nullable=False),
+    Column("last_moment", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),
+    Column("key_lower", LargeBinary),
+    Column("key_upper", LargeBinary),
+    Column("directory", Text),
+    Column("path", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("retired_at", BigInteger),
+    Index("zapdb_history_files_by_table", "tenant", "timeline", "table_number", "era"),
+)
+"""The Parquet files of the history stores, each with the moments and keys of its rows; `path` is
+within `directory`, or, if that is null, within the store's directory. A file's bytes never change
+once its row is committed."""
+
+HISTORY_ERASURES = Table(
+    "zapdb_history_erasures",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", Text, primary_key=True),
+    Column("table_number", BigInteger, nullable=False),
+    Column("key", LargeBinary),
+    Column("fields", Text, nullable=False),
+    Column("resume_after", LargeBinary),
+    Column("key_sha256", LargeBinary, nullable=False),
+    Column("proof", Text, nullable=False),
+    Column("requested_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+)
+"""Records, or fields of them, that were erased from the past. `key` is null once they are gone from
+all files, and for all records; `key_sha256` stays, of the id and the key. `fields` has their
+numbers, or is empty for the whole record. `resume_after` is the key up to which the database itself
+is done with fields of all records; null when it is, or, of a record, when no moment counts its
+changes. `proof` is JSON with what was deleted."""
+
+HISTORY_ERAS = Table(
+    "zapdb_history_eras",
+    METADATA,
+    Column("tenant", BigInteger, primary_key=True, autoincrement=False),
+    Column("timeline", Text, primary_key=True),
+    Column("table_number", BigInteger, primary_key=True, autoincrement=False),
+    Column("era", BigInteger, primary_key=True, autoincrement=False),
+    Column("first_moment", BigInteger, nullable=False),
+    Column("last_moment", BigInteger),
+    Column("revision", BigInteger, nullable=False),
+    Column("layout_revision", BigInteger, nullable=False),
+    Column("live_rows", BigInteger, nullable=False),
+    Column("changes", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("exact", BigInteger, nullable=False),
+)
+"""The eras of each table's history: a checkpoint at `first_moment`, and the changes after it up to
+`last_moment`, or up to the store's end if that is null."""
+
+
+def complete_for_postgresql() -> None:
+    """Add what only PostgreSQL is told: SQLAlchemy imports the engine's dialect for it, which a
+    program with a SQLite file does without."""
+    for index in CHANGES.indexes:
+        if index.name == "zapdb_changes_events":
+            index.dialect_kwargs["postgresql_where"] = text(_IS_EVENT)

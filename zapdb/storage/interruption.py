@@ -32,7 +32,7 @@ class InterruptibleCall:
         self._is_committing = False
         self._enders: list[Callable[[], object]] = []
         self.connection: Connection | None = None
-        """The connection that it uses, if it is not its thread's own."""
+        """The connection that it uses, if it is not its thread's own; set in its thread."""
         self.is_interrupted = False
         """Whether it was told to end."""
         self.is_struck = False
@@ -90,6 +90,12 @@ class InterruptibleCall:
         finally:
             with self._state:
                 self._enders.remove(ender)
+
+    def detach(self, connection: Connection) -> None:
+        """Note that the call gives a connection back: other calls may use it from now on."""
+        if self.connection is connection:
+            with self._state:  # a strike that has begun comes to its end before
+                self.connection = None
 
     def strike(self, interrupt: Callable[[threading.Thread, Connection | None], object]) -> None:
         """Cancel the running statement, but neither a COMMIT nor anything of the next call."""

@@ -22,6 +22,7 @@ from zapdb.logs import log_event
 from zapdb.storage.connection import Connection
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.forks import OPENED
+from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import find_stuck
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool import ConnectionPool
@@ -59,17 +60,21 @@ class LendingPool(ConnectionPool):
         limited.
 
         Raises `ConnectionsBusy` if none is given back in time; the error names the callers that
-        have them.
+        have them. A caller that waits when the database is closed learns it within
+        `WAIT_CHECK_SECONDS`.
         """
-        self.require_open()
-        self.reap_connections()
-        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self.reap_connections):
+        self._look_for_places()
+        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self._look_for_places):
             raise self.connections_busy()
         try:
             return self._connect_lent()
         except BaseException:
             self.places.release()
             raise
+
+    def _look_for_places(self) -> None:
+        self.require_open()
+        self.reap_connections()
 
     def connections_busy(self) -> ConnectionsBusy:
         """Return the error if no place was given up in time."""
@@ -127,6 +132,9 @@ class LendingPool(ConnectionPool):
         discarded then, because the next transaction on it would commit the earlier one's writes.
         May be called again.
         """
+        call = current_call()
+        if call is not None:
+            call.detach(connection)
         had_place, connection.has_place = connection.has_place, False
         try:
             with self._lock:

@@ -6,6 +6,9 @@ and after its last one (rule 29):
     insert + update = insert        delete + insert = update
     update + update = update        insert + delete = nothing
 
+An update whose record was deleted and inserted again on the way is marked as `replaced`: what was
+kept for its key, as archived values of dropped fields, is gone.
+
 They are kept in memory for each open savepoint: rolling it back drops its changes, releasing it
 joins them to those of the savepoint below. If a savepoint has many changes, they are written early;
 later changes of the same keys then update the written rows.
@@ -26,6 +29,7 @@ from zapdb.limits import (
 )
 from zapdb.storage.cells import as_bytes, as_number, wrong_counter
 from zapdb.storage.driver_errors import DuplicateKey
+from zapdb.storage.incarnations import transaction_number_sql
 from zapdb.storage.statements import PREFIX_PARAMETERS, prefix_sql
 
 if TYPE_CHECKING:
@@ -41,40 +45,50 @@ LogEvent = tuple[int, int, bytes, str, bytes | None, bytes]
 OF_TENANT: Final = 0
 """The table number of events about a tenant."""
 MOVED_HINT: Final = (
-    "the database was moved to another server, or restored: what is in zapdb_transactions, "
-    "zapdb_changes, zapdb_stamps and zapdb_followers belongs to the old one; empty them all, and "
-    "begin followers anew"
+    "its rows were brought here by something else than a backup: empty zapdb_transactions, "
+    "zapdb_changes, zapdb_stamps and zapdb_followers, and begin followers anew"
 )
 CHANGE_LOG_ON: Final = "change_log_on"
 CHANGE_LOG_OFF: Final = "change_log_off"
 """Events: from here on, changes are recorded, or are not."""
+ARCHIVE_PRUNING: Final = "archive_pruning"
+ARCHIVE_PRUNED: Final = "archive_pruned"
+"""Events: archived values begin to be deleted by an operator; all are deleted."""
+HISTORY_PURGED: Final = "history_purged"
+HISTORY_ERASED: Final = "history_erased"
+HISTORY_FIELD_ERASED: Final = "history_field_erased"
+"""Events: earlier moments were deleted from the history store; a record, or the values of a field,
+were erased from the past."""
 
-_COLUMNS: Final = "tenant, transaction_number, table_number, key, event, before, after"
+_COLUMNS: Final = "tenant, transaction_number, table_number, key, event, before, after, replaced"
 _COALESCE: Final = (
-    " ON CONFLICT (tenant, transaction_number, table_number, key)"
-    " DO UPDATE SET after = excluded.after"
+    " ON CONFLICT (tenant, transaction_number, table_number, key) DO UPDATE SET"
+    " after = excluded.after, replaced = CASE WHEN zapdb_changes.before IS NOT NULL"
+    " AND excluded.after IS NOT NULL AND (zapdb_changes.after IS NULL"
+    " OR zapdb_changes.replaced OR excluded.replaced) THEN TRUE END"
 )
-_XACT: Final = "pg_current_xact_id()::text::bigint"
 # No record is empty, so an empty value means that there is no record, and arrays need no nulls.
 _CHANGES_POSTGRESQL: Final = (
-    f"INSERT INTO zapdb_changes ({_COLUMNS}) SELECT given.tenant, {_XACT}, given.number,"
-    " given.key, NULL, nullif(given.old, ''::bytea), nullif(given.new, ''::bytea)"
-    " FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[])"
-    " AS given(tenant, number, key, old, new)"
+    f"INSERT INTO zapdb_changes ({_COLUMNS}) SELECT given.tenant, {{number}}, given.number,"
+    " given.key, NULL, nullif(given.old, ''::bytea), nullif(given.new, ''::bytea),"
+    " nullif(given.replaced, FALSE) FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[],"
+    " %b::bytea[], %b::bytea[], %b::boolean[]) AS given(tenant, number, key, old, new, replaced)"
 )
 _TRANSACTION_POSTGRESQL: Final = (
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
-    f" SELECT given.tenant, {_XACT}, nextval('zapdb_commit_order'), %s, ({{clock}})"
+    " SELECT given.tenant, {number}, nextval('zapdb_commit_order'), %s, ({clock})"
     " FROM unnest(%b::bigint[]) AS given(tenant)"
 )
 # The usual transaction of one operation: values are planned and executed faster than arrays.
 _ONE_CHANGE_POSTGRESQL: Final = (
     "WITH made AS ("
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
-    f" VALUES (%s, {_XACT}, nextval('zapdb_commit_order'), %s, ({{clock}})))"
-    f" INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (%s, {_XACT}, %s, %b, NULL, %b, %b)"
+    " VALUES (%s, {number}, nextval('zapdb_commit_order'), %s, ({clock})))"
+    f" INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (%s, {{number}}, %s, %b, NULL, %b, %b, NULL)"
 )
-_CHANGES_SQLITE: Final = f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?)"
+_CHANGES_SQLITE: Final = (
+    f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?, ?)"
+)
 _TRANSACTION_SQLITE: Final = (
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
     " VALUES (?, ?, ?, ?, ?)"
@@ -90,13 +104,15 @@ _TICK: Final = (
 class _SavepointChanges:
     """The changes since a savepoint, or since the transaction began.
 
-    `taken` are keys whose changes in lower savepoints were written together with those of this one;
-    `ticked` says that this savepoint drew the transaction's number.
+    `replaced` are keys whose records were deleted and inserted again. `taken` are keys whose
+    changes in lower savepoints were written together with those of this one; `ticked` says that
+    this savepoint drew the transaction's number.
     """
 
     changes: dict[ChangeKey, Pair] = field(default_factory=dict)
     events: list[LogEvent] = field(default_factory=list)
     size_bytes: int = 0
+    replaced: set[ChangeKey] = field(default_factory=set)
     taken: set[ChangeKey] = field(default_factory=set)
     ticked: bool = False
 
@@ -129,9 +145,15 @@ class PendingChanges:
     def add_event(self, event: LogEvent) -> None:
         self._savepoints[-1].events.append(event)
 
-    def _join(self, made: _SavepointChanges, name: ChangeKey, later: Pair) -> None:
+    def _join(
+        self, made: _SavepointChanges, name: ChangeKey, later: Pair, *, is_replaced: bool = False
+    ) -> None:
         earlier = made.changes.get(name)
         joined = later if earlier is None else (earlier[0], later[1])
+        if None in joined:
+            made.replaced.discard(name)
+        elif is_replaced or (earlier is not None and earlier[1] is None):
+            made.replaced.add(name)
         if joined == (None, None):  # there was no record, and there is none
             made.changes.pop(name, None)
         else:
@@ -152,10 +174,11 @@ class PendingChanges:
         below = self._savepoints[-1]
         for name in top.taken:
             below.changes.pop(name, None)
+            below.replaced.discard(name)
             if any(name in made.changes for made in self._savepoints[:-1]):
                 below.taken.add(name)
         for name, pair in top.changes.items():
-            self._join(below, name, pair)
+            self._join(below, name, pair, is_replaced=name in top.replaced)
         below.events += top.events
         below.size_bytes += top.size_bytes
         below.ticked = below.ticked or top.ticked
@@ -176,16 +199,19 @@ class PendingChanges:
         they must be written if the savepoint is rolled back.
         """
         top = self._savepoints[-1]
-        for name, pair in top.changes.items():
+        for name, (_, after) in top.changes.items():
             for made in reversed(self._savepoints[:-1]):
                 earlier = made.changes.get(name)
                 if earlier is not None:
-                    pair = (earlier[0], pair[1])
+                    if name in made.replaced or earlier[1] is None:
+                        top.replaced.add(name)
+                    top.changes[name] = (earlier[0], after)
                     top.taken.add(name)
-            top.changes[name] = pair
+            if None in top.changes[name]:
+                top.replaced.discard(name)
         self._write(connection, top)
         self._spilled.update(tenant for tenant, _, _ in top.changes)
-        top.changes, top.size_bytes = {}, 0
+        top.changes, top.replaced, top.size_bytes = {}, set(), 0
 
     def flush(self, connection: Connection) -> None:
         """Write the remaining changes and the row of the transaction, at its end.
@@ -206,7 +232,7 @@ class PendingChanges:
             mark = connection.storage.placeholder
             connection.run_many(
                 f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES ({mark},"
-                f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark})",
+                f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark}, NULL)",
                 made.events,
             )
         for tenant in self._spilled:  # a record that was inserted and deleted left a row
@@ -235,8 +261,8 @@ class PendingChanges:
     ) -> None:
         number, now = self._ticked(connection)
         rows = [
-            (tenant, number, table, key, before, after)
-            for (tenant, table, key), (before, after) in made.changes.items()
+            (tenant, number, table, key, *pair, (tenant, table, key) in made.replaced or None)
+            for (tenant, table, key), pair in made.changes.items()
         ]
         connection.run_many(_CHANGES_SQLITE + coalesce, rows)
         transactions = [(tenant, number, number, self.principal, now) for tenant in tenants]
@@ -250,10 +276,11 @@ class PendingChanges:
         coalesce: str,
     ) -> None:
         clock, refused = connection.storage.clock_sql, partial(_moved_here, connection)
-        if len(tenants) == len(made.changes) == 1 and not self._spilled:
+        number = self._number(connection)
+        if len(tenants) == len(made.changes) == 1 and not (self._spilled or made.replaced):
             (((tenant, table, key), (before, after)),) = made.changes.items()
             connection.send(
-                _ONE_CHANGE_POSTGRESQL.format(clock=clock),
+                _ONE_CHANGE_POSTGRESQL.format(clock=clock, number=number),
                 (tenant, self.principal, tenant, table, key, before, after),
                 refused,
             )
@@ -264,20 +291,24 @@ class PendingChanges:
             [key for _, _, key in made.changes],
             [before or b"" for before, _ in made.changes.values()],
             [after or b"" for _, after in made.changes.values()],
+            [name in made.replaced for name in made.changes],
         ]
+        changes = _CHANGES_POSTGRESQL.format(number=number) + coalesce
         if not tenants:
-            connection.send(_CHANGES_POSTGRESQL + coalesce, columns, refused)
+            connection.send(changes, columns, refused)
             return
-        transaction = _TRANSACTION_POSTGRESQL.format(clock=clock)
+        transaction = _TRANSACTION_POSTGRESQL.format(clock=clock, number=number)
         connection.send(
-            f"WITH made AS ({transaction}) {_CHANGES_POSTGRESQL}{coalesce}",
+            f"WITH made AS ({transaction}) {changes}",
             (self.principal, list(tenants), *columns),
             refused,
         )
 
     def _number(self, connection: Connection) -> str:
         """Return the transaction's number as an SQL expression."""
-        return str(self._ticked(connection)[0]) if connection.storage.dialect == "sqlite" else _XACT
+        if connection.storage.dialect == "sqlite":
+            return str(self._ticked(connection)[0])
+        return transaction_number_sql(connection)
 
     def _ticked(self, connection: Connection) -> tuple[int, int]:
         """Return the transaction's number and time on SQLite, drawn once for each transaction."""

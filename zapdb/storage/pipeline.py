@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 from psycopg.adapt import Transformer
@@ -28,12 +28,19 @@ from psycopg.waiting import Wait
 from zapdb.limits import PREPARED_STATEMENTS_MAX
 from zapdb.storage.driver_errors import Refusal
 
+if TYPE_CHECKING:
+    from zapdb.storage.connection import Later
+
 BYTES: Final = 17
 _INTEGER: Final = 20
 _TEXT: Final = 25
 BYTES_ARRAY: Final = 1001
 INTEGER_ARRAY: Final = 1016
 """Types of the server, by their OIDs."""
+
+_ROW_ID: Final = 27
+_ROW_IDS: Final = 1010
+_ROW_ID_LENGTH: Final = b"\0\0\0\6"
 
 _MARK: Final = re.compile("%[sb%]")
 _LENGTH: Final = struct.Struct(">i")
@@ -56,6 +63,8 @@ class Statement:
     """Whether it begins a transaction."""
     dooms: bool = False
     """Whether it is unknown what to roll back if it fails."""
+    later: Later | None = None
+    """Who takes its rows."""
 
 
 class Answer(NamedTuple):
@@ -75,7 +84,10 @@ class Outcome:
     error: psycopg.Error | None = None
 
 
-class _Value(NamedTuple):
+class Value(NamedTuple):
+    """A parameter as it is sent: its bytes, whether they are the server's binary format, and its
+    type."""
+
     raw: bytes | None
     format: int
     type: int
@@ -162,25 +174,28 @@ class Pipeline:
         if outcome.error is None and not is_done:
             outcome.error = _error_of(result)
 
-    def _encode(self, given: Any) -> _Value:
+    def _encode(self, given: Any) -> Value:
         kind = type(given)
+        if kind is Value:
+            found: Value = given
+            return found
         if kind is bytes:
-            return _Value(given, 1, BYTES)
+            return Value(given, 1, BYTES)
         if kind is int:
-            return _Value(b"%d" % given, 0, _INTEGER)
+            return Value(b"%d" % given, 0, _INTEGER)
         if kind is str and "\0" not in given:
-            return _Value(given.encode(), 0, _TEXT)
+            return Value(given.encode(), 0, _TEXT)
         if given is None:
-            return _Value(None, 0, 0)
+            return Value(None, 0, 0)
         if kind is list and given and type(given[0]) is bytes:
-            return _Value(_encode_array(given), 1, BYTES_ARRAY)
+            return Value(_encode_array(given), 1, BYTES_ARRAY)
         if kind is list and given and type(given[0]) is int:
-            return _Value(b"{%s}" % b",".join(b"%d" % n for n in given), 0, INTEGER_ARRAY)
+            return Value(b"{%s}" % b",".join(b"%d" % n for n in given), 0, INTEGER_ARRAY)
         made = Transformer(self._driver)
         (raw,) = made.dump_sequence([given], [psycopg.adapt.PyFormat.AUTO])
         assert made.types is not None
         assert made.formats is not None
-        return _Value(None if raw is None else bytes(raw), made.formats[0], made.types[0])
+        return Value(None if raw is None else bytes(raw), made.formats[0], made.types[0])
 
     def _read(self, result: Any) -> Rows:
         made = Transformer(self._driver)
@@ -226,3 +241,10 @@ def _encode_array(values: Sequence[bytes]) -> bytes:
     lengths = map(_LENGTH.pack, map(len, values))
     head = _ARRAY.pack(1, 0, BYTES, len(values), 1)
     return head + b"".join(chain.from_iterable(zip(lengths, values, strict=True)))
+
+
+def encode_row_ids(row_ids: Sequence[bytes]) -> Value:
+    """Return an array of row ids (`ctid`), which are as the server gave them."""
+    head = _ARRAY.pack(1, 0, _ROW_ID, len(row_ids), 1)
+    raw = b"".join((head, _ROW_ID_LENGTH, _ROW_ID_LENGTH.join(row_ids)))
+    return Value(raw, 1, _ROW_IDS)

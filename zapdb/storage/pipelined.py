@@ -17,10 +17,10 @@ import sqlalchemy
 
 from zapdb.errors import StorageError, TransactionConflict
 from zapdb.limits import PIPELINE_SIZE_BYTES_MAX, PIPELINE_STATEMENTS_MAX
-from zapdb.storage.connection import Connection, Rows
+from zapdb.storage.connection import Connection, Later, Rows
 from zapdb.storage.driver_errors import DuplicateKey, Refusal, connection_lost
 from zapdb.storage.interruption import Refusing
-from zapdb.storage.pipeline import Answer, Outcome, Pipeline, Statement
+from zapdb.storage.pipeline import Answer, Outcome, Pipeline, Statement, Value
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
@@ -136,6 +136,15 @@ class PipelinedConnection(Connection):
             return
         sql = f"SELECT 1 / (CASE WHEN {condition} THEN 1 ELSE 0 END)"
         self._wait(Statement(sql, parameters, refused))
+
+    def ask_later(
+        self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
+    ) -> Later:
+        if not self.is_pipelined:
+            return super().ask_later(sql, parameters, refused)
+        later = Later(self)
+        self._wait(Statement(sql, parameters, refused, later=later))
+        return later
 
     def flush(self) -> None:
         if self.waiting:
@@ -258,6 +267,9 @@ class PipelinedConnection(Connection):
             raise
         finally:
             self.uses -= 1
+        for statement, answer in zip(statements, outcome.answers, strict=False):
+            if statement.later is not None:
+                statement.later.answered = answer.rows
         if statements[0].begins:
             self.storage.note_gate(time.monotonic() - began, self.mode)
         if outcome.error is not None:
@@ -289,6 +301,8 @@ def _size_bytes(given: Any) -> int:
     """Return the approximate size of a parameter in a message."""
     if isinstance(given, bytes):
         return len(given)
+    if isinstance(given, Value):
+        return len(given.raw or b"")
     if isinstance(given, list):
         is_of_bytes = bool(given) and type(given[0]) is bytes
         return sum(map(len, given)) if is_of_bytes else 8 * len(given)

@@ -67,7 +67,7 @@ class ConnectionPool(ABC):
         # SQLAlchemy would end transactions that it did not begin: on SQLite its commit and rollback
         # act even in autocommit mode. Beginning and ending is done here alone.
         engine.dialect.do_commit = _do_nothing  # type: ignore[assignment]  # no connection is looked at
-        engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # the same
+        engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # no connection is looked at
         self.invalidation = PoolInvalidation(engine)
         self.node_id = uuid.uuid4().hex[:12]
         """Identifies this storage to other processes: the id of its registered node."""
@@ -157,9 +157,10 @@ class ConnectionPool(ABC):
             # A thread that Python did not begin, such as one of DuckDB's, loses what is local to it
             # with each call; what it left is the connection of the same thread.
             known = self.local.connection = self._connections.get(threading.current_thread())
-        if known is None or known.core.closed or self.is_gone:
+        is_closed = known is None or known.core.closed
+        if is_closed or self.is_gone:
             self.require_open()
-        if known is None or known.core.closed:
+        if known is None or is_closed:
             self.reap_connections()
             known = self._connect()
             with self._lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import select
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
@@ -119,9 +119,8 @@ class PostgreSQL(PostgreSQLStatements):
         self._imported_snapshot: str | None = None
         self._is_prepared = self.has_pipelines
         self.has_pipelines = self.has_pipelines and psycopg.Pipeline.is_supported()
-        connect = partial(self._connect_driver, engine.dialect.connect)
-        engine.dialect.connect = connect  # type: ignore[method-assign]  # the pool asks it anew
-        sqlalchemy.event.listen(engine, "do_connect", self._name_session)
+        connect = _connecting(self.node_id, self.url, self.secret_options)
+        sqlalchemy.event.listen(engine, "do_connect", connect)
         sqlalchemy.event.listen(engine, "connect", self._set_up)
 
     def full_address(self) -> str:
@@ -138,23 +137,6 @@ class PostgreSQL(PostgreSQLStatements):
         if not EXPORTED_SNAPSHOT.fullmatch(name):
             raise UsageError("this is not the name of an exported snapshot", name=name)
         self._imported_snapshot = name
-
-    def _name_session(self, _dialect: Any, _record: Any, _given: Any, arguments: Any) -> None:
-        """Set the session's name to its owner, so that the holder of the gate can be found in the
-        server."""
-        arguments["application_name"] = f"{SESSION_PREFIX}{self.node_id}"
-
-    def _connect_driver(self, connect: Callable[..., Any], *given: Any, **options: Any) -> Any:
-        """Return a driver's connection, whose errors show no secrets from now on."""
-        try:
-            return connect(*given, **options)
-        except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
-            kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
-            refused = kind(self._hide(str(error)))
-        raise refused  # not chained: the first one's text and attributes may hold the password
-
-    def _hide(self, text: str) -> str:
-        return hide_secrets(text, self.url, self.secret_options)
 
     def _set_up(self, driver: Any, _record: object) -> None:
         read_only = READ_ONLY if self.read_only else ()
@@ -408,6 +390,25 @@ def _split_prepared(url: URL) -> tuple[URL, bool]:
             hint=f"write {PREPARED}=off for a pooler that shares sessions between transactions",
         )
     return url.difference_update_query([PREPARED]), said == "on"
+
+
+def _connecting(node_id: str, url: URL, secrets: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return what connects for an engine: names the session after its owner, so that the holder of
+    the gate can be found in the server, and raises errors that show no secrets.
+
+    It does not know the storage: SQLAlchemy's caches of queries keep dialects, which keep this.
+    """
+
+    def connect(dialect: Any, _record: object, given: Sequence[Any], options: Any) -> Any:
+        options["application_name"] = f"{SESSION_PREFIX}{node_id}"
+        try:
+            return dialect.connect(*given, **options)
+        except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
+            kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
+            refused = kind(hide_secrets(str(error), url, secrets))
+        raise refused  # not chained: the first one's text and attributes may hold the password
+
+    return connect
 
 
 def _read_farewell(driver: Any) -> str | None:

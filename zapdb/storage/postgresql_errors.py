@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import psycopg
 from psycopg import errors as driver_errors
 
@@ -10,8 +12,12 @@ from zapdb.storage.driver_errors import (
     DuplicateKey,
     MissingTable,
     disk_full,
+    not_numbered,
     unknown_driver_error,
 )
+
+NUMBERED: Final = ("zapdb_transactions", "zapdb_changes")
+"""Tables that have nulls only in the place of a number that there is not."""
 
 
 def translate_postgresql_error(error: BaseException, shown_url: str) -> Exception:
@@ -28,6 +34,8 @@ def translate_postgresql_error(error: BaseException, shown_url: str) -> Exceptio
             )
         case driver_errors.UniqueViolation():
             return DuplicateKey(str(error))
+        case driver_errors.NotNullViolation() if error.diag.table_name in NUMBERED:
+            return not_numbered(shown_url)
         case driver_errors.InsufficientPrivilege():
             return StorageError(
                 "the database role lacks a privilege",

@@ -6,9 +6,29 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from zapdb.storage.base import Storage, index_columns
+from psycopg.errors import LockNotAvailable
+from sqlalchemy.dialects.postgresql import insert
+
+from zapdb.errors import TransactionConflict
+from zapdb.limits import (
+    ARROW_VALUE_SIZE_BYTES_MAX,
+    SAMPLE_BLOCKS,
+    SAMPLE_CUTS,
+    SAMPLE_RECORDS,
+    SAMPLE_SHARE_MAX,
+)
+from zapdb.storage.base import (
+    JoinedRows,
+    KeySample,
+    LockedRecords,
+    OfHeld,
+    Storage,
+    index_columns,
+)
 from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import Refusal
+from zapdb.storage.driver_errors import Refusal, RowsHeld
+from zapdb.storage.fixed_tables import complete_for_postgresql
+from zapdb.storage.pipeline import encode_row_ids
 
 COPIED_ROWS_MIN: Final = 5_000
 """So many rows are sent by COPY, which costs round trips, and takes half the server's time: as many
@@ -17,12 +37,19 @@ COPY_SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 COPY_END: Final = b"\xff\xff"
 STORAGE_VERSION_LOCK: Final = 0x7A617064  # an advisory lock's number: "zapd"
 
+OF_HELD_SQL: Final[dict[OfHeld, str]] = {"wait": "", "skip": " SKIP LOCKED", "refuse": " NOWAIT"}
+
+complete_for_postgresql()
+
 
 class PostgreSQLStatements(Storage):
     """What a storage says to PostgreSQL, apart from connections and transactions."""
 
     dialect = "postgresql"
+    is_remote = True
+    insert = staticmethod(insert)
     placeholder = "%s"
+    lock_rows_sql = " FOR UPDATE"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
     def table_names(self, connection: Connection) -> list[str]:
@@ -100,14 +127,24 @@ class PostgreSQLStatements(Storage):
         parameters: Sequence[Any],
         limit: int,
         *,
-        skip_locked: bool,
-    ) -> list[Any]:
-        skip = " SKIP LOCKED" if skip_locked else ""
-        return connection.fetch_all(
-            f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key"
-            f" LIMIT {int(limit)} FOR NO KEY UPDATE{skip}",
-            parameters,
-        )
+        of_held: OfHeld,
+    ) -> LockedRecords:
+        try:
+            rows = connection.fetch_all(
+                f"SELECT key, value, ctid FROM {table} WHERE {condition} ORDER BY key"
+                f" LIMIT {int(limit)} FOR NO KEY UPDATE{OF_HELD_SQL[of_held]}",
+                parameters,
+            )
+        except TransactionConflict as error:
+            if of_held == "refuse" and error.context.get("cause") == LockNotAvailable.__name__:
+                raise RowsHeld from error
+            raise
+        if not rows:
+            return LockedRecords()
+        keys, values, row_ids = zip(*rows, strict=True)
+        locked = LockedRecords(zip(keys, values, strict=True))
+        locked.row_ids = row_ids
+        return locked
 
     def set_values(
         self,
@@ -122,6 +159,25 @@ class PostgreSQLStatements(Storage):
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
             f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
             (keys, values),
+        )
+
+    def set_locked_values(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        locked: LockedRecords,
+        values: Sequence[bytes],
+    ) -> None:
+        """A locked row stays where it is, so the server need not search for it by its key."""
+        if not connection.is_pipelined:  # psycopg has no array of row ids
+            super().set_locked_values(connection, table, tenant, locked, values)
+            return
+        connection.send(
+            f"UPDATE {table} AS stored SET value = given.value"
+            " FROM unnest(%b::tid[], %b::bytea[]) AS given(id, value)"
+            " WHERE stored.ctid = given.id",
+            (encode_row_ids(locked.row_ids), values),
         )
 
     # LATERAL with a LIMIT is one search by key for each given row. For a join, the planner may
@@ -183,6 +239,49 @@ class PostgreSQLStatements(Storage):
             f" ORDER BY key LIMIT {int(limit)}) AS found LIMIT {int(limit)}",
             parameters,
         )
+
+    def sample_keys(
+        self, connection: Connection, table: str, where: str, parameters: Sequence[Any]
+    ) -> KeySample | None:
+        (blocks,) = connection.fetch_one(
+            f"SELECT pg_relation_size('{table}') / current_setting('block_size')::int"
+        )
+        if blocks < SAMPLE_BLOCKS:
+            return None
+        (some,) = connection.fetch_one(
+            f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {where}"
+            f" LIMIT {SAMPLE_RECORDS}) AS first",
+            parameters,
+        )
+        if some < SAMPLE_RECORDS:
+            return None
+        share = min(SAMPLE_BLOCKS / blocks, SAMPLE_SHARE_MAX)
+        # Whole blocks are drawn, with all their rows, always the same ones.
+        count, keys = connection.fetch_one(
+            "SELECT count(*), percentile_disc(%s::float8[]) WITHIN GROUP (ORDER BY key)"
+            f" FROM {table} TABLESAMPLE SYSTEM ({100 * share}) REPEATABLE (0) WHERE {where}",
+            ([at / SAMPLE_CUTS for at in range(1, SAMPLE_CUTS)], *parameters),
+        )
+        if count < 5 * SAMPLE_CUTS:  # the table is mostly other tenants', or other ranges
+            return None
+        return KeySample(round(count / share), tuple(dict.fromkeys(keys)))
+
+    def fetch_joined(
+        self, connection: Connection, select: str, parameters: Sequence[Any], version: str
+    ) -> tuple[Any, JoinedRows | None]:
+        # The rows of an ordered subquery reach aggregates in its order. A row that is too long adds
+        # its size only.
+        most = ARROW_VALUE_SIZE_BYTES_MAX
+        short = f"CASE WHEN length(value) <= {most} THEN value ELSE '' END"
+        columns = ("key", "int4send(length(key))", short, "int4send(length(value))")
+        joined = ", ".join(f"string_agg({column}, ''::bytea)" for column in columns)
+        row = connection.fetch_one(
+            f"SELECT {joined}, coalesce(max(length(value)), 0) > {most}, ({version})"
+            f" FROM ({select}) AS page",
+            parameters,
+        )
+        *pieces, is_long, found = row
+        return found, None if is_long else JoinedRows(*(piece or b"" for piece in pieces))
 
 
 def _copy_data(tenant: int, rows: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:

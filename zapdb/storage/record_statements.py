@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.storage.base import Storage
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.base import JoinedRows, KeySample, LockedRecords, Storage
+from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import record_table_name
 from zapdb.storage.driver_errors import Refusal
@@ -14,6 +14,7 @@ from zapdb.storage.statements import (
     PREFIX_PARAMETERS,
     VALUES_PER_STATEMENT,
     between,
+    bounds_behind,
     catalog_version_sql,
     count_rows,
     fetch_in,
@@ -25,24 +26,29 @@ class RecordStatements:
     """The statements on one table's records of one tenant.
 
     What reads may read another `source` of (tenant, key, value) rows than the table itself, a
-    subquery without parameters: see `rewinding`.
+    subquery without parameters, and another catalog version: see `rewound_records`.
     """
 
     def __init__(
-        self, storage: Storage, number: int, tenant: int, source: str | None = None
+        self,
+        storage: Storage,
+        number: int,
+        tenant: int,
+        source: str | None = None,
+        version_sql: str | None = None,
     ) -> None:
         self.storage = storage
         self.tenant = int(tenant)
+        self.version_sql = version_sql or catalog_version_sql(tenant)
         self.name = record_table_name(number)
         self.source = self.name if source is None else f"({source}) AS {self.name}"
         mark, mine = storage.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
-            f"SELECT value, ({catalog_version_sql(tenant)}) FROM {self.source}"
-            f" WHERE {mine} AND key = {mark}"
+            f"SELECT value, ({self.version_sql}) FROM {self.source} WHERE {mine} AND key = {mark}"
         )
         # The catalog version comes even where there is no record; no row: no such tenant.
         self.find_sql = (
-            f"SELECT value, a.version FROM ({catalog_version_sql(tenant)}) AS a LEFT JOIN"
+            f"SELECT value, a.version FROM ({self.version_sql}) AS a LEFT JOIN"
             f" {self.source} ON {mine} AND key = {mark}"
         )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
@@ -57,13 +63,49 @@ class RecordStatements:
             f" AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.scan_sql = (
-            f"SELECT key, value, ({catalog_version_sql(tenant)}) FROM {self.source}"
+            f"SELECT key, value, ({self.version_sql}) FROM {self.source}"
             f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.count_sql = f"SELECT count(*) FROM {self.source} WHERE {mine}"
         self._has_key_sql = f"EXISTS (SELECT 1 FROM {self.name} WHERE {mine} AND key = {mark})"
         self._has_value_sql = f"{self._has_key_sql[:-1]} AND value = {mark})"
         self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
+
+    def find(self, connection: Connection, key: bytes) -> tuple[int, bytes | None]:
+        """Return the catalog version (0: no such tenant), and the record with a key, or None."""
+        row = connection.fetch_one(self.find_sql, (key,))
+        return (0, None) if row is None else (row[1], row[0])
+
+    def find_many(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> tuple[int, dict[bytes, bytes]]:
+        """Return the catalog version, and the records that there are by key."""
+        sql = (
+            f"SELECT key, value, ({self.version_sql}) FROM {self.source}"
+            f" WHERE tenant = {self.tenant} AND key IN"
+        )
+        rows = list(fetch_in(connection, sql, keys))
+        if rows:
+            return rows[0][2], {as_bytes(key): value for key, value, _ in rows}
+        return self.read_catalog_version(connection), {}
+
+    def has(self, connection: Connection, key: bytes) -> tuple[int, bool]:
+        """Return the catalog version, and whether there is a record with a key."""
+        row = connection.fetch_one(
+            f"SELECT a.version, EXISTS (SELECT 1 FROM {self.source} WHERE tenant = {self.tenant}"
+            f" AND key = {self.storage.placeholder})"
+            f" FROM ({self.version_sql}) AS a",
+            (key,),
+        )
+        return (0, False) if row is None else (row[0], bool(row[1]))
+
+    def count(self, connection: Connection) -> int:
+        return as_number(connection.fetch_one(self.count_sql)[0])
+
+    def read_catalog_version(self, connection: Connection) -> int:
+        """Return the tenant's catalog version; 0 if there is no such tenant."""
+        row = connection.fetch_one(self.version_sql)
+        return 0 if row is None else as_number(row[0])
 
     def find_keys(self, connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
         """Return the keys that records have."""
@@ -90,8 +132,7 @@ class RecordStatements:
         table's end."""
         rows = connection.fetch_all(self.scan_sql, (after, PAGE_RECORDS_MAX))
         if not rows:
-            active = connection.fetch_one(catalog_version_sql(self.tenant))
-            return 0 if active is None else active[0], []
+            return self.read_catalog_version(connection), []
         return rows[0][2], [(key, value) for key, value, _ in rows]
 
     def page(
@@ -106,23 +147,31 @@ class RecordStatements:
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
         """The catalog version, and (key, key, record) of one page with lower ≤ key < upper: rows
         as `EntryStatements.page` has them. `after` is the last (key, key) of the page before."""
-        if after is not None and descending:
-            upper = after[0] if upper is None else min(upper, after[0])
-        elif after is not None:
-            behind = after[0] + b"\x00"
-            lower = behind if lower is None else max(lower, behind)
+        lower, upper = bounds_behind(lower, upper, after, descending=descending)
         where, parameters = self._between(lower, upper)
         rows = connection.fetch_all(
-            f"SELECT key, value, ({catalog_version_sql(self.tenant)}) FROM {self.source}"
+            f"SELECT key, value, ({self.version_sql}) FROM {self.source}"
             f" WHERE {where}"
             f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
             parameters,
         )
         if not rows:
-            active = connection.fetch_one(catalog_version_sql(self.tenant))
-            return 0 if active is None else as_number(active[0]), []
-        found = [(as_bytes(key), as_bytes(value)) for key, value, _ in rows]
-        return as_number(rows[0][2]), [(key, key, value) for key, value in found]
+            return self.read_catalog_version(connection), []
+        return as_number(rows[0][2]), require_bytes([(key, key, value) for key, value, _ in rows])
+
+    def joined_page(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> tuple[int, JoinedRows | None]:
+        """The catalog version, and the first records with lower ≤ key < upper, joined: see
+        `Storage.fetch_joined`."""
+        where, parameters = self._between(lower, upper)
+        version, rows = self.storage.fetch_joined(
+            connection,
+            f"SELECT key, value FROM {self.source} WHERE {where} ORDER BY key LIMIT {int(limit)}",
+            parameters,
+            self.version_sql,
+        )
+        return 0 if version is None else as_number(version), rows
 
     def find_in(
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
@@ -135,7 +184,9 @@ class RecordStatements:
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
         """The catalog version, and how many records have lower ≤ key < upper: up to `limit`."""
-        return count_rows(connection, self.tenant, self.source, *self._between(lower, upper), limit)
+        return count_rows(
+            connection, self.version_sql, self.source, *self._between(lower, upper), limit
+        )
 
     def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
         return between(self.storage.placeholder, self.tenant, lower, upper)
@@ -189,18 +240,25 @@ class RecordStatements:
         """Set the values of records that the transaction has locked: see `Storage.set_values`."""
         self.storage.set_values(connection, self.name, self.tenant, keys, values)
 
+    def set_locked(
+        self, connection: Connection, locked: LockedRecords, values: Sequence[bytes]
+    ) -> None:
+        """Set the values of locked records: see `Storage.set_locked_values`."""
+        self.storage.set_locked_values(connection, self.name, self.tenant, locked, values)
+
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         rows = [(key,) for key in keys]
         self.storage.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
 
-    def slice_keys(self, connection: Connection, every: int) -> list[bytes]:
-        """Return every n-th key, in order. Steps take a fraction of the time of numbering all
-        keys."""
+    def slice_keys(self, connection: Connection, every: int) -> tuple[int, list[bytes]]:
+        """Return the number of keys, and every n-th of them, in order. Steps take a fraction of the
+        time of numbering all keys, and count them, too."""
         found, after = list[bytes](), b""
         while (key := self.find_key(connection, after, every - 1)) is not None:
             found.append(key)
             after = key
-        return found
+        _, rest = self.count_range(connection, after + b"\x00", None, None)
+        return len(found) * every + rest, found
 
     def find_last_key(self, connection: Connection) -> bytes | None:
         """The highest key; None if there are no records."""
@@ -209,6 +267,16 @@ class RecordStatements:
         )
         return None if row is None else as_bytes(row[0])
 
+    def sample_keys(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> KeySample | None:
+        """About how many records have lower ≤ key < upper, and how they are spread: None if all of
+        them have to be counted."""
+        if self.source != self.name:
+            return None
+        where, parameters = self._between(lower, upper)
+        return self.storage.sample_keys(connection, self.name, where, parameters)
+
     def slice_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, every: int
     ) -> list[bytes]:
@@ -216,7 +284,7 @@ class RecordStatements:
         where, parameters = self._between(lower, upper)
         rows = connection.fetch_all(
             "SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at"
-            f" FROM {self.name} WHERE {where}) AS numbered"
+            f" FROM {self.source} WHERE {where}) AS numbered"
             f" WHERE at > 1 AND at - 1 = (at - 1) / {int(every)} * {int(every)} ORDER BY key",
             parameters,
         )

@@ -36,15 +36,31 @@ _FIRST_SQLITE: Final = (
 )
 
 
+def changes_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
+    """Return the FROM and WHERE of the changes `c` of a table's records by the transactions that
+    fulfil a condition; on PostgreSQL with the transactions, `t`."""
+    condition = _condition("c", tenant, table, later)
+    if is_numbered:
+        return f"zapdb_changes AS c {_BY_KEY} WHERE {condition}"
+    return (
+        "zapdb_changes AS c JOIN zapdb_transactions AS t"
+        f" ON t.tenant = c.tenant AND t.number = c.transaction_number WHERE {condition}"
+    )
+
+
+def _condition(name: str, tenant: int, table: int, later: LaterSql) -> str:
+    return (
+        f"{name}.tenant = {int(tenant)} AND {name}.table_number = {int(table)}"
+        f" AND {name}.event IS NULL AND {later(f'{name}.transaction_number')}"
+    )
+
+
 def rewound_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
     """Return a subquery for the (tenant, key, value) rows of a table before the transactions that
     fulfil a condition."""
 
     def changes(name: str) -> str:
-        return (
-            f"{name}.tenant = {int(tenant)} AND {name}.table_number = {int(table)}"
-            f" AND {name}.event IS NULL AND {later(f'{name}.transaction_number')}"
-        )
+        return _condition(name, tenant, table, later)
 
     first, by_key = (_FIRST_SQLITE, _BY_KEY) if is_numbered else (_FIRST_POSTGRESQL, "")
     return (

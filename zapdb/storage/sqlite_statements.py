@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from zapdb.storage.base import Storage, index_columns
+from sqlalchemy.dialects.sqlite import insert
+
+from zapdb.storage.base import (
+    JoinedRows,
+    LockedRecords,
+    OfHeld,
+    Storage,
+    index_columns,
+    join_rows,
+)
+from zapdb.storage.cells import require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal
 
@@ -19,7 +29,10 @@ class SQLiteStatements(Storage):
     """The statements of a SQLite storage, apart from connections and transactions."""
 
     dialect = "sqlite"
+    is_remote = False
+    insert = staticmethod(insert)
     placeholder = "?"
+    lock_rows_sql = ""
     # SQLite's own clock is the host's, to the millisecond; in days, which are fractions, it has to
     # be rounded.
     clock_sql = "SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
@@ -106,10 +119,10 @@ class SQLiteStatements(Storage):
         parameters: Sequence[Any],
         limit: int,
         *,
-        skip_locked: bool,
-    ) -> list[Any]:
+        of_held: OfHeld,
+    ) -> LockedRecords:
         sql = f"SELECT key, value FROM {table} WHERE {condition} ORDER BY key LIMIT {int(limit)}"
-        return connection.fetch_all(sql, parameters)
+        return LockedRecords(require_bytes(connection.fetch_all(sql, parameters)))
 
     # What is replaced is there, since it is locked. This takes a quarter less time than UPDATE.
     def set_values(
@@ -168,6 +181,15 @@ class SQLiteStatements(Storage):
             ranges,
             limit,
         )
+
+    def fetch_joined(
+        self, connection: Connection, select: str, parameters: Sequence[Any], version: str
+    ) -> tuple[Any, JoinedRows | None]:
+        rows = require_bytes(connection.fetch_all(select, parameters))
+        # The version is read last: if it is the one that was known, it was so when the rows were
+        # read, because it only rises.
+        (found,) = connection.fetch_one(f"SELECT ({version})")
+        return found, join_rows(rows)
 
 
 def _fetch_in_ranges(

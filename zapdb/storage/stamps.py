@@ -17,8 +17,11 @@ from typing import Any, Final, Self
 
 from zapdb.errors import CorruptCatalog
 from zapdb.storage.connection import Connection
+from zapdb.storage.incarnations import FIRST_NUMBER_SQL
 from zapdb.storage.pending_changes import MOVED_HINT
 
+STAMPS_LOCK: Final = 0x7A617073  # the first number of advisory locks: "zaps"
+LOCK_NUMBERS: Final = 2**31
 STAMP_COLUMNS: Final = "number, snapshot, stamped_at, moment, visible_at"
 
 
@@ -35,10 +38,21 @@ class LogSnapshot:
         _, xmax, running = text.split(":")
         return cls(int(xmax), tuple(int(number) for number in running.split(",") if number))
 
+    @classmethod
+    def here(cls, text: str, first: int) -> LogSnapshot:
+        """Read what this server says of its transactions; `first` is what their numbers are
+        above."""
+        found = cls.parse(text)
+        return cls(first + found.xmax, tuple(first + number for number in found.running))
+
     @property
     def lowest(self) -> int:
         """The lowest transaction that has not ended in it."""
         return min((self.xmax, *self.running))
+
+    def __str__(self) -> str:
+        """PostgreSQL's text form."""
+        return f"{self.lowest}:{self.xmax}:{','.join(map(str, sorted(self.running)))}"
 
     def shows(self, number: int) -> bool:
         """Return whether it shows what a transaction did."""
@@ -92,6 +106,11 @@ class Stamp:
         )
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it has no transactions, and this is known: the stamp before may be pruned."""
+        return self.number > 0 and self.moment == self.moment_before
+
+    @property
     def condition(self) -> tuple[str, list[Any]]:
         """The condition for its rows of `zapdb_transactions`, with parameters."""
         condition, parameters = not_in(self.before)
@@ -136,19 +155,21 @@ def needs_stamp(connection: Connection, tenant: int) -> bool:
 
 def add_stamp(connection: Connection, tenant: int, *, may_be_empty: bool = False) -> None:
     """Add a stamp for the transactions that became visible since the last one, inside a JOB
-    transaction. One without transactions is added only if it `may_be_empty`.
+    transaction; without any, only if it `may_be_empty`.
 
-    Raises `DuplicateKey` if another process adds it at the same moment. The last stamp is read by
-    the statement that takes the snapshot, so the snapshot is younger than that stamp's.
+    Where the last one is empty, too, that becomes the new one: so there is at most one empty stamp
+    behind each that has transactions, however many times are asked for.
     """
     storage = connection.storage
-    text, now, *row = connection.fetch_one(
-        f"SELECT pg_current_snapshot()::text, ({storage.clock_sql}), last.*"
-        f" FROM (SELECT 1) AS one LEFT JOIN (SELECT {STAMP_COLUMNS} FROM zapdb_stamps"
-        f" WHERE tenant = {int(tenant)} ORDER BY number DESC LIMIT 1) AS last ON true"
+    # One after the other: so the snapshot is younger than the last stamp's.
+    connection.fetch_one(
+        f"SELECT pg_advisory_xact_lock({STAMPS_LOCK}, {int(tenant) % LOCK_NUMBERS})"
     )
-    last = NO_STAMP if row[0] is None else Stamp.from_row(row, None)
-    snapshot = LogSnapshot.parse(text)
+    last = read_stamp(connection, tenant) or NO_STAMP
+    text, first, now = connection.fetch_one(
+        f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL}, ({storage.clock_sql})"
+    )
+    snapshot = LogSnapshot.here(text, first)
     if snapshot.xmax < last.snapshot.xmax:
         raise CorruptCatalog(
             "the server's transaction numbers are lower than those of the change log",
@@ -171,8 +192,15 @@ def add_stamp(connection: Connection, tenant: int, *, may_be_empty: bool = False
     else:
         return
     mark = storage.placeholder
+    if not count and last.is_empty:
+        connection.run(
+            f"UPDATE zapdb_stamps SET snapshot = {mark}, stamped_at = {mark}"
+            f" WHERE tenant = {int(tenant)} AND number = {last.number}",
+            (str(snapshot), made.stamped_at),
+        )
+        return
     connection.run(
         f"INSERT INTO zapdb_stamps (tenant, {STAMP_COLUMNS})"
         f" VALUES ({int(tenant)}, {mark}, {mark}, {mark}, {mark}, {mark})",
-        (made.number, text, made.stamped_at, last.moment + count, visible_at),
+        (made.number, str(snapshot), made.stamped_at, last.moment + count, visible_at),
     )

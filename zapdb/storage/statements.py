@@ -69,6 +69,19 @@ def find_middle(
     return int(count), row
 
 
+def bounds_behind(
+    lower: bytes | None, upper: bytes | None, after: tuple[bytes, bytes] | None, *, descending: bool
+) -> tuple[bytes | None, bytes | None]:
+    """Return the bounds of the keys that come behind the last (key, key) of a page; `lower` is
+    inclusive, `upper` exclusive."""
+    if after is None:
+        return lower, upper
+    if descending:
+        return lower, after[0] if upper is None else min(upper, after[0])
+    behind = after[0] + b"\x00"
+    return behind if lower is None else max(lower, behind), upper
+
+
 def between(
     mark: str, tenant: int, lower: bytes | None, upper: bytes | None
 ) -> tuple[str, list[bytes]]:
@@ -83,7 +96,7 @@ def between(
 
 def count_rows(
     connection: Connection,
-    tenant: int,
+    version_sql: str,
     name: str,
     where: str,
     parameters: Sequence[bytes],
@@ -94,6 +107,6 @@ def count_rows(
     if limit is not None:
         rows += f" LIMIT {int(limit)}"
     row = connection.fetch_one(
-        f"SELECT ({catalog_version_sql(tenant)}), count(*) FROM ({rows}) AS found", parameters
+        f"SELECT ({version_sql}), count(*) FROM ({rows}) AS found", parameters
     )
     return (0, 0) if row[0] is None else (as_number(row[0]), as_number(row[1]))

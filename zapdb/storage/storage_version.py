@@ -26,17 +26,18 @@ from zapdb.limits import CATALOG
 from zapdb.release import __version__
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
+from zapdb.storage.incarnations import ensure_incarnation
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-FIRST_STORAGE_VERSION: Final = "0016"
+FIRST_STORAGE_VERSION: Final = "0021"
 """The oldest revision under `migrations/versions`. Until the first release it is changed in place
 and takes the next number; databases with a lower one are refused."""
 
-STORAGE_VERSION: Final = "0016"
+STORAGE_VERSION: Final = "0021"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
 VERSION_TABLE: Final = "zapdb_storage_version"
@@ -105,7 +106,8 @@ def read_storage_version(storage: Storage) -> str | None:
 def ensure_storage(storage: Storage, *, create: bool) -> None:
     """Create zapdb's own tables if there are none; with `create` false, refuse an empty database.
 
-    An older storage version stays and is used; `upgrade_storage` upgrades it.
+    An older storage version stays and is used; `upgrade_storage` upgrades it. A database that was
+    loaded into another server begins an incarnation.
     """
     version = read_storage_version(storage)
     if version is None and not create:
@@ -115,8 +117,12 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
             hint="run `zapdb migrate up`, or open it with apply='auto'",
         )
     storage.prepare()
-    if version is not None:
-        return
+    if version is None:
+        _create(storage)
+    ensure_incarnation(storage)
+
+
+def _create(storage: Storage) -> None:
     # Before the transaction, which keeps others waiting and may not do nothing for long.
     from alembic import command  # noqa: F401 - imported ahead
 

@@ -15,6 +15,7 @@ from zapdb.writes.planning import (
     plan_delete,
     plan_insert,
     plan_inserts,
+    plan_new_records,
     plan_null,
     plan_update,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "plan_discard",
     "plan_insert",
     "plan_inserts",
+    "plan_new_records",
     "plan_null",
     "plan_update",
 ]

@@ -55,8 +55,7 @@ def convert_records(
             if values is None:
                 left += rows
             else:
-                converted = ConvertedRecords([key for key, _ in rows], values)
-                execute_conversions(connection, bound, converted)
+                execute_conversions(connection, bound, ConvertedRecords(rows, values))
     if left:
         archive = bound.archives.load_many(connection, [key for key, _ in left])
         for writes in plan_conversions(bound, left, archive, conversion):

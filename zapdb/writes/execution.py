@@ -25,7 +25,7 @@ from typing import Final
 from zapdb.catalog import principal
 from zapdb.errors import RecordExists, TransactionConflict
 from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck, violations
-from zapdb.storage import Connection, Refusal, StatementRefused
+from zapdb.storage import Connection, LockedRecords, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.pending_changes import append_change
 from zapdb.writes.write import ConvertedRecords, NewRecords, NotAsPlanned, Write
@@ -92,7 +92,11 @@ def execute_conversions(
     connection: Connection, bound: BoundTable, converted: ConvertedRecords
 ) -> None:
     """Set many locked records of one table, inside a transaction."""
-    bound.records.set_many(connection, converted.keys, converted.after)
+    before, after = converted
+    if isinstance(before, LockedRecords):
+        bound.records.set_locked(connection, before, after)
+    else:
+        bound.records.set_many(connection, [key for key, _ in before], after)
 
 
 # Records

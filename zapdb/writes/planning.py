@@ -8,12 +8,12 @@ checked here: types, checks, keys that fit an index.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from zapdb.indexes import BoundTable, violations
 from zapdb.records import Attachments, Record, decode_prefix, held, new_blobs
 from zapdb.storage.archives import ArchiveRow, archive_rows
-from zapdb.writes.write import NO_BLOBS, EntryChange, Keys, Write
+from zapdb.writes.write import NO_BLOBS, EntryChange, Keys, NewRecords, Write
 
 Keyed = tuple[bytes, Record]
 """A record with its key."""
@@ -23,6 +23,8 @@ NewValues = tuple[Mapping[str, Any], Mapping[str, Any]]
 """The values of a new record: in the served schema, and of fields that only the active one has."""
 Stored = tuple[bytes, bytes]
 """A record's key and bytes."""
+DECODED_AT_ONCE: Final = 100
+"""How many new records there are as objects at a time."""
 
 
 def plan_insert(
@@ -87,6 +89,33 @@ def plan_inserts(bound: BoundTable, records: Sequence[NewValues], hint: str = ""
     if attachments.blobs and plans:  # stored together, whichever record has them
         plans[0] = plans[0]._replace(blobs=attachments.blobs)
     return plans
+
+
+def plan_new_records(
+    bound: BoundTable, records: Sequence[NewValues], hint: str = ""
+) -> NewRecords | None:
+    """The same without record objects, of which as many as a batch has would keep the garbage
+    collector busy; None if values are archived with them, as under an older schema."""
+    if not bound.adapter.is_current:
+        return None
+    attachments = bound.make_attachments()
+    rows, _ = _encode(bound, records, attachments)
+    entries = [list[Stored]() for _ in bound.indexes]
+    targets = [set[bytes]() for _ in bound.references]
+    for start in range(0, 0 if bound.is_bare else len(rows), DECODED_AT_ONCE):
+        keyed = bound.decode_rows(rows[start : start + DECODED_AT_ONCE], attachments)
+        check_records(bound, keyed, hint)
+        for index, found in zip(bound.indexes, entries, strict=True):
+            found += index.list_entries(keyed)
+        for reference, named in zip(bound.references, targets, strict=True):
+            keys = (reference.key_of(record) for _, record in keyed)
+            named.update(key for key in keys if key is not None)
+    return NewRecords(
+        rows,
+        [sorted(found) for found in entries],
+        [sorted(named) for named in targets],
+        attachments.blobs,
+    )
 
 
 def _encode(

@@ -76,7 +76,8 @@ class ConvertedRecords(NamedTuple):
     """Many locked records that get other bytes, and from which nothing else follows: most
     conversions are so."""
 
-    keys: Sequence[bytes]
+    before: Sequence[tuple[bytes, bytes]]
+    """Keys and bytes; rows of the server, if these are `LockedRecords`."""
     after: Sequence[bytes]
 
 

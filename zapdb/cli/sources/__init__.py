@@ -6,10 +6,9 @@ from typing import Final
 
 from zapdb.cli.sources.arrow_files import ArrowKind, ParquetKind
 from zapdb.cli.sources.base import ImportRequest, SourceKind
-from zapdb.cli.sources.csv_files import CsvKind
 from zapdb.cli.sources.databases import DatabaseKind
 from zapdb.cli.sources.exports import ExportKind
-from zapdb.cli.sources.json_files import JsonKind, NdjsonKind
+from zapdb.cli.sources.text_files import CsvKind, JsonKind, NdjsonKind
 from zapdb.errors import UsageError
 
 KINDS: Final[tuple[SourceKind, ...]] = (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 import zapdb
 from zapdb.cli.configuration import find_database, find_tenant_name
@@ -19,11 +18,17 @@ from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.undivided import CommandJob, JobCounter, place_of
 from zapdb.database import Database
-from zapdb.database.imports import Coercion, Importer, ImportMode, ImportReport, RowSource
+from zapdb.database.imports import (
+    Checkpoint,
+    Importer,
+    ImportMode,
+    ImportReport,
+    forget_all,
+)
+from zapdb.database.imports.file_formats import FILE_FORMATS, FileFormat
+from zapdb.database.imports.given_file import GivenFile
 from zapdb.errors import EXIT_PENDING, UsageError
-from zapdb.schema import TableSchema
 
-STANDARD_INPUT: Final = "-"
 OnError = Literal["stop", "skip"]
 
 
@@ -55,22 +60,37 @@ class ImportRequest:
 
     @property
     def is_stdin(self) -> bool:
-        return self.source == STANDARD_INPUT
+        return self.file.is_stdin
 
     @property
     def shown_source(self) -> str:
-        return "standard input" if self.is_stdin else self.source
+        return self.file.shown
 
     def job(self, subject: str, table: tuple[int, str] = (0, "")) -> CommandJob:
         """The job of this import, into a table with this number and name."""
         return CommandJob(
-            "import", subject, self.database, self.tenant, table, is_resumable=not self.is_stdin
+            "import",
+            subject,
+            self.database,
+            self.tenant,
+            table,
+            is_resumable=bool(self.file.identity)
+            or "://" in self.source
+            or Path(self.source).is_dir(),
         )
 
     @property
-    def identity(self) -> str:
-        """What identifies a file for a checkpoint; empty for standard input."""
-        return "" if self.is_stdin else f"file:{os.path.realpath(self.source)}"
+    def file(self) -> GivenFile:
+        """The source, if it is a file."""
+        return GivenFile(
+            self.source,
+            self.mapping or {},
+            self.mode,
+            self.encoding,
+            self.delimiter,
+            self.null,
+            self.time_zone,
+        )
 
 
 class SourceKind(ABC):
@@ -98,19 +118,17 @@ class SourceKind(ABC):
 
 
 class FileKind(SourceKind):
-    """A file of rows for one table."""
+    """A file of rows for one table, in the format with the name of the kind."""
 
-    suffixes: ClassVar[tuple[str, ...]]
+    @property
+    def form(self) -> FileFormat:
+        return FILE_FORMATS[self.name]
 
     def takes(self, request: ImportRequest) -> bool:
-        return request.source.lower().endswith(self.suffixes)
+        return self.form.takes(request.source, is_stdin=request.is_stdin)
 
     def run(self, request: ImportRequest, output: Output) -> int:
-        return import_file(self, request, output)
-
-    @abstractmethod
-    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
-        """The rows of the file; nothing is read before they are asked for."""
+        return import_file(self.form, request, output)
 
 
 @contextmanager
@@ -121,19 +139,7 @@ def opened_target(request: ImportRequest) -> Iterator[Database]:
         yield db
 
 
-def counting(counter: ProgressCounter) -> Callable[[int], None]:
-    """Counts the rows of one table after the other: it is called with those of a table so far."""
-    before = 0
-
-    def count(read: int) -> None:
-        nonlocal before
-        counter.add(read - before if read >= before else read)
-        before = read
-
-    return count
-
-
-def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
+def import_file(form: FileFormat, request: ImportRequest, output: Output) -> int:
     """Import a file into one table; returns the exit status."""
     if request.table is None:
         raise UsageError(
@@ -144,7 +150,8 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
     with opened_target(request) as db, SkippedFile.opened(request.skipped) as skipped:
         table = db.table(request.table)
         schema = table._current().adapter.schema
-        source = kind.open(request, schema)
+        source = form.open(request.file, schema)
+        kept = list[Checkpoint]()
         with _count(request, (schema.number, schema.name)) as counter:
             importer = Importer(
                 db._session,
@@ -155,9 +162,11 @@ def import_file(kind: FileKind, request: ImportRequest, output: Output) -> int:
                 resumable=not request.atomic,
                 anew=request.from_start,
                 progress=lambda read: counter.add(read - counter.count),
+                pace=counter.pace if isinstance(counter, JobCounter) else None,
             )
             with db.transaction() if request.atomic else nullcontext():
-                report = importer.run(source)
+                report = importer.run_and_keep(source, kept)
+        forget_all(kept)
     write_report(report, request, output)
     return EXIT_PENDING if report.skipped else 0
 
@@ -196,14 +205,3 @@ def write_report(report: ImportReport, request: ImportRequest, output: Output) -
     output.write(f"imported {rows} into {report.table} in {format_seconds(report.seconds)}")
     if report.skipped:
         print_note(f"skipped {format_count(report.skipped, 'row')}: see {request.skipped}")
-
-
-def coercion_of(request: ImportRequest, *, is_text: bool = False) -> Coercion:
-    return Coercion(request.time_zone, is_text)
-
-
-def open_binary(request: ImportRequest) -> IO[bytes]:
-    """The file as bytes, or standard input."""
-    if request.is_stdin:
-        return sys.stdin.buffer
-    return Path(request.source).open("rb")

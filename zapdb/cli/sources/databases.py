@@ -6,15 +6,11 @@ import datetime
 
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
-from zapdb.cli.sources.base import ImportRequest, SourceKind, counting, opened_target
-from zapdb.cli.sources.following import (
-    follow_source,
-    nothing_to_import,
-    require_tables,
-    tables_of,
-)
+from zapdb.cli.sources.base import ImportRequest, SourceKind, opened_target
+from zapdb.cli.sources.following import follow_source, tables_of
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.undivided import JobCounter
+from zapdb.database.imports import Checkpoint, forget_all
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.inference import (
     CopyOptions,
@@ -24,6 +20,7 @@ from zapdb.inference import (
     copy_tables,
     infer_tables,
 )
+from zapdb.inference.importing import counting, nothing_to_import, require_tables
 from zapdb.inference.source import is_sqlite_file
 
 
@@ -52,6 +49,7 @@ class DatabaseKind(SourceKind):
         ):
             found = infer_tables(source, tables_of(request))
             require_tables(found, db)
+            kept = list[Checkpoint]()
             with JobCounter(request.job(found.source)) as counter:
                 counter.begin()
                 options = CopyOptions(
@@ -60,9 +58,11 @@ class DatabaseKind(SourceKind):
                     request.batch,
                     skipped,
                     request.from_start,
-                    counting(counter),
+                    counting(counter.add),
+                    counter.pace,
                 )
-                copies = copy_tables(source, found, db, options)
+                copies = copy_tables(source, found, db, options, kept)
+            forget_all(kept)
         return write_copies(found, copies, request, output)
 
 

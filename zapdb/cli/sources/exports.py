@@ -6,8 +6,9 @@ from pathlib import Path
 
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.output import Output, format_count
+from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.base import ImportRequest, SourceKind
-from zapdb.cli.undivided import JobCounter, place_of
+from zapdb.cli.undivided import tell_wait
 from zapdb.errors import UsageError
 
 
@@ -21,34 +22,42 @@ class ExportKind(SourceKind):
 
     def run(self, request: ImportRequest, output: Output) -> int:
         _refuse_options(request)
-        from zapdb.export.all_tenants import is_of_all_tenants
-        from zapdb.export.loading import load_export
+        return load_exported(request, output, "imported")
 
-        if is_of_all_tenants(request.source):
-            return _load_all(request, output)
-        address, tenant = find_database(request.database), find_tenant_name(request.tenant)
-        # Its first batch begins the job: only then is there a database.
-        with JobCounter(request.job(place_of(request.source))) as counter:
-            loaded = load_export(request.source, address, tenant=tenant, progress=counter.add)
-        records = format_count(sum(loaded.records.values()), "record")
-        tables = format_count(len(loaded.records), "table")
-        output.write(
-            ("imported ", "green"),
-            f"{records} of {tables}; counts and digests are those of the export, "
-            "and verification found no problem",
+
+def load_exported(request: ImportRequest, output: Output, done: str) -> int:
+    """Load an export of a tenant, or of all; `done` says what that is called. Returns the exit
+    status."""
+    from zapdb.export.all_tenants import is_of_all_tenants
+    from zapdb.export.loading import load_export
+
+    if is_of_all_tenants(request.source):
+        return _load_all(request, output, done)
+    address, tenant = find_database(request.database), find_tenant_name(request.tenant)
+    with ProgressCounter() as counter:
+        loaded = load_export(
+            request.source, address, tenant=tenant, progress=counter.add, on_wait=tell_wait
         )
-        output.document(
-            {
-                "source": request.shown_source,
-                "position": loaded.position,
-                "inserted": loaded.inserted,
-                "tables": loaded.records,
-            }
-        )
-        return 0
+    records = format_count(sum(loaded.records.values()), "record")
+    tables = format_count(len(loaded.records), "table")
+    of = "" if loaded.moment is None else f" as of moment #{loaded.moment}"
+    output.write(
+        (f"{done} ", "green"),
+        f"{records} of {tables}{of}; counts and digests are those of the export, "
+        "and verification found no problem",
+    )
+    output.document(
+        {
+            "source": request.shown_source,
+            "position": loaded.position,
+            "inserted": loaded.inserted,
+            "tables": loaded.records,
+        }
+    )
+    return 0
 
 
-def _load_all(request: ImportRequest, output: Output) -> int:
+def _load_all(request: ImportRequest, output: Output, done: str) -> int:
     from zapdb.export.all_tenants import load_all_tenants
 
     if request.tenant is not None:
@@ -58,11 +67,11 @@ def _load_all(request: ImportRequest, output: Output) -> int:
             hint=f"leave --tenant out, or import one of them: {request.source}/tenants/0001",
         )
     address = find_database(request.database)
-    with JobCounter(request.job(place_of(request.source))) as counter:
-        loaded = load_all_tenants(request.source, address, progress=counter.add)
+    with ProgressCounter() as counter:
+        loaded = load_all_tenants(request.source, address, progress=counter.add, on_wait=tell_wait)
     count = sum(sum(one.records.values()) for one in loaded.values())
     output.write(
-        ("imported ", "green"),
+        (f"{done} ", "green"),
         f"{format_count(count, 'record')} of {format_count(len(loaded), 'tenant')}; counts and "
         "digests are those of the export, and verification found no problem",
     )

@@ -5,13 +5,20 @@ from __future__ import annotations
 import datetime
 import subprocess
 import time
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.sources.base import ImportRequest, counting, opened_target
+from zapdb.cli.sources.base import ImportRequest, opened_target
 from zapdb.cli.undivided import JobCounter
-from zapdb.database import Database
-from zapdb.errors import StorageError, UsageError
+from zapdb.errors import RollbackInProgress, StorageError, UsageError
 from zapdb.inference import CopyOptions, Follower, Inference, SourceDatabase, infer_tables
+from zapdb.inference.importing import counting, require_tables
+
+T = TypeVar("T")
+
+BUSY_POLL_SECONDS: Final = 1.0
+"""How often it is tried to write again while a migration is being rolled back."""
 
 
 def follow_source(request: ImportRequest, output: Output) -> int:
@@ -31,10 +38,11 @@ def follow_source(request: ImportRequest, output: Output) -> int:
             options = CopyOptions(
                 request.time_zone or datetime.UTC,
                 batch_records=request.batch,
-                progress=counting(counter),
+                progress=counting(counter.add),
+                pace=counter.pace,
             )
             with Follower.opened(source, found, db, options) as follower:
-                copied = follower.copy()
+                copied = _when_free(follower.copy, counter)
                 if copied:
                     output.write(f"copied {format_count(copied, 'row')}")
                 if request.switch is not None:
@@ -48,8 +56,8 @@ def _follow(
 ) -> None:
     print_note("following; interrupt it at any time, and end it with --switch")
     while True:
-        counter.add(0)  # waits while the job is paused
-        done = follower.step()
+        counter.pace.note(0)  # waits while the job is paused
+        done = _when_free(follower.step, counter)
         if done.read or done.deleted:
             deleted = f", {format_count(done.deleted, 'record')} deleted" if done.deleted else ""
             output.write(
@@ -57,6 +65,20 @@ def _follow(
                 f"{deleted} in {done.seconds:.1f} s"
             )
         time.sleep(max(request.every, done.seconds))
+
+
+def _when_free(action: Callable[[], T], counter: JobCounter) -> T:
+    """Do something that goes on where it stopped; again after a roll back of this database."""
+    is_told = False
+    while True:
+        try:
+            return action()
+        except RollbackInProgress as error:
+            if not is_told:
+                print_note(f"waiting: {error.message}")
+            is_told = True
+        time.sleep(BUSY_POLL_SECONDS)
+        counter.pace.note(0)  # waits while the job is paused
 
 
 def _switch(follower: Follower, found: Inference, request: ImportRequest, output: Output) -> int:
@@ -109,24 +131,3 @@ def _refuse_options(request: ImportRequest) -> None:
 
 def tables_of(request: ImportRequest) -> tuple[str, ...]:
     return () if request.table is None else (request.table,)
-
-
-def nothing_to_import(found: Inference) -> UsageError:
-    return UsageError(
-        "no table of the source can be imported",
-        source=found.source,
-        problem="; ".join(map(str, found.notes)),
-    )
-
-
-def require_tables(found: Inference, db: Database) -> None:
-    if not found.tables:
-        raise nothing_to_import(found)
-    missing = [table.name for table in found.tables if table.name not in db.tables]
-    if missing:
-        raise UsageError(
-            "tables of the source do not exist here",
-            tables=", ".join(missing),
-            hint="write a migration with `zapdb import SOURCE --infer`, look at it, and run "
-            "`zapdb migrate up`",
-        )

@@ -1,20 +1,32 @@
-"""What differs between two moments: the net change of each record, from the change log alone."""
+"""What differs between two moments: the net change of each record, and schemas.
+
+Within a table's span the change log alone tells it. Where a migration has made other bytes in
+between, both pasts are read and compared.
+"""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import reading_log
-from zapdb.database.history.moment import When, find_moment, open_moments
-from zapdb.database.history.schema_then import TableThen, make_gap, read_schema_then
+from zapdb.database.history.moment import When, find_moment, is_pruned, open_moments
+from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.schema_then import TableThen, read_schema_at
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
-from zapdb.errors import HistoryNotStored, UnknownName
+from zapdb.errors import UnknownName
+from zapdb.indexes import BoundTable
+from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Record
 from zapdb.schema import TableSchema
+from zapdb.storage import Connection
 from zapdb.storage.moments import LoggedMoment, Moments
 from zapdb.storage.rewinding import NetChange, list_net_changes
 
@@ -49,6 +61,47 @@ class RecordDifference:
         return f"<difference in {self.table!r}, key {self.key!r}: {', '.join(self.fields)}>"
 
 
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """How the schema of one table differs between two moments; None where there is no such table.
+
+    `changes` says it in words: names, fields and their types; fields are compared by number.
+    """
+
+    table: str
+    before: TableSchema | None = field(repr=False)
+    after: TableSchema | None = field(repr=False)
+    changes: tuple[str, ...]
+
+
+class _Pair(NamedTuple):
+    """A table at the earlier moment, and at the later one; one of them may be None."""
+
+    before: TableThen | None
+    after: TableThen | None
+
+    @property
+    def schema(self) -> TableSchema:
+        found = self.after or self.before
+        assert found is not None
+        return found.schema
+
+    @property
+    def schemas(self) -> tuple[TableSchema | None, TableSchema | None]:
+        before, after = self
+        return (
+            None if before is None else before.schema,
+            None if after is None else after.schema,
+        )
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the change log alone tells what became of its records in between."""
+        if self.after is None or not (self.before or self.after).is_recorded:
+            return False
+        return self.before is None or self.before.layout_revision == self.after.layout_revision
+
+
 def list_differences(
     session: Session, first: When, second: When, tables: Collection[str] | None
 ) -> Iterator[RecordDifference]:
@@ -57,11 +110,34 @@ def list_differences(
     earlier, later = sorted(places, key=lambda moment: moment.number)
     is_backward = places[0].number > places[1].number
     decoder = ChangeDecoder(session)
-    for now in _find_tables(session, moments, earlier, later, tables):
-        for made in _list_changes(session, moments, (earlier, later), now.schema.number):
-            difference = _decode(decoder, now, made)
+    pairs = _list_pairs(session, moments, earlier, later)
+    with reading_log(session) as connection:
+        is_logged = not is_pruned(connection, moments, earlier)
+    for pair in _choose(pairs, tables):
+        found: Iterator[RecordDifference | None]
+        if is_logged and pair.is_logged:
+            changes = _list_changes(session, moments, (earlier, later), pair.schema.number)
+            found = (_decode(decoder, pair, made) for made in changes)
+        else:
+            found = _join_pasts(session, pair, (earlier, later))
+        for difference in found:
             if difference is not None:
                 yield difference.reversed() if is_backward else difference
+
+
+def list_schema_differences(session: Session, first: When, second: When) -> list[TableDifference]:
+    """Return the tables whose schemas differ: see `Database.diff_schemas`."""
+    moments, places = open_moments(session), [find_moment(session, w) for w in (first, second)]
+    earlier, later = sorted(places, key=lambda moment: moment.number)
+    found = []
+    for pair in _list_pairs(session, moments, earlier, later):
+        before, after = pair.schemas
+        if places[0].number > places[1].number:
+            before, after = after, before
+        changes = tuple(_describe(before, after))
+        if changes:
+            found.append(TableDifference(pair.schema.name, before, after, changes))
+    return found
 
 
 def _list_changes(
@@ -77,64 +153,132 @@ def _list_changes(
         page = read(page[-1].key)
 
 
-def _find_tables(
-    session: Session,
-    moments: Moments,
-    earlier: LoggedMoment,
-    later: LoggedMoment,
-    names: Collection[str] | None,
-) -> list[TableThen]:
-    """Return the tables at the later moment, which may be named as at either; raises what is in the
-    way."""
+def _list_pairs(
+    session: Session, moments: Moments, earlier: LoggedMoment, later: LoggedMoment
+) -> list[_Pair]:
     with reading_log(session) as connection:
+        session.pin(connection)
         then, now = (
-            read_schema_then(
-                connection, session.catalog, at.number, moments.find_later(connection, at)
-            )
-            for at in (earlier, later)
+            read_schema_at(connection, session.catalog, moments, at) for at in (earlier, later)
         )
-    wanted = set(names if names is not None else ()) - {*then.tables, *now.tables}
-    if wanted:
-        raise UnknownName.of_table(min(wanted), {**then.tables, **now.tables})
-    found = []
-    for table in now.tables.values():
-        before = then.numbered(table.schema.number)
-        ours = {table.schema.name} | ({before.schema.name} if before else set())
-        if names is None or ours & set(names):
-            _require_comparable(before, table, earlier.number)
-            found.append(table)
-    for gone in then.tables.values():
-        if now.numbered(gone.schema.number) is None and (
-            names is None or gone.schema.name in names
-        ):
-            raise HistoryNotStored(
-                "the table was dropped between the moments",
-                table=gone.schema.name,
-                hint="name the tables to compare, or compare with a moment before the drop",
-            )
-    return found
+    pairs = [_Pair(then.numbered(t.schema.number), t) for t in now.tables.values()]
+    gone = [t for t in then.tables.values() if now.numbered(t.schema.number) is None]
+    return pairs + [_Pair(table, None) for table in gone]
 
 
-def _require_comparable(before: TableThen | None, table: TableThen, moment: int) -> None:
-    if not (before or table).is_recorded:
-        raise make_gap(table.schema.name, moment)
-    if before is not None and before.layout_revision != table.layout_revision:
-        raise HistoryNotStored(
-            "a migration between the moments has changed the table's stored values",
-            table=table.schema.name,
-            hint="compare moments before it, or after it",
-        )
+def _choose(pairs: list[_Pair], names: Collection[str] | None) -> list[_Pair]:
+    """Return the tables that are meant, which may be named as at either moment."""
+    if names is None:
+        return pairs
+    known = {table.schema.name for pair in pairs for table in pair if table is not None}
+    unknown = set(names) - known
+    if unknown:
+        raise UnknownName.of_table(min(unknown), known)
+    return [p for p in pairs if any(t is not None and t.schema.name in names for t in p)]
 
 
-def _decode(decoder: ChangeDecoder, now: TableThen, made: NetChange) -> RecordDifference | None:
+# From the change log
+
+
+def _decode(decoder: ChangeDecoder, pair: _Pair, made: NetChange) -> RecordDifference | None:
     if made.before == made.after:
         return None
-    number = now.schema.number
-    schema_before, before = decoder.decode_record(number, made.key, made.before)
-    schema, after = decoder.decode_record(number, made.key, made.after)
-    fields = list_changed(schema_before, before, schema, after)
+    first, second = (
+        (None, None)
+        if then is None
+        else decoder.decode_under(then.schema, then.layout_revision, made.key, value)
+        for then, value in zip(pair, (made.before, made.after), strict=True)
+    )
+    return _make(pair.schema.name, first, second, list_changed(*first, *second))
+
+
+def _make(
+    table: str,
+    first: tuple[TableSchema | None, Record | None],
+    second: tuple[TableSchema | None, Record | None],
+    fields: tuple[str, ...],
+) -> RecordDifference | None:
+    (schema_before, before), (schema, after) = first, second
     one, of = (before, schema_before) if after is None else (after, schema)
     if one is None or of is None or not fields:
         return None
     key = tuple(getattr(one, key.name) for key in of.key_fields)
-    return RecordDifference(now.schema.name, key, before, after, fields, schema_before, schema)
+    return RecordDifference(table, key, before, after, fields, schema_before, schema)
+
+
+# Where a migration has made other bytes in between: from both pasts
+
+
+def _join_pasts(
+    session: Session, pair: _Pair, between: tuple[LoggedMoment, LoggedMoment]
+) -> Iterator[RecordDifference | None]:
+    """Compare all records of both moments, as far as they can be read; raises what is in the
+    way."""
+    schemas = pair.schemas
+    sides = [
+        iter(()) if schema is None else _scan(PastSession(session, at), schema.name)
+        for at, schema in zip(between, schemas, strict=True)
+    ]
+    merged = heapq.merge(
+        ((key, 0, record) for key, record in sides[0]),
+        ((key, 1, record) for key, record in sides[1]),
+        key=itemgetter(0, 1),
+    )
+    for _, same in itertools.groupby(merged, itemgetter(0)):
+        found = {side: record for _, side, record in same}
+        first, second = ((schema, found.get(side)) for side, schema in enumerate(schemas))
+        schema_before, schema_after = schemas
+        fields = list_changed(schema_before, first[1], schema_after, second[1])
+        if len(found) == 2:  # fields that only one schema has are differences of the schemas
+            assert schema_before is not None
+            common = {one.number for one in schema_before.fields}
+            fields = tuple(
+                one.name
+                for one in pair.schema.fields
+                if one.name in fields and one.number in common
+            )
+        yield _make(pair.schema.name, first, second, fields)
+
+
+def _scan(past: PastSession, name: str) -> Iterator[tuple[bytes, Record]]:
+    after: tuple[bytes, bytes] | None = None
+    while True:
+        bound, page = past.read_active(past.bind_served(name), partial(_read_page, after))
+        for key, _, value in page:
+            yield key, bound.adapter.reader.read(key, value)
+        if len(page) < PAGE_RECORDS_MAX:
+            return
+        after = page[-1][:2]
+
+
+def _read_page(
+    after: tuple[bytes, bytes] | None, connection: Connection, bound: BoundTable
+) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+    return bound.records.page(connection, None, None, after, PAGE_RECORDS_MAX, descending=False)
+
+
+# Schemas in words
+
+
+def _describe(before: TableSchema | None, after: TableSchema | None) -> Iterator[str]:
+    if before is None or after is None:
+        yield "the table was created" if before is None else "the table was dropped"
+        return
+    if before.name != after.name:
+        yield f"the table was {before.name}"
+    earlier = {one.number: one for one in before.fields}
+    for one in after.fields:
+        was = earlier.pop(one.number, None)
+        if was is None:
+            yield f"field {one.name} was added"
+            continue
+        if was.name != one.name:
+            yield f"field {one.name} was {was.name}"
+        if was.type.name != one.type.name:
+            yield f"field {one.name} was of type {was.type.name}"
+        elif was.type != one.type:
+            yield f"field {one.name} was of the type {was.type!r}"
+        if was.optional != one.optional:
+            yield f"field {one.name} was {'optional' if was.optional else 'required'}"
+    for gone in earlier.values():
+        yield f"field {gone.name} was dropped"

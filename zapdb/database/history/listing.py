@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from zapdb.catalog.schema_history import read_entries
+from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import (
     Moment,
@@ -22,6 +24,8 @@ from zapdb.errors import UnknownName
 from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
+from zapdb.storage.change_log import ChangeRow
+from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import LoggedMoment, Moments
 from zapdb.storage.pending_changes import OF_TENANT
 
@@ -66,35 +70,111 @@ def list_moments(
 ) -> Iterator[MomentSummary]:
     """Yield the moments after `since` up to `until`, newest first: see `Database.moments`."""
     moments = open_moments(session)
-    with reading_log(session) as connection:
-        beginning = moments.find_beginning(connection)
-    first = beginning if since is None else find_moment(session, since)
+    first = 0 if since is None else find_moment(session, since).number
     last = find_newest_moment(session) if until is None else find_moment(session, until)
     names = _Names(session)
     number = None if table is None else names.find(table)
+    for found, tables in _list_found(session, moments, last, names):
+        if found.number <= first:
+            return
+        if principal in (None, found.principal) and (number is None or number in tables):
+            yield found
+
+
+def _list_found(
+    session: Session, moments: Moments, last: LoggedMoment, names: _Names
+) -> Iterator[tuple[MomentSummary, Collection[int]]]:
+    """Yield the moments up to one, with the numbers of their tables: of the log, and those in front
+    of it that files have."""
+    until = last.number
     while True:
         with reading_log(session) as connection:
+            beginning = moments.find_beginning(connection)
             page = moments.list_back(connection, last, MOMENTS_PAGE)
-            changes = _count_changes(connection, moments, [made for made, _, _ in page], names)
-        for made, by, made_at in page:
-            if made.number <= first.number:
-                return
+            kept = [row for row in page if row[0].number > beginning.number]
+            changes = _count_changes(connection, moments, [made for made, _, _ in kept], names)
+        for made, by, made_at in kept:
             assert made.transaction is not None
-            found = changes.get(made.transaction, {})
-            if (principal is None or by == principal) and (number is None or number in found):
-                moment = to_moment(made)
-                yield MomentSummary(
-                    moment.number,
-                    moment.visible_at,
-                    moment.bookmark,
-                    by,
-                    as_time(made_at),
-                    tuple(found.values()),
-                )
+            yield _summarize(made, by, made_at, changes.get(made.transaction, {}))
+            until = made.number - 1
+        if len(kept) < MOMENTS_PAGE:
+            break
+        with reading_log(session) as connection:
+            last = moments.find_bookmark(connection, place_before(kept[-1][0].bookmark))
+    with reading_log(session) as connection:
+        if beginning.number and list_timelines(connection, moments.log.tenant):
+            from zapdb.database.history.stored_moments import StoredMoments
+
+            stored = StoredMoments(connection, moments)
+        else:
+            return
+    for one in stored.list_back(min(until, beginning.number)):
+        counts = {t: ChangeCounts(names[t], *counted) for t, counted in one.counts.items()}
+        yield _summarize(one.moment, one.principal, one.made_at, counts)
+
+
+def _summarize(
+    made: LoggedMoment, by: str, made_at: int, changes: dict[int, ChangeCounts]
+) -> tuple[MomentSummary, Collection[int]]:
+    moment = to_moment(made)
+    counts, at = tuple(changes.values()), as_time(made_at)
+    made_moment = MomentSummary(moment.number, moment.visible_at, moment.bookmark, by, at, counts)
+    return made_moment, changes.keys()
+
+
+def read_back(session: Session, until: When | None) -> Iterator[RecordChange | SchemaEvent]:
+    """Yield the changes from the newest on, or from a moment: see `DatabaseChangeLog.read_back`."""
+    moments, decoder = open_moments(session), ChangeDecoder(session)
+    last = find_newest_moment(session)
+    if until is not None:
+        last = find_moment(session, until, only_logged=True)
+    while True:
+        with reading_log(session) as connection:
+            beginning = moments.find_beginning(connection)
+            page = moments.list_back(connection, last, MOMENTS_PAGE)
+        for made, _, _ in page:
+            if made.number <= beginning.number:
+                return
+            yield from reversed(_read_one(session, moments, decoder, made))
         if len(page) < MOMENTS_PAGE:
             return
         with reading_log(session) as connection:
             last = moments.find_bookmark(connection, place_before(page[-1][0].bookmark))
+
+
+def read_one_moment(session: Session, when: When) -> list[RecordChange | SchemaEvent]:
+    """Return the changes of the transaction of a moment, in order."""
+    moments, made = open_moments(session), find_moment(session, when, only_logged=True)
+    with reading_log(session) as connection:
+        if made.number <= moments.find_beginning(connection).number:
+            return []
+    return _read_one(session, moments, ChangeDecoder(session), made)
+
+
+def _read_one(
+    session: Session, moments: Moments, decoder: ChangeDecoder, made: LoggedMoment
+) -> list[RecordChange | SchemaEvent]:
+    found = []
+    for row in iterate_rows(session, moments, made):
+        change = decoder.decode(row)
+        if change is None:
+            break  # of a rollback that is under way
+        found.append(change)
+    return found
+
+
+def iterate_rows(session: Session, moments: Moments, made: LoggedMoment) -> Iterator[ChangeRow]:
+    """Yield the rows of the transaction of a moment, in order."""
+
+    def fetch(sql: str, parameters: Sequence[Any]) -> list[Any]:
+        with reading_log(session) as connection:
+            return connection.fetch_all(sql, parameters)
+
+    before = replace(made.bookmark, commit_order=made.commit_order - 1)
+    for row in moments.log.read(fetch, before, made.stamp):
+        if row.transaction.number != made.transaction:
+            break
+        yield row
 
 
 class _Names:
@@ -126,7 +206,7 @@ class _Names:
 def _count_changes(
     connection: Connection, moments: Moments, page: list[LoggedMoment], names: _Names
 ) -> dict[int, dict[int, ChangeCounts]]:
-    """Return the changes of transactions by their numbers, by table."""
+    """Return the changes of transactions by their numbers, for each table."""
     if not page:
         return {}
     numbers = ", ".join(str(made.transaction) for made in page)

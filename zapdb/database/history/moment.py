@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from zapdb.database.change_decoding import RecordChange, SchemaEvent
 from zapdb.database.changes import (
@@ -20,9 +22,10 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.printing import show_moment
-from zapdb.storage import Connection, DuplicateKey
+from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
-from zapdb.storage.change_log import Bookmark
+from zapdb.storage.change_log import BOOKMARK_TEXT, Bookmark
+from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import LoggedMoment, Moments, moments_of
 from zapdb.values.timestamp import EPOCH
 
@@ -45,8 +48,28 @@ class Moment:
         return f"<moment {self.number}{since}>"
 
 
+class Time(NamedTuple):
+    """A time in microseconds since 1970-01-01 UTC."""
+
+    us: int
+
+
 When = Moment | int | datetime | Bookmark | RecordChange | SchemaEvent
 """What names a moment: see `Database.at`."""
+
+
+def parse_moment(text: str) -> datetime | int | Bookmark | None:
+    """Read what names a moment in a text: `#12`, a time with its UTC offset, or a bookmark; None
+    for anything else."""
+    if re.fullmatch(r"#[0-9]{1,18}", text):
+        return int(text[1:])
+    if BOOKMARK_TEXT.fullmatch(text):
+        return Bookmark.parse(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else time
 
 
 def to_moment(found: LoggedMoment) -> Moment:
@@ -59,15 +82,19 @@ def open_moments(session: Session) -> Moments:
     return moments_of(open_log(session))
 
 
-def find_moment(session: Session, when: When) -> LoggedMoment:
-    """Find the moment that is meant; raises `MomentInFuture`, `HistoryBehind`, `HistoryPurged`, and
-    `UsageError` for what names none."""
+def find_moment(session: Session, when: When, *, only_logged: bool = False) -> LoggedMoment:
+    """Find the moment that is meant, in the change log or, where that was pruned, in the files of
+    the history store, unless `only_logged`.
+
+    Raises `MomentInFuture`, `HistoryBehind`, `HistoryPurged`, and `UsageError` for what names none.
+    """
     moments = open_moments(session)
     if isinstance(when, RecordChange | SchemaEvent | Moment):
         when = when.bookmark
+    wanted: int | Bookmark | Time
     if isinstance(when, datetime):
-        time_us = _to_microseconds(when)
-        _reach(session, moments, time_us, when)
+        wanted = Time(_to_microseconds(when))
+        _reach(session, moments, wanted.us, when)
     elif not isinstance(when, Bookmark) and (isinstance(when, bool) or not isinstance(when, int)):
         raise UsageError(
             "this names no moment",
@@ -76,16 +103,36 @@ def find_moment(session: Session, when: When) -> LoggedMoment:
             "db.change_log.read(), or a bookmark",
         )
     else:
+        wanted = when
         find_newest_stamp(session, moments.log)
     with reading_log(session) as connection:
-        if isinstance(when, datetime):
-            found = moments.find_before(connection, time_us)
-        elif isinstance(when, Bookmark):
-            found = _find_bookmark(moments, connection, when)
+        if isinstance(wanted, Time):
+            found = moments.find_before(connection, wanted.us)
+        elif isinstance(wanted, Bookmark):
+            found = _find_bookmark(moments, connection, wanted)
         else:
-            found = _find_number(moments, connection, when)
-        require_kept(moments, connection, found)
+            found = _find_number(moments, connection, wanted)
+        if only_logged:
+            require_kept(moments, connection, found)
+        return _find_stored(connection, moments, found, wanted)
+
+
+def _find_stored(
+    connection: Connection, moments: Moments, found: LoggedMoment, wanted: int | Bookmark | Time
+) -> LoggedMoment:
+    """Find what is meant in the files of the store, if the log was pruned there."""
+    if not is_pruned(connection, moments, found):
         return found
+    if not list_timelines(connection, moments.log.tenant):
+        raise make_pruned(connection, moments, found.number)
+    from zapdb.database.history.stored_moments import StoredMoments
+
+    stored = StoredMoments(connection, moments)
+    if isinstance(wanted, Time):
+        return stored.find_before(wanted.us)
+    if isinstance(wanted, Bookmark):
+        return stored.find_bookmark(wanted)
+    return stored.find_number(wanted)
 
 
 def find_newest_moment(session: Session) -> LoggedMoment:
@@ -100,9 +147,9 @@ def find_before(session: Session, change: RecordChange | SchemaEvent | Moment) -
     """Find the moment in front of that of a change."""
     moments, bookmark = open_moments(session), change.bookmark
     with reading_log(session) as connection:
-        found = moments.find_bookmark(connection, place_before(bookmark))
-        require_kept(moments, connection, found)
-        return found
+        place = place_before(bookmark)
+        found = moments.find_bookmark(connection, place)
+        return _find_stored(connection, moments, found, place)
 
 
 def place_before(bookmark: Bookmark) -> Bookmark:
@@ -112,15 +159,23 @@ def place_before(bookmark: Bookmark) -> Bookmark:
 
 def require_kept(moments: Moments, connection: Connection, moment: LoggedMoment) -> None:
     """Raise `HistoryPurged` if changes after a moment were pruned."""
-    beginning = moments.find_beginning(connection)
-    if moment.number < beginning.number:
-        raise HistoryPurged(
-            "changes after the moment were pruned from the change log",
-            moment=moment.number,
-            log_begins_behind=beginning.number,
-            database=moments.log.storage.shown_url,
-            hint="ask for a later moment: `zapdb history moments` lists them",
-        )
+    if is_pruned(connection, moments, moment):
+        raise make_pruned(connection, moments, moment.number)
+
+
+def is_pruned(connection: Connection, moments: Moments, moment: LoggedMoment) -> bool:
+    """Whether changes after a moment were pruned from the change log."""
+    return moment.number < moments.find_beginning(connection).number
+
+
+def make_pruned(connection: Connection, moments: Moments, number: int) -> HistoryPurged:
+    return HistoryPurged(
+        "changes after the moment were pruned from the change log",
+        moment=number,
+        log_begins_behind=moments.find_beginning(connection).number,
+        database=moments.log.storage.shown_url,
+        hint="ask for a later moment: `zapdb history moments` lists them",
+    )
 
 
 def _find_number(moments: Moments, connection: Connection, number: int) -> LoggedMoment:
@@ -187,8 +242,6 @@ def _reach(session: Session, moments: Moments, time_us: int, time: datetime) -> 
     try:
         with session.job_transaction() as begun:
             moments.raise_watermark(begun)
-    except DuplicateKey:
-        _reach(session, moments, time_us, time)  # another process did it at the same moment
     except RollbackInProgress as error:
         raise HistoryBehind(
             "the watermark of the change log can't be raised during a rollback",

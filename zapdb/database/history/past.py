@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Self
 
 from zapdb.database.access import ReadAccess
 from zapdb.database.history.moment import Moment, to_moment
-from zapdb.database.history.rewound import PastSession
+from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.pin import FilesPin
+from zapdb.database.history.rewound import RewoundTable
+from zapdb.database.history.shaped_session import ShapedSession
 from zapdb.database.session import Session
 from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UsageError
+from zapdb.records import Record
 from zapdb.schema import TableSchema
+from zapdb.storage import MissingTable
 from zapdb.storage.moments import LoggedMoment
+from zapdb.storage.transaction_owners import has_begun
 
 
 class PastTable(ReadableTable):
     """A table as it was at a past moment, under its schema of then; read-only.
 
-    Queries scan it: indexes have the entries of now.
+    Queries scan it: indexes have the entries of now. A record is found by its key without a scan.
     """
 
     def __init__(self, session: PastSession, name: str) -> None:
         super().__init__(session, name)
         self._moment = session.moment.number
+
+    def find(self, /, *key: Any, **named: Any) -> Record | None:
+        if named:
+            key = self._join_key(key, named)
+        bound = self._bound
+        if not isinstance(bound, RewoundTable) or self._session.is_read_only or has_begun():
+            return self._find_in_full(key)
+        encoded = self._encode_key(bound, key)
+        try:
+            version, stored = bound.records.find(self._session.storage.own_connection(), encoded)
+        except MissingTable:
+            return self._find_in_full(key)
+        if version != bound.catalog.version:
+            return self._find_in_full(key)
+        return None if stored is None else bound.adapter.reader.read(encoded, stored)
 
     def __repr__(self) -> str:
         return f"<table {self.name!r} at moment {self._moment} ({', '.join(self.field_names)})>"
@@ -39,6 +60,18 @@ class Past(ReadAccess):
 
     def __init__(self, session: Session, moment: LoggedMoment) -> None:
         self._session = PastSession(session, moment)
+        self._pins: list[FilesPin | None] = []
+
+    def __enter__(self) -> Self:
+        """Keep the files that it is read from until the end of the block, for many calls over a
+        long time."""
+        self._pins.append(FilesPin.take(self._session))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pin = self._pins.pop()
+        if pin is not None:
+            pin.release()
 
     def __repr__(self) -> str:
         return f"<zapdb database {self._session.storage.shown_url} at {self.moment!r}>"
@@ -53,15 +86,32 @@ class Past(ReadAccess):
         """The number of the newest migration that was active."""
         return self._session.then.position
 
+    @property
+    def exact(self) -> bool:
+        """Whether all values are those that were read then. False if a migration took values from
+        an archive that the history store does not know, and another one changed their table before
+        the store came to the first."""
+        return self._session.is_exact()
+
     def schema(self, table: str) -> TableSchema:
         """Return the schema of a table at the moment; raises `UnknownName`."""
         return self._session.then.find(table).schema
 
-    def table(self, name: str | None = None, *, like: ReadableTable | None = None) -> PastTable:
+    def table(
+        self,
+        name: str | None = None,
+        *,
+        like: ReadableTable | None = None,
+        shape: Literal["then", "now"] = "then",
+    ) -> PastTable:
         """Return a table by its name at the moment, or the one that `like` is, whatever its name.
 
-        Raises `UnknownName`; `HistoryGap` if its changes were not recorded all the time since, and
-        `HistoryNotStored` if a migration has changed its stored values since.
+        With `shape="now"`, its records of then have the schema of now: they are converted as the
+        migrations since would have done it. Raises `UsageError` where these do not lead there.
+
+        Raises `UnknownName`; and, if neither the change log leads back to the moment nor the
+        history store has it, `HistoryGap` for changes that were not recorded, `HistoryPurged` for
+        what was deleted, `HistoryNotStored` where a migration has changed stored values since.
         """
         if (name is None) == (like is None):
             raise UsageError(
@@ -71,6 +121,10 @@ class Past(ReadAccess):
         if like is not None:
             name = self._find_name(like)
         assert name is not None
+        if shape not in ("then", "now"):
+            raise UsageError("shape is 'then' or 'now'", got=shape)
+        if shape == "now":
+            return PastTable(ShapedSession(self._session, self._session.moment), name)
         return PastTable(self._session, name)
 
     def _find_name(self, like: Any) -> str:
@@ -81,4 +135,4 @@ class Past(ReadAccess):
                 hint="past.table(like=db.table('goods'))",
             )
         number = like._bound.schema.number
-        return self._session.then.table_numbered(number, like.name).schema.name
+        return self._session.then.find_numbered(number, like.name).schema.name

@@ -1,17 +1,14 @@
-"""The tables at a past moment: their names and schemas, and whether they can be rewound to it.
-
-The change log has an event for each entry of a recorded table's schema history, in one order with
-the changes of records. So the entry at a moment is the last one whose event is not after it.
-"""
+"""The tables at a past moment: their names and schemas, and whether they can be rewound to it."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.activation import TenantCatalog
+from zapdb.catalog.later_events import LaterEvents, makes_other_bytes, read_later_events
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.database.history.moment import is_pruned, make_pruned
 from zapdb.errors import (
     HistoryGap,
     HistoryNotStored,
@@ -19,12 +16,10 @@ from zapdb.errors import (
     HistoryUnavailable,
     UnknownName,
 )
-from zapdb.records import decode_prefix
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
-from zapdb.storage.cells import as_bytes, as_number
-from zapdb.storage.moments import LaterSql
-from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
+from zapdb.storage.history_manifest import list_timelines
+from zapdb.storage.moments import LaterSql, LoggedMoment, Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +31,10 @@ class TableThen:
     """
 
     schema: TableSchema
+    revision: int
     layout_revision: int
     is_recorded: bool
     obstacle: HistoryUnavailable | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """The events after a moment: the first new revision of each table, and the tables (0: all)
-    whose recording was switched on or off."""
-
-    revisions: dict[int, int]
-    switched: frozenset[int]
-    position: int | None
-    """The tenant's position at the moment, if it changed since."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +51,10 @@ class SchemaThen:
             raise UnknownName.of_table(name, self.tables)
         return found
 
-    def table(self, name: str) -> TableThen:
-        """Return a table that can be rewound; raises the error of its obstacle otherwise."""
-        found = self.find(name)
-        if found.obstacle is not None:
-            raise copy.copy(found.obstacle)  # each with a traceback of its own
-        return found
-
     def numbered(self, number: int) -> TableThen | None:
         return next((t for t in self.tables.values() if t.schema.number == number), None)
 
-    def table_numbered(self, number: int, name: str) -> TableThen:
+    def find_numbered(self, number: int, name: str) -> TableThen:
         """The same by a table's number; `name` is what it is called now."""
         found = self.numbered(number)
         if found is None:
@@ -85,57 +63,83 @@ class SchemaThen:
                 table=name,
                 hint="past.tables has the names of those that did",
             )
-        return self.table(found.schema.name)
+        return found
+
+
+def read_schema_at(
+    connection: Connection, catalog: TenantCatalog, moments: Moments, moment: LoggedMoment
+) -> SchemaThen:
+    """Read the tables at a moment, in one snapshot, of which the catalog is.
+
+    In front of the log's beginning, the files of the history store tell them. Raises
+    `HistoryPurged` and `HistoryDamaged`.
+    """
+    if not is_pruned(connection, moments, moment):
+        later = moments.find_later(connection, moment)
+        return read_schema_then(connection, catalog, moment.number, later)
+    if not list_timelines(connection, catalog.tenant):
+        raise make_pruned(connection, moments, moment.number)
+    from zapdb.database.history.stored_moments import StoredMoments
+
+    stored, obstacle = (
+        StoredMoments(connection, moments),
+        make_pruned(connection, moments, moment.number),
+    )
+    found = stored.read_catalog(moment)
+    if found is None:
+        events = [(e.table, e.event, e.before, e.after) for e in stored.list_later_events(moment)]
+        later_events = read_later_events(
+            connection, catalog.tenant, lambda column: f"{column} > 0", events
+        )
+        then = _find_then(connection, catalog, moment.number, later_events)
+        tables = {
+            name: replace(table, is_recorded=False, obstacle=obstacle)
+            for name, table in then.tables.items()
+        }
+        return SchemaThen(tables, then.position)
+    tables = {}
+    for entry in read_entries(connection, catalog.tenant):
+        if entry.revision == found.revisions.get(entry.table_number):
+            schema = entry.schema
+            tables[schema.name] = TableThen(
+                schema, entry.revision, entry.layout_revision, False, obstacle
+            )
+    return SchemaThen(tables, found.position)
 
 
 def read_schema_then(
     connection: Connection, catalog: TenantCatalog, moment: int, later_sql: LaterSql
 ) -> SchemaThen:
-    """Read the tables at a moment, in one snapshot; the catalog is that of now, or older."""
-    later = _read_later(connection, catalog.tenant, later_sql)
+    """Read the tables at a moment that is in the log, in one snapshot, of which the catalog
+    is."""
+    later = read_later_events(connection, catalog.tenant, later_sql)
+    return _find_then(connection, catalog, moment, later)
+
+
+def _find_then(
+    connection: Connection, catalog: TenantCatalog, moment: int, later: LaterEvents
+) -> SchemaThen:
     entries: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, catalog.tenant):
         entries.setdefault(entry.table_number, []).append(entry)
     tables = {}
     for number, logged in entries.items():
-        then = _find_entry(logged, later.revisions.get(number))
-        if then is None or then.event == "drop":
+        earlier = later.list_earlier(number, logged)
+        if not earlier or earlier[-1].event == "drop":
             continue
+        then = earlier[-1]
         descriptor = next((t for t in catalog.tables.values() if t.schema.number == number), None)
-        switched = later.switched & {number, OF_TENANT}
-        is_recorded = descriptor is not None and descriptor.logs_changes and not switched
+        is_recorded = (
+            descriptor is not None and descriptor.logs_changes and not later.switches(number)
+        )
         obstacle = _find_obstacle(logged, then, later.revisions.get(number), moment)
         if obstacle is None and not is_recorded:
             obstacle = make_gap(then.schema.name, moment)
         schema = then.schema
-        tables[schema.name] = TableThen(schema, then.layout_revision, is_recorded, obstacle)
-    position = catalog.position if later.position is None else later.position
-    return SchemaThen(tables, position)
-
-
-def _read_later(connection: Connection, tenant: int, later_sql: LaterSql) -> _Later:
-    rows = connection.fetch_all(
-        "SELECT table_number, event, before, after FROM zapdb_changes"
-        f" WHERE tenant = {int(tenant)} AND event IS NOT NULL AND {later_sql('transaction_number')}"
-    )
-    revisions: dict[int, int] = {}
-    switched, positions = set[int](), list[int]()
-    for table, event, before, after in rows:
-        number = as_number(table)
-        if event in (CHANGE_LOG_ON, CHANGE_LOG_OFF):
-            switched.add(number)
-        elif number == OF_TENANT:
-            positions.append(decode_prefix(as_bytes(before), 0)[0])
-        else:
-            revision, _ = decode_prefix(as_bytes(after), 0)
-            revisions[number] = min(revision, revisions.get(number, revision))
-    return _Later(revisions, frozenset(switched), positions[0] if positions else None)
-
-
-def _find_entry(logged: Sequence[RevisionEntry], first_later: int | None) -> RevisionEntry | None:
-    """Return the last entry before the first later one; None if the table did not exist."""
-    earlier = [entry for entry in logged if first_later is None or entry.revision < first_later]
-    return earlier[-1] if earlier else None
+        tables[schema.name] = TableThen(
+            schema, then.revision, then.layout_revision, is_recorded, obstacle
+        )
+    return SchemaThen(tables, later.find_position(catalog.position))
 
 
 def _find_obstacle(
@@ -150,7 +154,7 @@ def _find_obstacle(
             moment=moment,
             hint="ask for a later moment",
         )
-    changed = next((entry for entry in logged if _makes_other_bytes(then, entry)), None)
+    changed = next((entry for entry in logged if makes_other_bytes(then, entry)), None)
     if changed is not None:
         return HistoryNotStored(
             "a later migration has changed the table's stored values",
@@ -170,10 +174,4 @@ def make_gap(table: str, moment: int) -> HistoryGap:
         moment=moment,
         hint="`zapdb changes list` shows when the change log was switched on: ask for a moment "
         "after it",
-    )
-
-
-def _makes_other_bytes(then: RevisionEntry, entry: RevisionEntry) -> bool:
-    return entry.revision > then.revision and (
-        entry.layout_revision != then.layout_revision or entry.event in ("drop", "recovered")
     )

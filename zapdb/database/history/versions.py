@@ -15,6 +15,8 @@ from zapdb.printing import one_line, show_moment
 from zapdb.records import Record, raw_value
 from zapdb.schema import Field, TableSchema
 from zapdb.storage.cells import as_time
+from zapdb.storage.history_manifest import list_timelines
+from zapdb.storage.moments import Moments
 from zapdb.storage.rewinding import list_of_record
 from zapdb.values import is_same_held
 
@@ -26,8 +28,9 @@ class Version:
     """One state of a record: from a moment until the next one, or until now.
 
     `record` is under the table's schema of that time; None after a deletion. `fields` are the names
-    of the fields that the transaction changed. A `baseline` was there when the log began, so that
-    nobody knows since when: `since`, `principal` and `made_at` are None.
+    of the fields that the transaction changed. A `baseline` was there when the log began, or the
+    files of the history store: since when is not known, and `since`, `principal` and `made_at` are
+    None.
     """
 
     operation: VersionOperation
@@ -49,7 +52,7 @@ def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Versi
     """Return the versions of the record with an encoded key, oldest first."""
     moments, table = open_moments(session), bound.schema.number
     find_newest_stamp(session, moments.log)
-    decoder, found = ChangeDecoder(session), list[Version]()
+    decoder, found = ChangeDecoder(session), _list_pruned(session, moments, table, key)
     with reading_log(session) as connection:
         logged = list_of_record(connection, moments, table, key)
         for moment, row in logged:
@@ -58,23 +61,63 @@ def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Versi
             if schema is None and schema_before is None:
                 break  # of a rollback that is under way
             since = to_moment(moment)
-            if not found and before is not None:
-                found.append(Version("baseline", before, (), None, None, None, None, schema_before))
-            if found:
-                found[-1] = replace(found[-1], until=since)
-            operation: VersionOperation = "insert" if before is None else "update"
-            found.append(
-                Version(
-                    "delete" if after is None else operation,
-                    after,
-                    list_changed(schema_before, before, schema, after),
-                    since,
-                    None,
-                    row.principal,
-                    as_time(row.made_at),
-                    schema or schema_before,
-                )
+            if before is not None and (not found or found[-1].record is None):
+                found.append(_make_baseline(schema_before, before))
+            _append(found, (schema_before, before), (schema, after), since)
+            found[-1] = replace(found[-1], principal=row.principal, made_at=as_time(row.made_at))
+    return found
+
+
+_State = tuple[TableSchema | None, Record | None]
+
+
+def _append(found: list[Version], before: _State, after: _State, since: Moment) -> None:
+    """Append what a moment made of the record, by nobody yet."""
+    if found:
+        found[-1] = replace(found[-1], until=since)
+    operation: VersionOperation = "insert" if before[1] is None else "update"
+    found.append(
+        Version(
+            "delete" if after[1] is None else operation,
+            after[1],
+            list_changed(*before, *after),
+            since,
+            None,
+            None,
+            None,
+            after[0] or before[0],
+        )
+    )
+
+
+def _make_baseline(schema: TableSchema | None, record: Record) -> Version:
+    return Version("baseline", record, (), None, None, None, None, schema)
+
+
+def _list_pruned(session: Session, moments: Moments, table: int, key: bytes) -> list[Version]:
+    """Return the versions that were pruned from the log, as the files of the store tell them."""
+    found = list[Version]()
+    with reading_log(session) as connection:
+        is_pruned = moments.find_beginning(connection).number > 0
+        if not is_pruned or not list_timelines(connection, session.catalog.tenant):
+            return found
+    from zapdb.database.history.stored_audit import StoredAudit
+
+    for made, change in StoredAudit(session).list_versions(table, key):
+        if made is None:
+            known = found[-1] if found else None
+            is_new = (
+                known is None
+                or known.record is None
+                or list_changed(known.schema, known.record, change.schema_after, change.after)
             )
+            if change.after is not None and is_new:
+                found.append(_make_baseline(change.schema_after, change.after))
+            continue
+        before, after = change[2:4], change[4:6]
+        _append(found, before, after, to_moment(made.moment))
+        made_at = as_time(made.made_at)
+        found[-1] = replace(found[-1], principal=made.principal, made_at=made_at)
     return found
 
 

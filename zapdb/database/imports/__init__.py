@@ -6,7 +6,7 @@ Sources only read. `coercion` says what a value may look like, `columns` which f
 `batches` how rows are written, `checkpoint` how far an import has come.
 """
 
-from zapdb.database.imports.checkpoint import Checkpoint
+from zapdb.database.imports.checkpoint import Checkpoint, forget_all
 from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
 from zapdb.database.imports.columns import ColumnMap, match_columns, normalize_name
 from zapdb.database.imports.row import ImportMode, RowSource, SourceRow
@@ -23,6 +23,7 @@ __all__ = [
     "RowSource",
     "SkippedRow",
     "SourceRow",
+    "forget_all",
     "make_coercer",
     "match_columns",
     "normalize_name",

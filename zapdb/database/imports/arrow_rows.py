@@ -25,10 +25,11 @@ except ImportError as missing:
 
 from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
 from zapdb.database.imports.columns import match_columns
-from zapdb.database.imports.row import ImportMode, RowBlock, RowSource, SourceRow
-from zapdb.database.imports.run import Importer, ImportReport, SkippedRow
+from zapdb.database.imports.row import BatchSize, ImportMode, RowBlock, RowSource, SourceRow
+from zapdb.database.imports.run import Importer, ImportReport
 from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
+from zapdb.database.undivided_work import FrameJob
 from zapdb.indexes import BoundTable
 from zapdb.limits import IMPORT_BLOCK_RECORDS, IMPORT_BLOCK_SIZE_BYTES
 from zapdb.records.arrow import GivenColumn, make_column, parse_uuids
@@ -76,10 +77,10 @@ class ArrowSource(RowSource):
         self._mode: ImportMode = mode
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
-        for block in self.blocks(None, 0):
+        for block in self.blocks(lambda suiting: suiting, 0):
             yield from block.rows()
 
-    def blocks(self, size: int | None, passed: int) -> Iterator[RowBlock]:
+    def blocks(self, size: BatchSize, passed: int) -> Iterator[RowBlock]:
         data = self._open(passed)
         fields = match_columns(self._table, data.schema.names, self._mapping, self._mode)
         columns = [
@@ -88,7 +89,7 @@ class ArrowSource(RowSource):
             if field is not None
         ]
         number = passed + 1
-        for part in _cut(_pass_over(data), size or IMPORT_BLOCK_RECORDS):
+        for part in _cut(_pass_over(data), lambda: size(IMPORT_BLOCK_RECORDS)):
             yield ArrowBlock(self._table, columns, part, number)
             number += part.num_rows
 
@@ -102,7 +103,7 @@ def _pass_over(data: ArrowData) -> Iterator[Any]:
             yield rest
 
 
-def _cut(batches: Iterable[Any], size: int) -> Iterator[Any]:
+def _cut(batches: Iterable[Any], size: Callable[[], int]) -> Iterator[Any]:
     """The rows in parts of this size, wherever the batches end; in smaller ones if they are
     large."""
     held = list[Any]()
@@ -110,13 +111,13 @@ def _cut(batches: Iterable[Any], size: int) -> Iterator[Any]:
         held.append(batch)
         rows = sum(one.num_rows for one in held)
         fitting = max(1, IMPORT_BLOCK_SIZE_BYTES * rows // sum(1 + one.nbytes for one in held))
-        wanted = min(size, fitting)
-        if rows < wanted:
+        if rows < min(size(), fitting):
             continue
-        whole = _concat(held)
-        for start in range(0, rows - wanted + 1, wanted):
+        whole, start = _concat(held), 0
+        while rows - start >= (wanted := min(size(), fitting)):
             yield whole.slice(start, wanted)
-        rest = whole.slice(rows - rows % wanted)
+            start += wanted
+        rest = whole.slice(start)
         held = [rest] if rest.num_rows else []
     if held:
         yield _concat(held)
@@ -134,6 +135,9 @@ def _concat(batches: list[Any]) -> Any:
 
 class ArrowBlock(RowBlock):
     """A part of a record batch."""
+
+    def measure_bytes(self) -> int:
+        return int(self._batch.nbytes)
 
     def __init__(
         self,
@@ -292,6 +296,20 @@ class ArrowFileSource(ArrowSource):
         super().__init__(path, partial(open_arrow_file, path), target, mapping, how, mode)
         self.identity = f"file:{os.path.realpath(path)}"
         self.stamp = _stamp_of(Path(path))
+        self._count: int | None = None
+
+    def estimate_rows(self, read: int) -> int | None:
+        if self._count is None:
+            self._count = _count_rows(self.name)
+        return self._count or None
+
+
+def _count_rows(path: str) -> int:
+    """How many rows a Parquet file has; 0 for one of Arrow, which does not say."""
+    try:
+        return int(parquet.ParquetFile(path).metadata.num_rows)
+    except pyarrow.ArrowInvalid:
+        return 0
 
 
 def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
@@ -340,22 +358,6 @@ def _stamp_of(path: Path) -> str:
 # --- data in memory ------------------------------------------------------------------------------
 
 
-class SkippedList:
-    """Skipped rows, as the caller of `import_from` gets them."""
-
-    def __init__(self, rows: list[SkippedRow]) -> None:
-        self._rows = rows
-
-    def add(self, row: SkippedRow) -> None:
-        self._rows.append(row)
-
-    def position(self) -> int:
-        return len(self._rows)
-
-    def go_back(self, position: int) -> None:
-        del self._rows[position:]
-
-
 def import_data(
     importer: Importer,
     data: Any,
@@ -374,7 +376,10 @@ def import_data(
             raise TransactionConflict("the data cannot be read a second time")
         return found
 
-    return importer.run(ArrowSource(name, open_data, schema, mapping, how, importer.mode))
+    source = ArrowSource(name, open_data, schema, mapping, how, importer.mode)
+    with FrameJob(importer.session, name, (schema.number, schema.name)) as job:
+        importer.pace = job
+        return importer.run(source)
 
 
 def _to_reader(data: Any) -> tuple[str, Any, bool]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zapdb.database.bulk import KEYS_PER_STATEMENT, fetch_many
+from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.imports.row import ImportMode, RowBlock, SourceRow
 from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
@@ -208,7 +208,7 @@ def _plan_updates(
     numbers: OperationNumbers,
 ) -> tuple[list[Write], list[Any]]:
     """The updates of the records that exist and are others, and the values of the rest."""
-    _, found = fetch_many(connection, bound, list(keyed)) if keyed else (None, {})
+    _, found = bound.records.find_many(connection, list(keyed)) if keyed else (None, {})
     plans = []
     for key, raw in found.items():
         stored = as_bytes(raw)
@@ -222,6 +222,6 @@ def _plan_updates(
     return plans, [values for key, values in keyed.items() if key not in found]
 
 
-def batched(rows: Iterator[SourceRow], size: int) -> Iterator[list[SourceRow]]:
-    while batch := list(islice(rows, size)):
+def batched(rows: Iterator[SourceRow], size: Callable[[], int]) -> Iterator[list[SourceRow]]:
+    while batch := list(islice(rows, size())):
         yield batch

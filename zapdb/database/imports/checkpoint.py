@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +18,13 @@ import sqlalchemy as sa
 from zapdb.cluster.leases import Owner
 from zapdb.errors import LeaseHeld
 from zapdb.jobs.job import (
-    BatchCounts,
     Range,
     claim,
     give_back,
     insert_ranges,
     open_ranges,
-    record_progress,
 )
+from zapdb.jobs.progress import BatchCounts, record_progress
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import RANGES
 
@@ -77,9 +77,21 @@ class Checkpoint:
 
     def forget(self) -> None:
         """Take the row away: the import has ended."""
-        with self.storage.transaction(TransactionMode.CATALOG) as connection:
+        forget_all([self])
+
+
+def forget_all(checkpoints: Sequence[Checkpoint]) -> None:
+    """Take the rows of one import away, all or none: it has ended.
+
+    Its job is to be done before. A process that is killed between goes on behind the last row when
+    it is run again; without the rows it would import everything once more.
+    """
+    if not checkpoints:
+        return
+    with checkpoints[0].storage.transaction(TransactionMode.CATALOG) as connection:
+        for claimed in (one.claimed for one in checkpoints):
             connection.core_execute(
                 sa.delete(RANGES).where(
-                    RANGES.c.job == self.claimed.job, RANGES.c.fence == self.claimed.fence
+                    RANGES.c.job == claimed.job, RANGES.c.fence == claimed.fence
                 )
             )

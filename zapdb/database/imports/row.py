@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from zapdb.database.undivided_work import measure_value
 from zapdb.errors import Location, ZapdbError
 
 if TYPE_CHECKING:
@@ -31,10 +32,18 @@ class SourceRow(NamedTuple):
     error: ZapdbError | None = None
 
 
+BatchSize = Callable[[int], int]
+"""(as many rows as suit the source) → as many as the next batch should have."""
+
+
 class RowBlock(ABC):
     """Rows of a source that follow each other, and are written in one transaction."""
 
     count: int
+
+    @abstractmethod
+    def measure_bytes(self) -> int:
+        """About how many bytes its values have."""
 
     @abstractmethod
     def rows(self) -> Sequence[SourceRow]:
@@ -58,6 +67,13 @@ class RowList(RowBlock):
     def rows(self) -> Sequence[SourceRow]:
         return self._rows
 
+    def measure_bytes(self) -> int:
+        return sum(measure_value(value) for row in self._rows for value in row.values.values())
+
+
+class SourceChanged(Exception):
+    """What an earlier run has imported of a source is not the same any more."""
+
 
 class RowSource(ABC):
     """Where rows come from: a file, a frame, a table of another database."""
@@ -76,15 +92,21 @@ class RowSource(ABC):
 
     @abstractmethod
     def rows(self, after: str = "") -> Iterator[SourceRow]:
-        """All rows in an order that does not change; those behind a position, if it seeks."""
+        """All rows in an order that does not change; those behind a position, if it seeks.
 
-    def blocks(self, size: int | None, passed: int) -> Iterator[RowBlock] | None:
-        """All rows but the first `passed`, in blocks of `size` rows, or of as many as suit; None if
-        the source has rows only, each of which has to be read."""
+        Raises `SourceChanged`."""
+
+    def blocks(self, size: BatchSize, passed: int) -> Iterator[RowBlock] | None:
+        """All rows but the first `passed`, in blocks of as many rows as `size` says of each; None
+        if the source has rows only, each of which has to be read."""
+        return None
+
+    def estimate_rows(self, read: int) -> int | None:
+        """About how many rows it has, once so many were read; None if nothing tells."""
         return None
 
     def position_of(self, row: SourceRow) -> str:
-        """The position of a row, if it seeks."""
+        """The position of the row that was given last, if it seeks."""
         raise NotImplementedError
 
     def place(self, error: ZapdbError, number: int) -> ZapdbError:

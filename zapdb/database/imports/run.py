@@ -20,10 +20,18 @@ from zapdb.database.imports.batches import (
     batched,
     write_block,
 )
-from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id
-from zapdb.database.imports.row import ImportMode, RowBlock, RowList, RowSource, SourceRow
+from zapdb.database.imports.checkpoint import Checkpoint, checkpoint_id, forget_all
+from zapdb.database.imports.row import (
+    ImportMode,
+    RowBlock,
+    RowList,
+    RowSource,
+    SourceChanged,
+    SourceRow,
+)
 from zapdb.database.session import Session
 from zapdb.errors import RecordExists, UsageError, ZapdbError
+from zapdb.jobs.undivided import WorkPace
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.storage import Connection
 
@@ -90,13 +98,14 @@ class Importer:
     """Begin at the first row, whatever an earlier run has done."""
     progress: Callable[[int], object] = field(default=lambda _: None)
     """Is called with the number of rows after each batch."""
+    pace: WorkPace | None = None
+    """How fast it may go, as its job says."""
 
     def run(self, source: RowSource) -> ImportReport:
         """Raises the error of the first wrong row, with its place in the source."""
         kept = list[Checkpoint]()
         report = self.run_and_keep(source, kept)
-        for checkpoint in kept:
-            checkpoint.forget()
+        forget_all(kept)
         return report
 
     def run_and_keep(self, source: RowSource, kept: list[Checkpoint]) -> ImportReport:
@@ -136,6 +145,8 @@ class _Run:
         self.skipped_at = int(state.get("skipped_at", importer.skipped_from))
         self.skipped = int(state.get("skipped", 0))
         self.after = str(state.get("after", ""))
+        self.is_summed = source.counts_lines and not source.seeks
+        """Whether rows that are gone on behind are known by a checksum of them."""
         self.read = 0
         self.crc = 0
         self.written = 0
@@ -144,9 +155,12 @@ class _Run:
         began = time.perf_counter()
         if self.importer.skipped is not None and not self.resumed_after:
             self.importer.skipped.go_back(self.skipped_at)
-        for block in self._blocks():
-            self._write(block)
-            self.importer.progress(self.read)
+        try:
+            for block in self._blocks():
+                self._write(block)
+                self._keep_pace(block)
+        except SourceChanged:
+            raise self._changed() from None
         return ImportReport(
             self.importer.table.name,
             self.source.name,
@@ -160,14 +174,31 @@ class _Run:
 
     def _blocks(self) -> Iterator[RowBlock]:
         """What an earlier run has not imported."""
-        size = self.importer.batch_records
-        blocks = self.source.blocks(size, self.resumed_after)
+        blocks = self.source.blocks(self._find_size, self.resumed_after)
         if blocks is not None:
             self._pass_over(None)
             return blocks
         rows = self.source.rows(self.after)
         self._pass_over(rows)
-        return map(RowList, batched(rows, size or INSERT_BATCH_RECORDS))
+        return map(RowList, batched(rows, lambda: self._find_size(INSERT_BATCH_RECORDS)))
+
+    def _find_size(self, suiting: int) -> int:
+        """How many rows the next batch may have."""
+        wanted = self.importer.batch_records or suiting
+        bound = None if self.importer.pace is None else self.importer.pace.batch_records_max
+        return wanted if bound is None else min(wanted, bound)
+
+    def _keep_pace(self, block: RowBlock) -> None:
+        """Tell of a batch, and wait until the next one may begin."""
+        self.importer.progress(self.read)
+        pace = self.importer.pace
+        if pace is None:
+            return
+        expected = self.source.estimate_rows(self.read)
+        if expected is not None:
+            pace.expect(max(0, expected - self.read))
+        size_bytes = block.measure_bytes() if pace.counts_bytes else 0
+        pace.note(block.count, block.count, size_bytes)
 
     def _pass_over(self, rows: Iterator[SourceRow] | None) -> None:
         """Read what an earlier run has imported, where it can't be passed over unread; raises
@@ -180,22 +211,26 @@ class _Run:
             for row in islice(rows, self.resumed_after):
                 self._count(row)
         if (self.crc, self.source.stamp) != self.expected or self.read < self.resumed_after:
-            raise UsageError(
-                "an earlier run imported a part of this source, and that part has changed since",
-                source=self.source.name,
-                imported=_show_rows(self.resumed_after),
-                hint="import the whole source with --from-start, as --mode upsert if its "
-                "records may be in the table",
-            )
+            raise SourceChanged
+
+    def _changed(self) -> UsageError:
+        return UsageError(
+            "an earlier run imported a part of this source, and that part has changed since",
+            source=self.source.name,
+            imported=_show_rows(self.resumed_after),
+            hint="import the whole source with --from-start, as --mode upsert if its "
+            "records may be in the table",
+        )
 
     def _count(self, row: SourceRow) -> None:
         self.read += 1
-        if self.source.counts_lines:
+        if self.is_summed:
             self.crc = crc32(repr(row.given).encode("utf-8", "backslashreplace"), self.crc)
 
     def _write(self, block: RowBlock) -> None:
         before = self.read, self.crc
-        if self.source.counts_lines:
+        after = self.source.position_of(block.rows()[-1]) if self.source.seeks else ""
+        if self.is_summed:
             for row in block.rows():
                 self._count(row)
         else:
@@ -205,7 +240,7 @@ class _Run:
         def save(connection: Connection, refused: list[Refused]) -> None:
             if refused and importer.skipped is None:
                 raise BatchRefused(refused)
-            self._save(connection, block, refused)
+            self._save(connection, block, refused, after)
 
         try:
             refused = write_block(importer.session, importer.table, block, importer.mode, save)
@@ -220,7 +255,9 @@ class _Run:
         self.skipped += len(refused)
         self.written += block.count - len(refused)
 
-    def _save(self, connection: Connection, block: RowBlock, refused: list[Refused]) -> None:
+    def _save(
+        self, connection: Connection, block: RowBlock, refused: list[Refused], after: str
+    ) -> None:
         """Keep what is skipped, before it is committed that it is; then note the batch."""
         skipped = self.importer.skipped
         if skipped is not None:
@@ -236,7 +273,7 @@ class _Run:
             "stamp": self.source.stamp,
             "skipped": self.skipped + len(refused),
             "skipped_at": 0 if skipped is None else skipped.position(),
-            "after": self.source.position_of(block.rows()[-1]) if self.source.seeks else "",
+            "after": after,
         }
         self.checkpoint.save(connection, state, block.count, block.count - len(refused))
 

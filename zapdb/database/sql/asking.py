@@ -22,47 +22,83 @@ from zapdb.database.sql.failures import (
 from zapdb.database.sql.processes import StatementProcess
 from zapdb.database.sql.result import Result
 from zapdb.database.sql.sandbox import wire
+from zapdb.database.sql.sandbox.wire import pack_schema
 from zapdb.database.sql.sources import Source
+from zapdb.errors import InvalidValue, SqlError, UsageError
 from zapdb.limits import SQL_AHEAD_BATCHES_MAX, SQL_AHEAD_SIZE_BYTES
 
 EXPLAIN: Final = re.compile(r"\s*explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
 
 
-class Offer(Protocol):
-    """The tables of a statement."""
+_OF_FILES: Final = ("IOException", "InvalidInputException", "InternalException", "Error", "OSError")
+"""DuckDB's classes of errors for a file that is missing or damaged, and for other things."""
 
-    sources: list[Source]
-    offered: list[tuple[str, bytes, str]]
+
+class FilesUnread(Exception):
+    """A statement that reads files failed, maybe because of these; `error` is for the caller."""
+
+    def __init__(self, error: SqlError | UsageError) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Offer(Protocol):
+    """The tables of a statement: what it may read, and views that give that the types of SQL.
+
+    `large` are fields of which a file has numbers as text, because one is too large.
+    """
+
+    sources: list[tuple[str, Source]]
+    files: dict[str, list[str]]
+    large: list[str]
+    views: list[str]
     names: tuple[str, ...]
 
 
 def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> Result:
-    """The answer; raises `SqlError`, `UsageError`, and what reading a source raises."""
+    """The answer; raises `SqlError`, `UsageError`, `FilesUnread`, and what a source raises."""
     explain = EXPLAIN.match(statement)
     request = {
         "statement": statement,
         "parameters": parameters,
         "explained_at": explain.end() if explain else 0,
-        "sources": offer.offered,
+        "sources": [(name, pack_schema(source.schema)) for name, source in offer.sources],
+        "files": offer.files,
+        "views": offer.views,
         "max_memory": allowance.max_memory,
         "seconds": allowance.seconds,
     }
     with StatementProcess(allowance.seconds, allowance.spill_path) as process:
-        answer = _Answer(process.channel, offer.sources, allowance)
+        sources = [source for _, source in offer.sources]
+        answer = _Answer(process.channel, sources, allowance)
         try:
             process.channel.send(wire.REQUEST, pickle.dumps(request))
             failure = answer.gather()
         except wire.Ended:
             if process.is_interrupted:
                 raise interrupted() from None
-            raise explain_end(process.end(), allowance) from None
+            ended = explain_end(process.end(), allowance)
+            raise FilesUnread(ended) if offer.files else ended from None
         except wire.TooLate:
             raise too_late(allowance) from None
         except wire.MessageTooLarge:
             raise too_much_memory(allowance) from None
         if failure is not None:
-            raise explain_failure(failure, statement, offer.names, allowance)
+            if offer.large and failure.get("class") == "ConversionException":
+                raise _too_large(offer.large)
+            error = explain_failure(failure, statement, offer.names, allowance)
+            may_be_files = "files" in failure or (offer.files and failure.get("class") in _OF_FILES)
+            raise FilesUnread(error) if may_be_files else error
     return Result.make(answer.columns, answer.types, answer.schema, answer.batches)
+
+
+def _too_large(fields: Sequence[str]) -> InvalidValue:
+    """The error for numbers that files have as text, and a statement did not ask for as text."""
+    return InvalidValue(
+        "an integer is too large for its Arrow column",
+        field=", ".join(fields),
+        hint=f"as_text={list(fields)} makes columns of strings",
+    )
 
 
 def _read_json(data: bytearray) -> dict[str, Any]:

@@ -51,6 +51,12 @@ def explain_failure(
     """What the process of a statement reported last."""
     if "kinds" in failure:
         return explain_kinds([str(kind) for kind in failure["kinds"]])
+    if "files" in failure:
+        return SqlError(
+            "the tables of the SQL statement can't be opened",
+            problem=str(failure["files"]).partition("\n")[0],
+            hint="run it again; if it fails again, this is a bug",
+        )
     if NO_MEMORY.search(str(failure["text"])) or failure["class"] == "MemoryError":
         return too_much_memory(allowance)
     return explain_error(failure, statement, tables)

@@ -14,15 +14,15 @@ from typing import Any, Final
 import pyarrow
 import sqlalchemy as sa
 
-from zapdb.activation import TableDescriptor, TenantCatalog
-from zapdb.catalog.schema_history import format_fingerprint, read_entries
+from zapdb.activation import TenantCatalog
+from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint, read_entries
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
 from zapdb.cluster.nodes import list_nodes
 from zapdb.jobs.job import list_jobs, read_progress
-from zapdb.schema import fingerprint
+from zapdb.schema import Index, TableSchema, fingerprint
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import CATALOG, MIGRATIONS
 from zapdb.values import Boolean, Integer, Json, String, Timestamp, ValueType
@@ -81,20 +81,24 @@ def _read_migrations(connection: Connection, catalog: TenantCatalog) -> Iterable
 
 
 def _read_schema_history(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
-    for entry in read_entries(connection, catalog.tenant):
-        yield (
-            entry.table_number,
-            entry.schema.name,
-            entry.revision,
-            entry.event,
-            format_fingerprint(entry.fingerprint),
-            entry.migrated_at,
-            entry.migrated_by,
-            entry.position,
-            entry.digest,
-            entry.record_format,
-            entry.layout_revision,
-        )
+    return map(to_revision_row, read_entries(connection, catalog.tenant))
+
+
+def to_revision_row(entry: RevisionEntry) -> SqlRow:
+    """A row of `zapdb_schema_history`."""
+    return (
+        entry.table_number,
+        entry.schema.name,
+        entry.revision,
+        entry.event,
+        format_fingerprint(entry.fingerprint),
+        entry.migrated_at,
+        entry.migrated_by,
+        entry.position,
+        entry.digest,
+        entry.record_format,
+        entry.layout_revision,
+    )
 
 
 def _read_nodes(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
@@ -180,7 +184,7 @@ def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[Sq
                 descriptor.schema.name,
                 index.index.name,
                 index.index.number,
-                [_describe(descriptor, component) for component in index.index.components],
+                describe_components(descriptor.schema, index.index),
                 index.index.unique,
                 index.state,
                 index.is_mismatched,
@@ -189,13 +193,16 @@ def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[Sq
             )
 
 
-def _describe(descriptor: TableDescriptor, component: Any) -> dict[str, Any]:
-    collation = component.collation
-    return {
-        "field": descriptor.schema.field_numbered(component.field).name,
-        "collation": None if collation is None else str(collation),
-        "descending": component.descending,
-    }
+def describe_components(table: TableSchema, index: Index) -> list[dict[str, Any]]:
+    """What an index has of its table, as plain data."""
+    return [
+        {
+            "field": table.field_numbered(component.field).name,
+            "collation": None if component.collation is None else str(component.collation),
+            "descending": component.descending,
+        }
+        for component in index.components
+    ]
 
 
 def _read_constraints(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:

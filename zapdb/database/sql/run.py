@@ -5,19 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.stored_versions import OWN_COLUMNS, StoredVersions
 from zapdb.database.session import Session
 from zapdb.database.sql.allowance import Allowance
-from zapdb.database.sql.asking import ask
+from zapdb.database.sql.asking import FilesUnread, ask
+from zapdb.database.sql.audit import AUDIT, AUDIT_COLUMNS, AuditSource, give_stamps
+from zapdb.database.sql.catalog_then import read_relation_then
 from zapdb.database.sql.parameters import Parameters, check_parameters, check_text
+from zapdb.database.sql.past import (
+    MOMENTS,
+    MOMENTS_COLUMNS,
+    VERSIONS,
+    MomentsSource,
+    list_past_relations,
+)
 from zapdb.database.sql.relations import RELATIONS
 from zapdb.database.sql.result import Result
-from zapdb.database.sql.sandbox.wire import pack_schema
 from zapdb.database.sql.sources import HeldSource, Source, TableSource
-from zapdb.database.sql.types import view_sql
+from zapdb.database.sql.types import stored_view_sql, view_sql
 from zapdb.errors import UnknownName
-from zapdb.indexes import BoundTable
+from zapdb.history.columns import column_name
+from zapdb.schema import TableSchema
+
+if TYPE_CHECKING:
+    from zapdb.database.history.stored_columns import StoredColumns
 
 _WORD: Final = re.compile(r"[a-z0-9_]+")
 SHOW_TABLES: Final = re.compile(r"\s*show\s+(all\s+)?tables\s*;?\s*", re.IGNORECASE)
@@ -40,10 +54,22 @@ def run_sql(
     if SHOW_TABLES.fullmatch(statement):
         statement = "SELECT unnest($1) AS name"
         values = [[*session.table_names, *list_relations(session)]]
+    if AUDIT in _find_words(statement) and session.shows_catalog:
+        give_stamps(session)
     with _as_of_one_moment(session):
         offer = _Offer(session, as_text)
         offer.offer(statement)
-        return ask(statement, values, offer, allowance)
+        try:
+            return ask(statement, values, offer, allowance)
+        except FilesUnread as unread:
+            if not session.renew_columns():
+                raise unread.error from None
+        offer = _Offer(session, as_text)
+        offer.offer(statement)
+        try:
+            return ask(statement, values, offer, allowance)
+        except FilesUnread as unread:
+            raise unread.error from None
 
 
 @contextmanager
@@ -65,38 +91,77 @@ class _Offer:
         self._relations = list_relations(session)
         self._check_as_text()
         self.names = (*session.table_names, *self._relations)
-        self.sources: list[Source] = []
-        self.offered: list[tuple[str, bytes, str]] = []
-        """Name, schema and view of each source."""
+        self.sources: list[tuple[str, Source]] = []
+        self.files: dict[str, list[str]] = {}
+        self.large: list[str] = []
+        self.views: list[str] = []
 
     def offer(self, statement: str) -> None:
         """Those whose names are among the statement's words: what it reads, and more at times.
 
         What is offered and not read costs nothing but the making of its columns.
         """
-        words = set(_WORD.findall(statement.lower()))
+        words = _find_words(statement)
         for name in self.names:
             if name in words:
                 self._offer(name)
 
     def _offer(self, name: str) -> None:
+        offered = f"zapdb_source_{name}"
         source: Source
-        if name in self._relations:
+        if name == MOMENTS and isinstance(self._session, PastSession):
+            source = MomentsSource(self._session)
+            columns = [(column, kind, False) for column, kind in MOMENTS_COLUMNS.items()]
+        elif name.startswith(VERSIONS) and isinstance(self._session, PastSession):
+            self._offer_versions(name, self._session)
+            return
+        elif name == AUDIT:
+            source = AuditSource(self._session)
+            columns = [(column, kind, False) for column, kind in AUDIT_COLUMNS.items()]
+        elif name in self._relations:
             relation, connection = RELATIONS[name], self._session.storage.connection()
-            source = HeldSource(relation.to_arrow(connection, self._session.catalog))
+            if isinstance(self._session, PastSession):
+                held = read_relation_then(self._session, connection, relation)
+            else:
+                held = relation.to_arrow(connection, self._session.catalog)
+            source = HeldSource(held)
             columns = [(column, kind, False) for column, kind in relation.columns.items()]
         else:
+            stored = self._session.open_columns(name)
+            if stored is not None:
+                self._offer_stored(name, stored)
+                return
             bound = self._session.bind_served(name)
-            texts = self._fields_as_text(bound)
+            texts = self._fields_as_text(bound.adapter.schema)
             source = TableSource(self._session, bound, texts)
             columns = [(f.name, f.type, f.name in texts) for f in bound.adapter.schema.fields]
-        offered = f"zapdb_source_{name}"
-        self.sources.append(source)
-        self.offered.append((offered, pack_schema(source.schema), view_sql(name, offered, columns)))
+        self.sources.append((offered, source))
+        self.views.append(view_sql(name, offered, columns))
 
-    def _fields_as_text(self, bound: BoundTable) -> list[str]:
+    def _offer_stored(self, name: str, stored: StoredColumns) -> None:
+        """A table at a moment, most of which is in files."""
+        texts = self._fields_as_text(stored.schema)
+        sql, files, sources = stored.offer(self._session.storage.connection(), texts)
+        self.files |= files
+        self.sources += sources.items()
+        self.large += [f"{name}.{field}" for field in stored.large if field not in texts]
+        columns = [(f.name, column_name(f), f.type, f.name in texts) for f in stored.schema.fields]
+        self.views.append(stored_view_sql(name, sql, columns))
+
+    def _offer_versions(self, name: str, session: PastSession) -> None:
+        """All versions of a table up to a moment."""
+        stored = StoredVersions(session, session.then.find(name.removeprefix(VERSIONS)))
+        texts = self._fields_as_text(stored.schema)
+        sql, files, tables = stored.offer()
+        self.files |= files
+        self.sources += [(relation, HeldSource(rows)) for relation, rows in tables.items()]
+        columns = [(f.name, column_name(f), f.type, f.name in texts) for f in stored.schema.fields]
+        columns += [(own, own, kind, False) for own, kind in OWN_COLUMNS]
+        self.views.append(stored_view_sql(name, sql, columns))
+
+    def _fields_as_text(self, schema: TableSchema) -> list[str]:
         """The fields of a table that `as_text` names, as `table.field`."""
-        prefix = f"{bound.adapter.schema.name}."
+        prefix = f"{schema.name}."
         return [path.removeprefix(prefix) for path in self._as_text if path.startswith(prefix)]
 
     def _check_as_text(self) -> None:
@@ -110,5 +175,12 @@ class _Offer:
 
 
 def list_relations(session: Session) -> Collection[str]:
-    """Return the names of the catalog's relations, if the session shows it."""
-    return RELATIONS if session.shows_catalog else ()
+    """Return the names of the relations of the catalog and of the change log, if the session shows
+    them; those of a past."""
+    if isinstance(session, PastSession):
+        return list_past_relations(session)
+    return (*RELATIONS, AUDIT) if session.shows_catalog else ()
+
+
+def _find_words(statement: str) -> set[str]:
+    return set(_WORD.findall(statement.lower()))

@@ -122,3 +122,16 @@ def view_sql(name: str, source: str, columns: Iterable[tuple[str, ValueType, boo
         parts.append(part)
     view, scanned = quote_identifier(name), quote_identifier(source)
     return f"CREATE TEMP VIEW {view} AS SELECT {', '.join(parts)} FROM {scanned}"
+
+
+def stored_view_sql(
+    name: str, select: str, columns: Iterable[tuple[str, str, ValueType, bool]]
+) -> str:
+    """Return the view of this name: columns (name, column, type, as_text) of a SELECT, each cast to
+    its type: a file may have numbers as text."""
+    parts = [
+        f"CAST({quote_identifier(column)} AS {sql_type(kind, as_text=as_text)})"
+        f" AS {quote_identifier(field)}"
+        for field, column, kind, as_text in columns
+    ]
+    return f"CREATE TEMP VIEW {quote_identifier(name)} AS SELECT {', '.join(parts)} FROM ({select})"

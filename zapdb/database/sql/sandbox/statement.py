@@ -3,6 +3,10 @@
 Before it reads the statement, it sets limits of the operating system: it can't open a file or a
 connection, take more memory, or run for longer. Its records come through its one connection, from
 the process that asked.
+
+A statement about the past may also read files of the history store: those of its request, which
+DuckDB's settings allow by their full paths, and no others. The operating system still lets it write
+none.
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ EXTRA_MEMORY_SIZE_BYTES: Final = 64 * 1024 * 1024
 """Memory that Python and Arrow may use in addition to DuckDB's."""
 SPILL_TIMES_MEMORY: Final = 16
 """How many times its memory limit a statement may store in files."""
+EXTRA_FILES: Final = 64
+"""How many descriptors a process may have beyond two for each file that it may read."""
 EXTRA_SECONDS: Final = 2
 """This much later the operating system ends the process, in case the keeper does not."""
 ABOUT_VALUES: Final = (
@@ -78,7 +84,7 @@ def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> N
         request = pickle.loads(data)  # noqa: S301  # of the process that asks, never from the other
         cursor = None
         try:
-            cursor = _shut_in(ready, request["max_memory"], request["seconds"], spill)
+            cursor = _shut_in(ready, request, spill)
             _answer(channel, cursor, request)
         except BaseException as error:
             channel.send_json(FAILED, _describe(error, cursor, request))
@@ -86,35 +92,45 @@ def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> N
         os._exit(0)
 
 
-def _shut_in(ready: Any, max_memory: int, seconds: float, spill: str | None) -> Any:
-    """Return a DuckDB, and confine this process to it and to these limits."""
+def _shut_in(ready: Any, request: dict[str, Any], spill: str | None) -> Any:
+    """Return a DuckDB, and confine this process to it and to the limits of the request."""
+    max_memory, seconds = request["max_memory"], request["seconds"]
+    files = sorted({path for paths in request["files"].values() for path in paths})
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + EXTRA_SECONDS)
     os.chdir(spill or "/")
-    duck = open_duckdb(spill) if spill is not None else ready
+    duck = open_duckdb(spill, files) if spill is not None or files else ready
     duck.execute(f"SET memory_limit = '{max_memory}B'")
     if spill is not None:
         duck.execute(f"SET max_temp_directory_size = '{SPILL_TIMES_MEMORY * max_memory}B'")
     duck.execute("SET lock_configuration = true")
-    _give_up(max_memory, seconds, spill)
+    _give_up(max_memory, seconds, spill, files)
     return duck
 
 
-def open_duckdb(spill: str | None = None) -> Any:
-    """One that has no threads, so that a process which holds it can be forked."""
-    where = {} if spill is None else {"temp_directory": spill}
+def open_duckdb(spill: str | None = None, files: Sequence[str] = ()) -> Any:
+    """One that has no threads, so that a process which holds it can be forked. It reads these files
+    and no others."""
+    configuration = dict(CONFIGURATION)
+    if spill is not None:
+        configuration["temp_directory"] = spill
+    if files:
+        del configuration["enable_external_access"]  # until it is known which files are allowed
     # DuckDB reads its temporary directory whatever is configured, and a file of its database's
     # name: one of the working directory, which is private if files are not switched off.
-    duck = duckdb.connect(":memory:", config={**CONFIGURATION, **where})
+    duck = duckdb.connect(":memory:", config=configuration)
     duck.execute("SET TimeZone = 'UTC'")
-    if spill is None:
+    if files:
+        duck.execute("SET allowed_paths = $1", [files])
+        duck.execute("SET enable_external_access = false")
+    elif spill is None:
         duck.execute("SET disabled_filesystems = 'LocalFileSystem'")
     # For its first answer DuckDB reads files about the machine, and it ends if it can't.
     duck.sql("SELECT 1 AS a ORDER BY a").to_arrow_reader(1).read_all()
     return duck
 
 
-def _give_up(max_memory: int, seconds: float, spill: str | None) -> None:
+def _give_up(max_memory: int, seconds: float, spill: str | None, files: Sequence[str]) -> None:
     """Limit the resources of this process; no code in it can raise the limits again."""
     held = _read_held_bytes()
     if held is not None:
@@ -123,7 +139,8 @@ def _give_up(max_memory: int, seconds: float, spill: str | None) -> None:
     _limit(resource.RLIMIT_CPU, math.ceil(seconds) + EXTRA_SECONDS)
     if spill is None:
         _limit(resource.RLIMIT_FSIZE, 0)
-        _limit(resource.RLIMIT_NOFILE, 0)  # no file, no directory, no connection
+        # Without files: no file, no directory, no connection.
+        _limit(resource.RLIMIT_NOFILE, 2 * len(files) + EXTRA_FILES if files else 0)
     else:
         _limit(resource.RLIMIT_FSIZE, SPILL_TIMES_MEMORY * max_memory)
 
@@ -153,9 +170,11 @@ def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
     if kinds != ["SELECT"]:
         channel.send_json(FAILED, {"kinds": kinds})
         return
-    for number, (name, schema, view) in enumerate(request["sources"]):
-        cursor.register(name, ScannedTable(channel, number, unpack_schema(schema)))
-        cursor.execute(view)
+    try:
+        _open_tables(channel, cursor, request)
+    except duckdb.Error as error:
+        channel.send_json(FAILED, {"files": str(error)})
+        return
     relation = cursor.sql(statement, params=parameters)
     if relation is None:
         channel.send_json(FAILED, {"kinds": ["UNKNOWN"]})
@@ -179,6 +198,16 @@ def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
     for batch in reader:
         channel.send(ANSWER, pack_batches(batch.schema, batch))
     channel.send(DONE)
+
+
+def _open_tables(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
+    """Make the views that the statement reads."""
+    for name, paths in request["files"].items():
+        cursor.read_parquet(paths, hive_partitioning=False).create_view(name)
+    for number, (name, schema) in enumerate(request["sources"]):
+        cursor.register(name, ScannedTable(channel, number, unpack_schema(schema)))
+    for view in request["views"]:
+        cursor.execute(view)
 
 
 def _kinds_of(cursor: Any, statement: str) -> list[str]:

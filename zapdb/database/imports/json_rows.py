@@ -7,13 +7,15 @@ no fields of the table are errors of their row.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TextIO
 
-from zapdb.cli.sources.base import FileKind, ImportRequest, coercion_of
-from zapdb.cli.sources.text import opened_text, require_utf8
-from zapdb.database.imports import Coerce, RowSource, SourceRow, make_coercer
+from zapdb.database.imports.coercion import Coerce, make_coercer
 from zapdb.database.imports.columns import field_of_column
+from zapdb.database.imports.given_file import GivenFile
+from zapdb.database.imports.row import RowSource, SourceRow
+from zapdb.database.imports.text import opened_text, require_utf8
+from zapdb.database.imports.text_rows import Lines, TextMark, TextSource
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
 from zapdb.printing import one_line
 from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell
@@ -24,32 +26,20 @@ OBJECT_CHARS_MAX: Final = 1 << 28
 """The longest element of an array that is waited for."""
 
 
-class JsonSource(RowSource):
-    """Objects of a text file; `split` yields their texts, with the lines that they begin at."""
+class _JsonObjects:
+    """Texts of objects as rows of a table."""
 
-    counts_lines = True
-
-    def __init__(
-        self,
-        request: ImportRequest,
-        target: TableSchema,
-        split: Callable[[TextIO, str], Iterator[tuple[int, str]]],
-    ) -> None:
-        self.name = request.shown_source
-        self.identity = request.identity
-        self._request = request
+    def __init__(self, given: GivenFile, target: TableSchema) -> None:
+        self._given = given
         self._table = target
-        self._split = split
         self._known = dict[str, tuple[str, Coerce] | None]()
 
-    def rows(self, after: str = "") -> Iterator[SourceRow]:
-        with opened_text(self._request, newline="\n") as stream:
-            for number, text in self._split(stream, self.name):
-                try:
-                    require_utf8(text, self._table.name)
-                    yield SourceRow(number, self._read(text), text)
-                except ZapdbError as error:
-                    yield SourceRow(number, {}, text, error)
+    def row(self, number: int, text: str) -> SourceRow:
+        try:
+            require_utf8(text, self._table.name)
+            return SourceRow(number, self._read(text), text)
+        except ZapdbError as error:
+            return SourceRow(number, {}, text, error)
 
     def _read(self, text: str) -> dict[str, Any]:
         plain = parse_json_cell(text, self._table.name, "a JSON object of fields")
@@ -75,11 +65,11 @@ class JsonSource(RowSource):
         return values
 
     def _find(self, column: str) -> tuple[str, Coerce] | None:
-        mapping = self._request.mapping or {}
+        mapping = self._given.mapping
         field = field_of_column(self._table, column, mapping)
         if field is not None:
             path = f"{self._table.name}.{field.name}"
-            return field.name, make_coercer(field, path, coercion_of(self._request))
+            return field.name, make_coercer(field, path, self._given.coercion())
         if column in mapping:
             return None
         error = UnknownField.named(self._table.name, column, [f.name for f in self._table.fields])
@@ -88,33 +78,36 @@ class JsonSource(RowSource):
         raise error
 
 
-class NdjsonKind(FileKind):
+class NdjsonSource(TextSource):
     """A JSON object on each line."""
 
-    name = "ndjson"
-    suffixes = (".ndjson", ".jsonl")
+    newline = "\n"
 
-    def takes(self, request: ImportRequest) -> bool:
-        return request.is_stdin or super().takes(request)
-
-    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
-        return JsonSource(request, target, split_lines)
-
-
-class JsonKind(FileKind):
-    """One array of JSON objects."""
-
-    name = "json"
-    suffixes = (".json",)
-
-    def open(self, request: ImportRequest, target: TableSchema) -> RowSource:
-        return JsonSource(request, target, split_array)
+    def _read(self, lines: Lines, mark: TextMark | None) -> Iterator[SourceRow]:
+        if mark is not None:
+            lines.go_to(mark)
+        objects = _JsonObjects(self._given, self._table)
+        for line in lines:
+            if line.strip():
+                yield objects.row(lines.count, line.rstrip("\r\n"))
 
 
-def split_lines(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(stream, 1):
-        if line.strip():
-            yield number, line.rstrip("\r\n")
+class JsonSource(RowSource):
+    """One array of JSON objects, which is read from its beginning by each run."""
+
+    counts_lines = True
+
+    def __init__(self, given: GivenFile, target: TableSchema) -> None:
+        self.name = given.shown
+        self.identity = given.identity
+        self._given = given
+        self._table = target
+
+    def rows(self, after: str = "") -> Iterator[SourceRow]:
+        objects = _JsonObjects(self._given, self._table)
+        with opened_text(self._given, newline="\n") as stream:
+            for number, text in split_array(stream, self.name):
+                yield objects.row(number, text)
 
 
 def split_array(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Final, TextIO, cast
 
-from zapdb.cli.sources.base import ImportRequest, open_binary
+from zapdb.database.imports.given_file import GivenFile
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.printing import one_line
 
@@ -31,20 +31,20 @@ ENCODING_HINT: Final = "say the encoding, as in --encoding latin-1 or --encoding
 
 
 @contextmanager
-def opened_text(request: ImportRequest, newline: str) -> Iterator[TextIO]:
-    """The characters of a source; raises `UsageError` for one in an encoding that is not known."""
-    if request.is_stdin and not hasattr(sys.stdin, "buffer"):
+def opened_text(given: GivenFile, newline: str) -> Iterator[TextIO]:
+    """The characters of a file; raises `UsageError` for one in an encoding that is not known."""
+    if given.is_stdin and not hasattr(sys.stdin, "buffer"):
         yield sys.stdin  # it is text already
         return
-    binary = open_binary(request)
+    binary = given.open_binary()
     try:
         buffered = binary
         if not isinstance(buffered, io.BufferedReader):  # standard input that was replaced
             buffered = io.BufferedReader(cast(io.RawIOBase, binary))
         text = io.TextIOWrapper(
             buffered,
-            encoding=_find_encoding(request, buffered),
-            errors="surrogateescape" if request.encoding is None else "strict",
+            encoding=_find_encoding(given, buffered),
+            errors="surrogateescape" if given.encoding is None else "strict",
             newline=newline,
         )
         try:
@@ -52,7 +52,7 @@ def opened_text(request: ImportRequest, newline: str) -> Iterator[TextIO]:
         except UnicodeError as error:
             raise UsageError(
                 "the file is not in this encoding",
-                source=request.shown_source,
+                source=given.shown,
                 encoding=text.encoding,
                 problem=str(error),
                 hint=ENCODING_HINT,
@@ -60,27 +60,27 @@ def opened_text(request: ImportRequest, newline: str) -> Iterator[TextIO]:
         finally:
             text.detach()
     finally:
-        if not request.is_stdin:
+        if not given.is_stdin:
             binary.close()
 
 
-def _find_encoding(request: ImportRequest, stream: IO[bytes]) -> str:
+def _find_encoding(given: GivenFile, stream: IO[bytes]) -> str:
     assert isinstance(stream, io.BufferedReader)
     begin = stream.peek(4)[:4]
     marked = next((name for mark, name in _MARKS if begin.startswith(mark)), None)
-    if request.encoding is not None:
+    if given.encoding is not None:
         try:
-            codecs.lookup(request.encoding)
+            codecs.lookup(given.encoding)
         except LookupError:
             raise UsageError(
-                "Python knows no such encoding", encoding=request.encoding, hint=ENCODING_HINT
+                "Python knows no such encoding", encoding=given.encoding, hint=ENCODING_HINT
             ) from None
-        is_utf8 = codecs.lookup(request.encoding).name == "utf-8"
-        return "utf-8-sig" if is_utf8 and marked == "utf-8-sig" else request.encoding
+        is_utf8 = codecs.lookup(given.encoding).name == "utf-8"
+        return "utf-8-sig" if is_utf8 and marked == "utf-8-sig" else given.encoding
     if marked is None and b"\0" in begin:
         raise UsageError(
             "the file is not UTF-8: it begins with a zero byte or has one soon after",
-            source=request.shown_source,
+            source=given.shown,
             hint="it may be --encoding utf-16-le, or no text at all",
         )
     return marked or "utf-8"

@@ -1,0 +1,91 @@
+"""`zapdb history export` and `restore`: a past moment as a directory, and a database made of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zapdb.cli.configuration import (
+    DatabaseOption,
+    JsonOption,
+    MigrationsOption,
+    TenantOption,
+    find_migrations_if_any,
+)
+from zapdb.cli.export import describe_export, report_export
+from zapdb.cli.history import AtOption, history_opened, note_exactness, read_moment_argument
+from zapdb.cli.output import Output
+from zapdb.cli.sources.base import ImportRequest
+from zapdb.cli.sources.exports import load_exported
+from zapdb.cli.undivided import CommandJob, JobCounter, place_of
+from zapdb.errors import UsageError
+from zapdb.export.manifest import Form
+
+
+def history_export_command(
+    target: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory.")],
+    at: AtOption,
+    form: Annotated[
+        Form, typer.Option("--format", "-f", help="The format of the records' files.")
+    ] = "parquet",
+    database: DatabaseOption = None,
+    migrations: MigrationsOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write all tables as they were at a moment, with the migrations of then, into a new directory.
+
+    It is what `zapdb export` would have written then: `zapdb history restore DIRECTORY`, or `zapdb
+    import DIRECTORY`, makes the database of then of it, on either engine. Settings and the last
+    numbers of sequences are those of now; archived values of fields that had been dropped are left
+    out.
+
+    With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, exact}`.
+    """
+    from zapdb.export.past_directory import export_past
+
+    output = Output(as_json)
+    job = CommandJob("export", place_of(target), database, tenant)
+    with history_opened(database, tenant) as db, JobCounter(job) as counter:
+        past = db.at(read_moment_argument(db, at))
+        counter.begin()
+        authored = find_migrations_if_any(migrations)
+        made = export_past(
+            past,
+            target,
+            form=form,
+            migrations=authored,
+            progress=counter.add,
+            pace=counter.pace,
+        )
+    report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
+    note_exactness(is_exact=made.moment is None or made.moment.exact)
+    output.document({"path": str(target), **describe_export(made)})
+
+
+def history_restore_command(
+    source: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="What `zapdb history export` wrote.")
+    ],
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make the database of a past moment, in an empty one, of what `zapdb history export` wrote.
+
+    `zapdb import DIRECTORY` does the same: the directories have one format. The migrations of then
+    are applied, the records loaded, and their counts and digests compared; then all is verified. A
+    restore that was interrupted goes on when it is called again.
+
+    With `--json`: as `zapdb import`.
+    """
+    if not source.is_dir():
+        raise UsageError(
+            "there is no such directory",
+            directory=source,
+            hint="`zapdb history export DIRECTORY --at MOMENT` writes one",
+        )
+    request = ImportRequest(str(source), database=database, tenant=tenant)
+    return load_exported(request, Output(as_json), "restored")

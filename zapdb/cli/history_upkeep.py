@@ -1,0 +1,358 @@
+"""`zapdb history purge` and `erase`: what the history store no longer has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from zapdb.cli.applying import AllTenantsOption
+from zapdb.cli.changes import YesOption
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.each_tenant import run_for_tenants
+from zapdb.cli.history import MOMENT_HELP, read_moment_argument
+from zapdb.cli.output import Output, confirm, format_count, print_note
+from zapdb.cli.record_input import read_key
+from zapdb.database import Database
+from zapdb.database.history.moment import parse_moment
+from zapdb.database.history.verification import HistoryVerification
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.history.erasing import HistoryErasure, find_erasable
+from zapdb.history.purge import HistoryPurge
+from zapdb.history.repairing import HistoryRepair, show_repair
+from zapdb.schema import TableSchema
+from zapdb.storage import TransactionMode
+from zapdb.storage.change_log import Bookmark
+
+LOG_NOTE: Final = (
+    "what is still in the change log can be rewound to: `zapdb changes prune` deletes it there"
+)
+
+
+def history_purge_command(
+    before: Annotated[str, typer.Option("--before", metavar="MOMENT", help=MOMENT_HELP)],
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Cut the eras that have the moment, too.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
+    ] = False,
+    all_tenants: AllTenantsOption = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete the oldest part of the history store: earlier moments are refused from then on.
+
+    Whole eras go, so nothing is written anew: the files of the era that has the moment stay. With
+    `--exact`, they are written anew without what ended before it. Files are deleted after the grace
+    (`history_grace_seconds`). The setting `history_retention_seconds` purges by itself. The change
+    log is not pruned.
+
+    With `--json`, which needs `--yes` or `--dry-run`: `{kept_from, eras, files, size_bytes, done}`;
+    `kept_from` is the number of the first moment that is kept. With `--all-tenants`, which needs a
+    time: `{tenants: [{tenant, …}]}`.
+    """
+    output = Output(as_json)
+    _require_time(before, all_tenants=all_tenants)
+
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        purge = partial(db.history.purge, exact=exact)
+        return _purge(purge, output, read_moment_argument(db, before), yes=yes, dry_run=dry_run)
+
+    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+
+
+def _require_time(text: str, *, all_tenants: bool) -> None:
+    """Raise `UsageError` for what names a moment of one tenant alone."""
+    if all_tenants and isinstance(parse_moment(text), int | Bookmark):
+        raise UsageError(
+            "moments are numbered for each tenant apart",
+            given=text,
+            hint="give a time with its UTC offset (2026-01-31T12:00Z), or how long ago (2h)",
+        )
+
+
+def _purge(
+    purge: Callable[..., HistoryPurge],
+    output: Output,
+    moment: datetime | int | Bookmark,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> tuple[dict[str, Any], int]:
+    planned, status, done = purge(moment, dry_run=True), 0, False
+    size = f"{planned.size_bytes / 1e6:,.1f} MB"
+    what = f"{format_count(planned.eras, 'era')} in {format_count(planned.files, 'file')}, {size}"
+    if dry_run:
+        output.write(f"would keep moments from #{planned.kept_from} on, and delete {what}")
+    else:
+        question = f"refuse moments before #{planned.kept_from}, and delete {what}, for good?"
+        if yes or confirm("purging", question, as_json=output.as_json):
+            planned, done = purge(planned.kept_from), True
+            kept = f"moments are kept from #{planned.kept_from} on"
+            output.write(("purged ", "green"), f"{what}; {kept}")
+            print_note(LOG_NOTE)
+        else:
+            output.write("nothing was changed")
+            status = EXIT_ERROR
+    document = {
+        "kept_from": planned.kept_from,
+        "eras": planned.eras,
+        "files": planned.files,
+        "size_bytes": planned.size_bytes,
+        "done": done,
+    }
+    return document, status
+
+
+def history_move_command(
+    before: Annotated[str, typer.Option("--before", metavar="MOMENT", help=MOMENT_HELP)],
+    to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="Where the files go.")],
+    all_tenants: AllTenantsOption = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Move the files of eras that ended before a moment to another directory, and read them there.
+
+    A file is compared with its digest on the way; its former place is emptied after the grace
+    (`history_grace_seconds`). If the directory is not there, only these moments can't be read.
+    Interrupted, the next call goes on.
+
+    With `--json`: `{directory, files, size_bytes}`. With `--all-tenants`, which needs a time:
+    `{tenants: [{tenant, …}]}`.
+    """
+    output = Output(as_json)
+    _require_time(before, all_tenants=all_tenants)
+
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        done = db.history.move(read_moment_argument(db, before), to)
+        size = f"{done.size_bytes / 1e6:,.1f} MB"
+        files = format_count(done.files, "file")
+        output.write(("moved ", "green"), f"{files}, {size}, to {done.directory}")
+        moved = {"directory": done.directory, "files": done.files, "size_bytes": done.size_bytes}
+        return moved, 0
+
+    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+
+
+def history_verify_command(
+    sample: Annotated[
+        int,
+        typer.Option("--sample", min=0, help="At how many moments tables are compared."),
+    ] = 5,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="First make files anew, where that is possible."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be repaired, and change nothing.")
+    ] = False,
+    yes: YesOption = False,
+    all_tenants: AllTenantsOption = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Read all files of the history store, and compare them with their digests and the manifest.
+
+    Tables at some moments are compared with those that the change log leads back to. Exit status 1
+    if something is wrong.
+
+    With `--repair`, files that are missing or damaged are made anew before: from a copy that was
+    moved, or from the change log, as far as it leads back. What can't be is left as it is.
+
+    With `--json`: `{files, tables, inexact: [TABLE], problems: [TEXT], repaired: [{path, problem,
+    way}], left: [TEXT]}`; `tables` is how many were compared, `inexact` names those with moments of
+    which not all values are known. `way` is `copy`, `log`, `era` or `row`. `--repair` needs `--yes`
+    or `--dry-run` then. With `--all-tenants`: `{tenants: [{tenant, …}]}`.
+    """
+    output = Output(as_json)
+
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        repaired = HistoryRepair((), ())
+        if repair or dry_run:
+            planned = _repair(db, output, yes=yes, dry_run=dry_run)
+            if planned is None:
+                return {}, EXIT_ERROR
+            repaired = planned
+        return _verify(output, db.history.verify(sample=sample), repaired)
+
+    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+
+
+def _verify(
+    output: Output, found: HistoryVerification, repaired: HistoryRepair
+) -> tuple[dict[str, Any], int]:
+    for problem in found.problems:
+        output.write((problem, "red"))
+    files, tables = format_count(found.files, "file"), format_count(found.tables, "table")
+    color = "red" if found.problems else "green"
+    told = (format_count(len(found.problems), "problem"), color)
+    output.write(f"{files} read, {tables} compared with the change log: ", told)
+    for name in found.inexact:
+        print_note(f"not exact: {name} has moments with values of a restored field that may differ")
+    document = {
+        "files": found.files,
+        "tables": found.tables,
+        "inexact": list(found.inexact),
+        "problems": list(found.problems),
+        "repaired": [
+            {"path": one.path, "problem": one.problem, "way": one.way} for one in repaired.repaired
+        ],
+        "left": list(repaired.left),
+    }
+    return document, EXIT_ERROR if found.problems else 0
+
+
+def _repair(db: Database, output: Output, *, yes: bool, dry_run: bool) -> HistoryRepair | None:
+    """Show what can be repaired, and do it; None if it is not wanted."""
+    planned = db.history.repair(dry_run=True)
+    for line in show_repair(planned.repaired):
+        output.write(line)
+    for text in planned.left:
+        output.write((f"left: {text}", "red"))
+    if dry_run or not planned.repaired:
+        return planned
+    question = f"make {format_count(len(planned.repaired), 'file')} anew?"
+    if not yes and not confirm("repairing", question, as_json=output.as_json):
+        output.write("nothing was changed")
+        return None
+    done = db.history.repair()
+    output.write(("repaired ", "green"), format_count(len(done.repaired), "file"))
+    return done
+
+
+def history_erase_command(
+    table: Annotated[
+        str, typer.Argument(help="The table that has this name, or had it before it was dropped.")
+    ],
+    key: Annotated[
+        list[str] | None, typer.Argument(help="The values of the key's fields, in order.")
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--field", metavar="FIELD", help="Erase past values of this field; may be repeated."
+        ),
+    ] = None,
+    all_records: Annotated[
+        bool, typer.Option("--all-records", help="Erase the fields of all records.")
+    ] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Don't wait for readers that use the files.")
+    ] = False,
+    yes: YesOption = False,
+    all_tenants: AllTenantsOption = False,
+    database: DatabaseOption = None,
+    tenant: TenantOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Erase a deleted record from the past for good, or the past values of fields, and print the
+    proof.
+
+    It goes from the change log, from archived values, and from all files of the history store:
+    those that have it are written anew without it. A process that follows the store pauses
+    meanwhile. If this command is interrupted, the next process that follows the
+    store goes on.
+
+    With `--field`, the record stays with what it has now, and so does its past, but for the values
+    of the field. These read as null, or, if the field was ever required, as the neutral value of
+    its type, such as 0 or an empty text.
+
+    With `--json`, which needs `--yes`: `{table, fields: [FIELD], id, key_sha256, records, changes,
+    archived_values, large_values, files_searched, files_rewritten, rows, files_deleted,
+    not_reached: [TEXT]}`. `key_sha256` is that of `id` and the record's key as it was stored; null
+    with `--all-records`. With `--all-tenants`: `{tenants: [{tenant, …}]}`; those without a history
+    store are left out.
+    """
+    output = Output(as_json)
+    _require_one_way(key or [], fields or [], all_records=all_records)
+
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        schema = _find_schema(db, table)
+        values = read_key(schema, key) if key else ()
+        question = f"erase {_name_erased(key, fields)} of {schema.name} from the past for good?"
+        if not yes and not confirm("erasing", question, as_json=as_json):
+            output.write("nothing was changed")
+            return {}, EXIT_ERROR
+        if all_records:
+            done = db.history.erase_fields(table, *(fields or ()), now=now)
+        else:
+            done = db.history.erase(table, *values, fields=fields or (), now=now)
+        _write_proof(output, done)
+        return _to_json(done), 0
+
+    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+
+
+def _require_one_way(key: list[str], fields: list[str], *, all_records: bool) -> None:
+    if all_records and key:
+        raise UsageError("--all-records and a key contradict each other", hint="give one of them")
+    if all_records and not fields:
+        raise UsageError(
+            "--all-records needs fields",
+            hint="name them with --field; whole records are erased one by one, by their keys",
+        )
+    if not key and not all_records:
+        raise UsageError(
+            "no record is named",
+            hint="give the values of its key, or `--field FIELD --all-records`",
+        )
+
+
+def _name_erased(key: list[str] | None, fields: list[str] | None) -> str:
+    """Return what is erased of a table, for people."""
+    which = ", ".join(key) if key else "all records"
+    return f"the past values of {', '.join(fields)} of {which}" if fields else which
+
+
+def _find_schema(db: Database, name: str) -> TableSchema:
+    with db._storage.transaction(TransactionMode.READ) as connection:
+        return find_erasable(connection, db._catalog, name).schema
+
+
+def _write_proof(output: Output, done: HistoryErasure) -> None:
+    what = f"past values of {', '.join(done.fields)} " if done.fields else ""
+    output.write(("erased ", "green"), f"{what}from {done.table}, erasure {done.id}")
+    changes = format_count(done.changes, "change")
+    if done.fields:
+        records = format_count(done.records, "record")
+        output.write(f"change log: {changes} of {records} without these values")
+    else:
+        output.write(f"change log: {changes} deleted")
+    archived = format_count(done.archived_values, "archived value")
+    output.write(f"database: {archived}, {format_count(done.large_values, 'large value')} deleted")
+    what = "without values of" if done.fields else "without"
+    output.write(
+        f"files: {done.files_searched} searched, {done.files_rewritten} written anew {what}"
+        f" {format_count(done.rows, 'row')}, {done.files_deleted} deleted"
+    )
+    if done.key_sha256 is not None:
+        output.write(f"key: SHA-256 {done.key_sha256}")
+    for place in done.not_reached:
+        output.write(f"not reached: {place}")
+
+
+def _to_json(done: HistoryErasure) -> dict[str, Any]:
+    return {
+        "table": done.table,
+        "fields": list(done.fields),
+        "id": done.id,
+        "key_sha256": done.key_sha256,
+        "records": done.records,
+        "changes": done.changes,
+        "archived_values": done.archived_values,
+        "large_values": done.large_values,
+        "files_searched": done.files_searched,
+        "files_rewritten": done.files_rewritten,
+        "rows": done.rows,
+        "files_deleted": done.files_deleted,
+        "not_reached": list(done.not_reached),
+    }

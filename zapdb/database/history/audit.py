@@ -1,0 +1,236 @@
+"""Who changed what, and when: the changes of the log with their moments, by principal, table and
+field.
+
+Fields and tables are told by their numbers, so an answer goes on behind a renaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zapdb.catalog.schema_history import read_entries
+from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
+from zapdb.database.changes import find_newest_stamp, reading_log
+from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_moments
+from zapdb.database.history.moment import Moment, When, open_moments, to_moment
+from zapdb.database.history.versions import list_changed
+from zapdb.database.session import Session
+from zapdb.errors import UnknownField
+from zapdb.printing import one_line, show_moment
+from zapdb.records import Record
+from zapdb.schema import TableSchema
+from zapdb.storage.change_log import ChangeRow
+from zapdb.storage.following import FollowedMoment, follow_moments
+from zapdb.storage.pending_changes import OF_TENANT
+from zapdb.values.timestamp import EPOCH, MICROSECOND
+
+if TYPE_CHECKING:
+    from zapdb.database.history.stored_audit import StoredAudit, StoredChange
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """What one transaction made of one record, or of a schema; who made it, and when.
+
+    `operation` is `insert`, `update` or `delete`, or the event of a `SchemaEvent`, which has no
+    record. `fields` are the names of the fields whose values changed; `before` and `after` are the
+    record under the table's schema of that time, or None where there was none.
+    """
+
+    moment: Moment
+    principal: str
+    made_at: datetime
+    table: str | None
+    operation: str
+    key: tuple[Any, ...]
+    fields: tuple[str, ...]
+    before: Record | None
+    after: Record | None
+    schema_before: TableSchema | None = field(repr=False)
+    schema_after: TableSchema | None = field(repr=False)
+
+    def __repr__(self) -> str:
+        at, by = show_moment(self.made_at), one_line(self.principal)
+        key = f", key {self.key!r}" if self.key else ""
+        of = "" if self.table is None else f" in {self.table!r}"
+        fields = f": {', '.join(self.fields)}" if self.fields else ""
+        return f"<{self.operation}{of}{key}{fields}, moment {self.moment.number}, {at} by {by}>"
+
+
+def list_audit(
+    session: Session,
+    since: When | None = None,
+    until: When | None = None,
+    *,
+    principal: str | None = None,
+    table: str | None = None,
+    field: str | None = None,
+) -> Iterator[AuditEntry]:
+    """Yield the changes after `since` up to `until`, newest first: see `Database.audit`."""
+    names = _Names(session)
+    number = None if table is None else names.find(table)
+    fields = None if field is None else _find_fields(session, table, number, field)
+    decoder, stored = ChangeDecoder(session), None
+    for moment in list_moments(session, since, until, principal, table):
+        rows = _list_logged(session, moment)
+        found = []
+        if rows is None:
+            from zapdb.database.history.stored_audit import StoredAudit
+
+            stored = stored or StoredAudit(session)
+            found = _list_stored(decoder, stored, moment, number, names)
+        else:
+            for row in rows:
+                entry = _make_entry(decoder, row, moment)
+                if entry is None:
+                    break  # of a rollback that is under way
+                found.append((row.table, entry))
+        for of, entry in reversed(found):
+            if number in (None, of) and (fields is None or _is_about(entry, of, fields)):
+                yield entry
+
+
+def _list_logged(session: Session, moment: Moment) -> Iterator[ChangeRow] | None:
+    """Return the rows of a moment; None if they were pruned from the log."""
+    moments = open_moments(session)
+    with reading_log(session) as connection:
+        if moment.number <= moments.find_beginning(connection).number:
+            return None
+        made = moments.find_bookmark(connection, moment.bookmark)
+    return iterate_rows(session, moments, made)
+
+
+def _list_stored(
+    decoder: ChangeDecoder,
+    stored: StoredAudit,
+    moment: MomentSummary,
+    table: int | None,
+    names: _Names,
+) -> list[tuple[int, AuditEntry]]:
+    """Return what the files tell of a moment, with the numbers of tables."""
+    made_at = (moment.made_at - EPOCH) // MICROSECOND
+    found = []
+    for row in stored.list_events(moment, moment.principal, made_at):
+        entry = _make_entry(decoder, row, moment)
+        if entry is not None:
+            found.append((row.table, entry))
+    for counts in moment.changes:
+        number = names.find(counts.table) if counts.table else OF_TENANT
+        if number != OF_TENANT and table in (None, number):
+            changes = stored.list_changes(moment, number)
+            found += [(number, _make_stored_entry(made, moment)) for made in changes]
+    return found
+
+
+def _make_stored_entry(made: StoredChange, moment: MomentSummary) -> AuditEntry:
+    schema_before = None if made.before is None else made.schema_before
+    schema_after = None if made.after is None else made.schema_after
+    schema = schema_after or schema_before
+    assert schema is not None, "there was a record"
+    operation = "insert" if made.before is None else "update"
+    if made.after is None:
+        operation = "delete"
+    return AuditEntry(
+        Moment(moment.number, moment.visible_at, moment.bookmark),
+        moment.principal,
+        moment.made_at,
+        schema.name,
+        operation,
+        made.key,
+        list_changed(schema_before, made.before, schema_after, made.after),
+        made.before,
+        made.after,
+        schema_before,
+        schema_after,
+    )
+
+
+def iterate_audit(session: Session) -> Iterator[AuditEntry]:
+    """Yield all that the log has, oldest first, without counting anything twice."""
+    moments, decoder = open_moments(session), ChangeDecoder(session)
+    fetch = partial(_fetch, session)
+    until = find_newest_stamp(session, moments.log)
+    with reading_log(session) as connection:
+        beginning = moments.find_beginning(connection)
+    followed = follow_moments(moments.log, fetch, beginning, until)
+    at: FollowedMoment | None = None
+    for row in moments.log.read(fetch, beginning.bookmark, until):
+        place = (row.transaction.stamp, row.transaction.commit_order)
+        while at is None or at.place < place:
+            at = next(followed)
+        entry = _make_entry(decoder, row, to_moment(at.moment))
+        if entry is None:
+            return  # of a rollback that is under way
+        yield entry
+
+
+def _fetch(session: Session, sql: str, parameters: Any) -> list[Any]:
+    with reading_log(session) as connection:
+        return connection.fetch_all(sql, parameters)
+
+
+def _make_entry(decoder: ChangeDecoder, row: ChangeRow, moment: Moment) -> AuditEntry | None:
+    made = decoder.decode(row)
+    if made is None:
+        return None
+    if isinstance(made, SchemaEvent):
+        fields = () if made.field is None else (made.field,)
+        return AuditEntry(
+            Moment(moment.number, moment.visible_at, made.bookmark),
+            made.principal,
+            made.made_at,
+            made.table,
+            made.event,
+            (),
+            fields,
+            None,
+            None,
+            None,
+            None,
+        )
+    return _make_record_entry(made, moment)
+
+
+def _make_record_entry(made: RecordChange, moment: Moment) -> AuditEntry:
+    return AuditEntry(
+        Moment(moment.number, moment.visible_at, made.bookmark),
+        made.principal,
+        made.made_at,
+        made.table,
+        made.operation,
+        made.key,
+        list_changed(made.schema_before, made.before, made.schema_after, made.after),
+        made.before,
+        made.after,
+        made.schema_before,
+        made.schema_after,
+    )
+
+
+def _find_fields(
+    session: Session, table: str | None, number: int | None, name: str
+) -> set[tuple[int, int]]:
+    """Return the fields that have or had a name, by the numbers of table and field."""
+    found, known = set[tuple[int, int]](), dict[str, None]()
+    with reading_log(session) as connection:
+        for entry in read_entries(connection, session.catalog.tenant, number):
+            for one in entry.schema.fields:
+                known[one.name] = None
+                if one.name == name:
+                    found.add((entry.table_number, one.number))
+    if not found:
+        raise UnknownField.named(table or "(any)", name, list(known))
+    return found
+
+
+def _is_about(entry: AuditEntry, table: int, fields: set[tuple[int, int]]) -> bool:
+    """Whether one of some fields has changed."""
+    schema = entry.schema_after or entry.schema_before
+    if schema is None:
+        return False
+    numbers = {one.number for one in schema.fields if one.name in entry.fields}
+    return any((table, number) in fields for number in numbers)

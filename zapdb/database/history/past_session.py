@@ -1,0 +1,271 @@
+"""The session that all that reads a past moment works in.
+
+It binds tables to their schemas of then, and to their records of then: rewound, or those of the
+history store. Above it, queries, SQL and Arrow are those of the present. It reads the catalog of
+now, and looks at what is in the way again whenever that changes, or the beginning of the log: what
+could be rewound yesterday may be out of reach today.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from zapdb.activation import TenantCatalog
+from zapdb.catalog.cache import CatalogCache
+from zapdb.database.changes import reading_log
+from zapdb.database.history.moment import is_pruned, open_moments, require_kept
+from zapdb.database.history.rewound import RewoundTable
+from zapdb.database.history.schema_then import SchemaThen, TableThen, read_schema_at
+from zapdb.database.history.stored_state import StoredState, find_stored
+from zapdb.database.session import Session, TableRead
+from zapdb.errors import (
+    HistoryBehind,
+    HistoryDamaged,
+    HistoryPurged,
+    HistoryUnavailable,
+    UsageError,
+)
+from zapdb.indexes import BoundTable
+from zapdb.storage import Connection
+from zapdb.storage.moments import LaterSql, LoggedMoment
+from zapdb.storage.rewound_records import RewoundStatements, read_beginning
+
+if TYPE_CHECKING:
+    from zapdb.database.history.stored_columns import StoredColumns
+    from zapdb.database.history.stored_table import StoredTable
+
+T = TypeVar("T")
+
+
+class PastSession(Session):
+    """A session that reads a past moment, and writes nothing.
+
+    It has a tenant catalog of its own. In a snapshot it reads as of that, and refuses a moment that
+    is later. To rewind it needs none of its own: whenever a moment is read, it is the same.
+    """
+
+    shows_catalog = False
+
+    def __init__(self, session: Session, moment: LoggedMoment) -> None:
+        super().__init__(session.storage, session.catalog, session.node)
+        self.moment = moment
+        self.moments = open_moments(session)
+        self._beginning = ""
+        self._later: LaterSql | None = None
+        self._then: tuple[TenantCatalog, SchemaThen] | None = None
+        self._rewound: dict[tuple[int, str], RewoundTable] = {}
+        self._stored: dict[int, StoredTable] = {}
+        with reading_log(session) as connection:
+            self._look(connection)
+
+    def _look(self, connection: Connection) -> None:
+        """Look where the change log begins: in front of it, no table can be rewound."""
+        self._beginning = read_beginning(self.moments.log, connection)
+        was, self._later = self._later, None
+        if not is_pruned(connection, self.moments, self.moment):
+            self._later = was or self.moments.find_later(connection, self.moment)
+        elif was is not None:
+            self._then, self._rewound = None, {}
+
+    @property
+    def then(self) -> SchemaThen:
+        """The tables at the moment, by what is known now."""
+        catalog, known = self.catalog, self._then
+        if known is not None and known[0] is catalog:
+            return known[1]
+        with reading_log(self) as connection:
+            self._require_visible(connection)
+            self.pin(connection)  # another process may have changed what is recorded
+            self._look(connection)
+            catalog = self.catalog
+            then = read_schema_at(connection, catalog, self.moments, self.moment)
+        self._then = (catalog, then)
+        return then
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return tuple(self.then.tables)
+
+    def bind_served(self, name: str) -> BoundTable:
+        return self._bind(self.then.find(name))
+
+    def bind_numbered(self, number: int, name: str) -> BoundTable:
+        return self._bind(self.then.find_numbered(number, name))
+
+    def _bind(self, then: TableThen) -> BoundTable:
+        """The one rule: a table is rewound where that is exact, else it is read as the history
+        store has it, if there is one."""
+        if then.obstacle is None:
+            try:
+                return self._rewind(then)
+            except HistoryPurged:  # since it was looked at
+                with reading_log(self) as connection:
+                    self._look(connection)
+                then = self.then.find_numbered(then.schema.number, then.schema.name)
+        stored = self._open_stored(then)
+        if stored is None:
+            assert then.obstacle is not None
+            raise copy.copy(then.obstacle)  # each with a traceback of its own
+        return stored
+
+    def bind_both(self, name: str) -> tuple[BoundTable, BoundTable] | None:
+        """Bind a table rewound, and as the store has it; None if only one of the two is there."""
+        then = self.then.find(name)
+        stored = None if then.obstacle is not None else self._open_stored(then)
+        return None if stored is None else (self._rewind(then), stored)
+
+    def _shape(self, then: TableThen) -> TableThen:
+        """Return the schema, with its revision, in which a table is read."""
+        return then
+
+    def is_exact(self) -> bool:
+        """Whether the values of all tables that can be read are those of then."""
+        for then in self.then.tables.values():
+            if then.obstacle is not None:
+                with suppress(HistoryUnavailable):
+                    state = self.find_stored(then)
+                    if state is not None and not state.is_exact:
+                        return False
+        return True
+
+    def open_columns(self, name: str) -> StoredColumns | None:
+        """SQL reads columns, so it prefers the store's to records that are rewound."""
+        then = self.then.find(name)
+        try:
+            stored = self._open_stored(then)
+        except HistoryUnavailable:
+            if then.obstacle is None:
+                return None
+            raise
+        return None if stored is None else stored.open_columns()
+
+    def _open_stored(self, then: TableThen) -> StoredTable | None:
+        catalog, number = self.catalog, then.schema.number
+        known = self._stored.get(number)
+        if known is not None and known.catalog is catalog:
+            return known
+        state = self.find_stored(then)
+        if state is None:
+            return None
+        from zapdb.database.history.stored_table import open_stored_table
+
+        made = open_stored_table(self, self._shape(then), state)
+        self._stored[number] = made
+        return made
+
+    def find_stored(self, then: TableThen) -> StoredState | None:
+        """Find where the history store has a table at the moment: see `stored_state`."""
+        with reading_log(self) as connection:
+            self._require_visible(connection)
+            return find_stored(connection, self.catalog, self.moments, then, self.moment)
+
+    def renew_columns(self) -> bool:
+        known = list(self._stored.values())
+        renewed = [self._renew(stored) for stored in known]
+        return any(renewed)
+
+    def _renew(self, stored: StoredTable) -> bool:
+        """Find out anew where the store has a table; returns whether that is in other files.
+
+        Raises `HistoryDamaged` if it is in the same ones, and one is not what was written.
+        """
+        self._stored.pop(stored.schema.number, None)
+        if self.find_stored(self.then.find(stored.schema.name)) != stored.state:
+            return True
+        damage = stored.find_damage()
+        if damage is not None:
+            raise damage
+        return False
+
+    def _rewind(self, then: TableThen) -> BoundTable:
+        catalog, number, beginning = self.catalog, then.schema.number, self._beginning
+        known = self._rewound.get((number, beginning))
+        if known is not None and known.catalog is catalog:
+            return known
+        with reading_log(self) as connection:
+            require_kept(self.moments, connection, self.moment)
+        assert self._later is not None, "the log leads back to the moment"
+        records = RewoundStatements(self.moments, number, self._later, beginning)
+        descriptor = catalog.table_numbered(number, then.schema.name)
+        schema = self._shape(then).schema
+        made = RewoundTable(self.storage, catalog, descriptor, schema, records)
+        self._rewound = {key: one for key, one in self._rewound.items() if key[1] == beginning}
+        self._rewound[number, beginning] = made
+        return made
+
+    def rebind(self, bound: BoundTable) -> BoundTable:
+        if not isinstance(bound, RewoundTable):
+            return super().rebind(bound)
+        return self.bind_numbered(bound.schema.number, bound.schema.name)
+
+    def writes_back(self, _: BoundTable) -> bool:
+        return False
+
+    def reload(self, cache: CatalogCache | None = None) -> None:
+        super().reload(cache)
+        with reading_log(self) as connection:
+            self._look(connection)
+
+    def idle_connection(self) -> None:
+        """Return None: each read of a past also checks that its moment is still kept."""
+
+    def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        if isinstance(bound, RewoundTable) or self.storage.is_in_transaction:
+            return super().read_active(bound, read)
+        return self.run(lambda: self._read_active_at_once(bound, read))
+
+    def _read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        if not isinstance(bound, RewoundTable):
+            return self._read_stored(bound, read)
+
+        def read_checked(connection: Connection, found: BoundTable) -> tuple[int | None, T]:
+            version, answer = read(connection, found)
+            if version is None:
+                require_kept(self.moments, connection, self.moment)
+            return version, answer
+
+        try:
+            answered = super()._read_active(bound, read_checked)
+        except HistoryPurged:
+            found = self.bind_numbered(bound.schema.number, bound.schema.name)
+            if isinstance(found, RewoundTable):
+                raise
+            return self._read_stored(found, read)
+        connection = self.storage.connection()
+        if connection.mode is not None:
+            self._require_visible(connection)
+        return answered
+
+    def _read_stored(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        """Files are replaced by others while one reads, and the log is pruned behind them."""
+        number, name = bound.schema.number, bound.schema.name
+        current = self._stored.get(number)
+        if current is None:
+            return super()._read_active(self.bind_numbered(number, name), read)
+        try:
+            return super()._read_active(current, read)
+        except (HistoryDamaged, HistoryPurged):
+            if not self._renew(current):
+                raise
+        return super()._read_active(self.bind_numbered(number, name), read)
+
+    def _require_visible(self, connection: Connection) -> None:
+        """Raise `HistoryBehind` in a snapshot that is earlier than the moment."""
+        if self.moments.find_newest(connection).number < self.moment.number:
+            raise HistoryBehind(
+                "the moment is later than the snapshot in which it is read",
+                moment=self.moment.number,
+                hint="read it outside of the snapshot",
+            )
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        raise UsageError(
+            "the past can't be changed",
+            moment=self.moment.number,
+            hint="write through db.table(…); the change is another moment",
+        )
+        yield

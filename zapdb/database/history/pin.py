@@ -1,0 +1,43 @@
+"""Keeping the files that a past is read from, while it is used for many calls."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from zapdb.cluster import leases
+from zapdb.cluster.leases import Owner, Renewal
+from zapdb.database.session import Session
+from zapdb.errors import UsageError
+from zapdb.limits import HISTORY_LEASE_SECONDS
+from zapdb.storage import TransactionMode
+from zapdb.storage.history_manifest import PIN_PREFIX, list_timelines
+from zapdb.storage.identifiers import make_uuid7
+
+
+class FilesPin:
+    """Retired files of a tenant's store are not deleted while it is held: a lease, which is renewed
+    until `release`."""
+
+    def __init__(self, session: Session, name: str, renewal: Renewal) -> None:
+        self._session, self._name, self._renewal = session, name, renewal
+
+    @classmethod
+    def take(cls, session: Session) -> Self | None:
+        """Pin the files of now; None without a store, and in a process that is read-only, for which
+        they stay for the grace. Raises `UsageError` inside a transaction."""
+        storage, tenant = session.storage, session.catalog.tenant
+        if storage.is_in_transaction:
+            raise UsageError(
+                "the files of the past can't be pinned inside a transaction or a snapshot",
+                hint="enter `with past:` before it",
+            )
+        if session.is_read_only or not list_timelines(storage.connection(), tenant):
+            return None
+        name = f"{PIN_PREFIX}{tenant}/{make_uuid7().hex()}"
+        lease = leases.acquire(storage, name, Owner.here(), HISTORY_LEASE_SECONDS)
+        return cls(session, name, Renewal(storage, lease, HISTORY_LEASE_SECONDS))
+
+    def release(self) -> None:
+        self._renewal.stop()
+        with self._session.storage.transaction(TransactionMode.CATALOG) as connection:
+            leases.delete_lease(connection, self._name)

@@ -1,0 +1,231 @@
+"""Who changed what, of moments that were pruned from the change log: by the files of the store.
+
+A row of a file says that a record was changed at its moment. What it was before and after, are the
+states of the moments in front of it and at it. Files of moments have the schema events.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow
+from pyarrow import compute, dataset, parquet
+
+from zapdb.database.changes import reading_log
+from zapdb.database.history.moment import Moment, find_moment, open_moments
+from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.stored_moments import StoredMoment, StoredMoments
+from zapdb.database.session import Session
+from zapdb.errors import HistoryDamaged
+from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
+from zapdb.history.files import is_whole
+from zapdb.history.moment_rows import BASELINE
+from zapdb.indexes import BoundTable
+from zapdb.records import Record
+from zapdb.schema import TableSchema
+from zapdb.storage import Connection
+from zapdb.storage.change_log import ChangeRow, LoggedTransaction
+from zapdb.storage.history_manifest import (
+    HistoryFile,
+    HistoryStore,
+    list_eras,
+    list_history_files,
+    list_timelines,
+)
+
+WINDOW_MOMENTS: Final = 2_000
+"""Moments whose changed keys are read together."""
+
+ChangedKeys = dict[int, list[bytes]]
+"""By moment."""
+
+
+class StoredChange(NamedTuple):
+    """What a moment made of a record, with the schemas before and after."""
+
+    table: int
+    key: tuple[Any, ...]
+    schema_before: TableSchema | None
+    before: Record | None
+    schema_after: TableSchema | None
+    after: Record | None
+
+
+class StoredVersion(NamedTuple):
+    """What a moment made of one record; without a moment, what there was when the files of a
+    timeline, or those behind a gap, begin."""
+
+    moment: StoredMoment | None
+    change: StoredChange
+
+
+class StoredAudit:
+    """The changes of moments that only files have; asked from the newest moment on."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._windows: dict[int, tuple[range, ChangedKeys]] = {}
+        """By table, the moments that were looked at last."""
+
+    def list_events(self, moment: Moment, principal: str, made_at: int) -> list[ChangeRow]:
+        """Return the schema events of a moment, as the log had them."""
+        with reading_log(self._session) as connection:
+            stored = StoredMoments(connection, open_moments(self._session))
+            made = stored.find_number(moment.number)
+            events = stored.list_events_of(moment.number)
+        number = made.transaction or 0
+        transaction = LoggedTransaction(
+            made.stamp, made.visible_at, made.commit_order, number, principal, made_at
+        )
+        return [
+            ChangeRow(transaction, one.table, one.key, one.event, one.before, one.after)
+            for one in events
+            if one.event != BASELINE
+        ]
+
+    def list_changes(self, moment: Moment, table: int) -> Iterator[StoredChange]:
+        """Yield what became of the records of a table, in the order of keys."""
+        keys = sorted(self._find_keys(moment.number, table))
+        if not keys:
+            return
+        (schema_before, before), (schema, after) = (
+            self._read(number, table, keys) for number in (moment.number - 1, moment.number)
+        )
+        for key in keys:
+            earlier, later = before.get(key), after.get(key)
+            found = earlier or later
+            if found is not None:
+                values, first = found[0], None if earlier is None else earlier[1]
+                last = None if later is None else later[1]
+                yield StoredChange(table, values, schema_before, first, schema, last)
+
+    def list_versions(self, table: int, key: bytes) -> Iterator[StoredVersion]:
+        """Yield what became of one record up to the beginning of the log, oldest first.
+
+        Raises `HistoryDamaged` and `HistoryUnreachable`.
+        """
+        with reading_log(self._session) as connection:
+            moments = open_moments(self._session)
+            beginning = moments.find_beginning(connection).number
+            stored = StoredMoments(connection, moments)
+            timelines = [
+                (store, *_list_places(connection, store, table, beginning))
+                for store in reversed(list_timelines(connection, self._session.catalog.tenant))
+            ]
+        for store, kept, starts, files in timelines:
+            changed = {
+                since
+                for file in files
+                if (file.key_lower or b"") <= key <= (file.key_upper or b"")
+                for _, since in _list_changed(store, file, kept, key)
+            }
+            for number in sorted(changed | starts):
+                after = self._read_one(number, table, key)
+                if number not in changed:
+                    yield StoredVersion(None, StoredChange(table, (), None, None, *after))
+                    continue
+                made = next(iter(stored.list_back(number)))
+                before = self._read_one(number - 1, table, key)
+                yield StoredVersion(made, StoredChange(table, (), *before, *after))
+
+    def _read_one(
+        self, number: int, table: int, key: bytes
+    ) -> tuple[TableSchema | None, Record | None]:
+        schema, found = self._read(number, table, [key])
+        return schema, found[key][1] if key in found else None
+
+    def _read(
+        self, number: int, table: int, keys: Sequence[bytes]
+    ) -> tuple[TableSchema | None, dict[bytes, tuple[tuple[Any, ...], Record]]]:
+        """Return a table's schema at a moment, and those of some records that there were, with the
+        values of their keys."""
+        past = PastSession(self._session, find_moment(self._session, number))
+        then = past.then.numbered(table)
+        if then is None:
+            return None, {}
+
+        def find(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
+            return bound.records.find_many(connection, keys)
+
+        bound, rows = past.read_active(past.bind_numbered(table, then.schema.name), find)
+        read, codec = bound.adapter.reader.read, bound.codec
+        return then.schema, {
+            key: (codec.decode_key(key), read(key, value)) for key, value in rows.items()
+        }
+
+    def _find_keys(self, moment: int, table: int) -> list[bytes]:
+        known = self._windows.get(table)
+        if known is None or moment not in known[0]:
+            window = range(max(0, moment - WINDOW_MOMENTS) + 1, moment + 1)
+            known = self._windows[table] = (window, self._read_keys(window, table))
+        return known[1].get(moment, [])
+
+    def _read_keys(self, window: range, table: int) -> ChangedKeys:
+        found: ChangedKeys = defaultdict(list)
+        with reading_log(self._session) as connection:
+            stores = list_timelines(connection, self._session.catalog.tenant)
+            files = [
+                (store, file)
+                for store in stores
+                for file in list_history_files(connection, store, table=table)
+                if file.kind in ("checkpoint", "ended", "segment")
+                if file.first_moment < window.stop and file.last_moment >= window.start
+            ]
+        for store, file in files:
+            for key, since in _list_changed(store, file, window):
+                found[since].append(key)
+        return found
+
+
+def _list_places(
+    connection: Connection, store: HistoryStore, table: int, beginning: int
+) -> tuple[range, set[int], list[HistoryFile]]:
+    """Return the moments of a timeline whose changes are kept and were pruned from the log, those
+    at which its files of a table begin, and the files."""
+    first = max(store.begins, store.purged_before)
+    kept = range(first + 1, min(store.ends, beginning) + 1)
+    starts, ended = set[int](), -1
+    for era in list_eras(connection, store, table):
+        start = max(first, era.first_moment)
+        is_start = start == first or era.first_moment != ended + 1
+        if era.state != "baseline" and era.holds(start) and is_start and start < kept.stop:
+            starts.add(start)
+        ended = -1 if era.last_moment is None else era.last_moment
+    files = [
+        file
+        for file in list_history_files(connection, store, table=table)
+        if file.kind in ("checkpoint", "ended", "segment")
+    ]
+    return kept, starts, files
+
+
+def _list_changed(
+    store: HistoryStore, file: HistoryFile, window: range, key: bytes | None = None
+) -> Iterator[tuple[bytes, int]]:
+    """Yield keys and moments of the changes of a file, or those of one key; raises
+    `HistoryDamaged`."""
+    path = file.place_in(store.directory)
+    try:
+        if not is_whole(path, file.sha256):
+            raise OSError("its digest is another one")
+        condition = None if key is None else dataset.field(KEY) == pyarrow.scalar(key)
+        columns = [KEY, FROM, OPERATION]
+        rows = parquet.read_table(path, columns=columns, partitioning=None, filters=condition)
+    except OSError as error:
+        raise HistoryDamaged(
+            "a file of the history store is missing or damaged",
+            table=file.table_number,
+            moments=f"{file.first_moment} to {file.last_moment}",
+            path=str(path),
+            problem=str(error).partition("\n")[0][:200],
+            hint="restore it from a backup of the store; other moments can still be read",
+        ) from error
+    since = rows.column(FROM)
+    inside = compute.and_(
+        compute.greater_equal(since, window.start), compute.less(since, window.stop)
+    )
+    is_change = compute.not_equal(rows.column(OPERATION), int(RowOperation.CHECKPOINT))
+    kept = rows.filter(compute.and_(inside, is_change))
+    yield from zip(kept.column(KEY).to_pylist(), kept.column(FROM).to_pylist(), strict=True)

@@ -1,0 +1,146 @@
+"""Quick reads: the first page of a query in one statement, which nearly always is all of it.
+
+A query has a quick read if one path has its records in order and leaves nothing to compare or to
+sort. Whether it has depends on its shape alone, so the answer is kept with the table, for one
+catalog version. Wherever anything is not as usual (a transaction, another catalog version, several
+ranges, truncated keys), there is no quick read, and `PlanExecution` reads the query in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from zapdb.database.bound_plan import BoundPlan, Found, find_index
+from zapdb.database.paging import first_page_size, next_page_size, read_span
+from zapdb.database.selection import Selection
+from zapdb.database.session import Session
+from zapdb.database.write_back import write_back_page
+from zapdb.indexes import BoundTable, IndexMaintainer
+from zapdb.indexes.choosing import shape_of
+from zapdb.indexes.keys import UNIQUE_ORDERED_SIZE_BYTES, KeyBuilder
+from zapdb.indexes.planning import PathFit
+from zapdb.indexes.predicates import And, Comparison, Predicate, parts_of
+from zapdb.indexes.spans import Span, bind_match
+from zapdb.records import PagedRows
+from zapdb.storage import Connection, MissingTable
+
+
+@dataclass(frozen=True, slots=True)
+class QuickRead:
+    """How all queries of one shape are read, of a table at one catalog version."""
+
+    bound: BoundTable
+    fit: PathFit
+    index: IndexMaintainer | None
+    """None: the table is read by its keys."""
+    points: tuple[tuple[int, Callable[[Any], bytes]], ...]
+    """The places of the equalities that fix the whole key of an index's entries, and what encodes
+    their values; empty if the query is not of that shape."""
+
+    def find_span(self, parts: Sequence[Predicate]) -> Span | None:
+        """Return the only range of keys that a query of the shape reads; None if it has several, or
+        must compare what it reads."""
+        spans, rechecked, _ = bind_match(self.fit.path, self.fit.match, parts, 0)
+        return None if rechecked or len(spans) != 1 else spans[0]
+
+    def fetch(
+        self, connection: Connection, parts: Sequence[Any], limit: int
+    ) -> tuple[int, PagedRows] | None:
+        """Return the catalog version and the first rows; None if the query has no quick read, or if
+        keys may be truncated."""
+        index, descending = self.index, self.fit.order.is_reversed
+        if index is not None and self.points:
+            key = b"".join([encode(parts[place].value) for place, encode in self.points])
+            if len(key) <= UNIQUE_ORDERED_SIZE_BYTES:
+                return index.entries.page_of(connection, key, limit, descending=descending)
+        span = self.find_span(parts)
+        if span is None:
+            return None
+        if index is None:
+            page = self.bound.records.page
+            return page(connection, span.lower, span.upper, None, limit, descending=descending)
+        lower, upper = span.entry_bounds(unique=index.entries.unique)
+        found = index.entries.page(connection, lower, upper, None, limit, descending=descending)
+        return None if index.may_tie(found[1]) else found
+
+    def read_behind(
+        self, session: Session, parts: Sequence[Predicate], rows: PagedRows
+    ) -> Iterator[Found]:
+        """Yield the records behind the first page, with their keys."""
+        bound_plan = BoundPlan(self.fit.bind(parts), self.bound)
+        (span,) = bound_plan.plan.spans
+        size = next_page_size(len(rows))
+        yield from chain.from_iterable(read_span(session, bound_plan, span, rows[-1][:2], size))
+
+
+def read_quickly(
+    session: Session, bound: BoundTable, selection: Selection, limit: int | None
+) -> Iterator[Found] | None:
+    """Return the records of a query with their keys, up to a limit; the first page is read here.
+    None: there is no quick read."""
+    connection = session.idle_connection()
+    if connection is None or bound.adapter.rewritten or limit == 0:
+        return None
+    parts = parts_of(selection.predicate, And)
+    quick = _find_quick_read(bound, selection, parts)
+    if quick is None:
+        return None
+    size = first_page_size(limit)
+    try:
+        page = quick.fetch(connection, parts, size)
+    except MissingTable:  # of an index that was built again
+        return None
+    if page is None or page[0] != bound.catalog.version:
+        return None
+    rows = page[1]
+    if session.writes_back(bound):
+        write_back_page(session, bound, ((key, value) for _, key, value in rows))
+    found = bound.adapter.reader.read_many(rows)
+    if len(rows) < size or size == limit:
+        return found
+    return islice(chain(found, quick.read_behind(session, parts, rows)), limit)
+
+
+def _find_quick_read(
+    bound: BoundTable, selection: Selection, parts: tuple[Predicate, ...]
+) -> QuickRead | None:
+    shape = shape_of(parts)
+    if shape is None:
+        return None
+    kept = bound.adapter.quick_reads
+    key = (shape, selection.orders, selection.is_reversed, selection.pinned)
+    known = kept.find(key)
+    if known is None:
+        known = kept.get(key, lambda: _make_quick_read(bound, selection, parts) or False)
+    return known or None
+
+
+def _make_quick_read(
+    bound: BoundTable, selection: Selection, parts: tuple[Predicate, ...]
+) -> QuickRead | None:
+    fit = selection.planner(bound).fit(parts, selection.ordering(bound))
+    if fit is None or fit.left or fit.sorting != "none":
+        return None
+    if any(isinstance(part, Comparison) and part.op == "in" for part in parts):
+        return None
+    keys = fit.path.keys
+    if keys is None:
+        return QuickRead(bound, fit, None, ())
+    index = find_index(bound, keys.index.number, keys.index.name)
+    return QuickRead(bound, fit, index, _find_points(fit, parts, keys))
+
+
+def _find_points(
+    fit: PathFit, parts: Sequence[Predicate], keys: KeyBuilder
+) -> tuple[tuple[int, Callable[[Any], bytes]], ...]:
+    fixed = fit.match.fixed
+    if len(fixed) < len(keys.fields) or not all(one.is_exact for one in fixed):
+        return ()
+    # An entry of a unique index with a null has its record's key behind that of the index.
+    values = [part.value for part in parts if isinstance(part, Comparison)]
+    if keys.index.unique and None in [v for v in values if v is None]:
+        return ()
+    return tuple((one.place, keys.encoder(at)) for at, one in enumerate(fixed))

@@ -1,0 +1,134 @@
+"""What was erased from the past: a row for each erasure, which says what is left to be done.
+
+The key of the record is in its row until no file of the history store has it any more. Then only
+its digest stays, with the proof of what was deleted. Fields may be erased from all records: then
+there is no key.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Self
+
+import msgspec
+import sqlalchemy as sa
+
+from zapdb.storage.cells import as_bytes, as_number, as_text, reading
+from zapdb.storage.connection import Connection
+from zapdb.storage.fixed_tables import HISTORY_ERASURES
+from zapdb.storage.identifiers import make_uuid7
+
+
+class ErasureProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an erasure looked at and deleted.
+
+    `changes` are rows of the change log, `archived_values` values of dropped fields and records of
+    dropped tables, `large_values` those beside records. Of `files_searched` files of the history
+    store, `files_rewritten` were written anew without `rows` of their rows, and `files_deleted` are
+    the former ones, and files without a row of the manifest. Where fields are erased, `records` had
+    such values, and changes and rows stay without them.
+    """
+
+    records: int = 0
+    changes: int = 0
+    archived_values: int = 0
+    large_values: int = 0
+    files_searched: int = 0
+    files_rewritten: int = 0
+    rows: int = 0
+    files_deleted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """A row of `zapdb_history_erasures`; `key` is None once it is finished, and for all records.
+    `fields` are the numbers of the erased fields, none for the whole record; `resume_after` is the
+    key up to which they are erased from the database, None when that is done; of a whole record, it
+    is None when moments don't count its changes any more."""
+
+    tenant: int
+    id: str
+    table_number: int
+    key: bytes | None
+    fields: tuple[int, ...]
+    resume_after: bytes | None
+    key_sha256: bytes
+    proof: ErasureProof
+    requested_at: int
+    finished_at: int | None
+
+    @classmethod
+    def make(
+        cls, tenant: int, table: int, key: bytes | None, fields: tuple[int, ...], now: int
+    ) -> Self:
+        """Make the row of a new one; its id is the salt of the digest."""
+        id = make_uuid7().hex()
+        digest = digest_key(id, key or b"")
+        return cls(tenant, id, table, key, fields, b"", digest, ErasureProof(), now, None)
+
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        tenant, id, table, key, fields, resume, digest, proof, requested_at, finished_at = row
+        with reading(HISTORY_ERASURES.name):
+            return cls(
+                as_number(tenant),
+                as_text(id),
+                as_number(table),
+                None if key is None else as_bytes(key),
+                tuple(map(as_number, json.loads(as_text(fields) or "[]"))),
+                None if resume is None else as_bytes(resume),
+                as_bytes(digest),
+                msgspec.json.decode(as_text(proof), type=ErasureProof),
+                as_number(requested_at),
+                None if finished_at is None else as_number(finished_at),
+            )
+
+
+def digest_key(id: str, key: bytes) -> bytes:
+    """Return the SHA-256 of an erasure's id and a key."""
+    return sha256(id.encode() + key).digest()
+
+
+def insert_erasure(connection: Connection, erasure: Erasure) -> None:
+    connection.core_execute(
+        sa.insert(HISTORY_ERASURES).values(
+            tenant=erasure.tenant,
+            id=erasure.id,
+            table_number=erasure.table_number,
+            key=erasure.key,
+            fields=json.dumps(erasure.fields) if erasure.fields else "",
+            resume_after=erasure.resume_after,
+            key_sha256=erasure.key_sha256,
+            proof=_pack(erasure.proof),
+            requested_at=erasure.requested_at,
+            finished_at=erasure.finished_at,
+        )
+    )
+
+
+def list_unfinished(connection: Connection, tenant: int) -> list[Erasure]:
+    """Return the erasures whose keys are still in files, or may be; the oldest first."""
+    at = HISTORY_ERASURES.c
+    query = sa.select(HISTORY_ERASURES).where(at.tenant == tenant, at.finished_at.is_(None))
+    return [Erasure.from_row(row) for row in connection.core_execute(query.order_by(at.id))]
+
+
+def write_proof(connection: Connection, erasure: Erasure) -> None:
+    """Store what was done so far, and whether it is finished."""
+    at = HISTORY_ERASURES.c
+    connection.core_execute(
+        sa.update(HISTORY_ERASURES)
+        .where(at.tenant == erasure.tenant, at.id == erasure.id)
+        .values(
+            proof=_pack(erasure.proof),
+            key=erasure.key,
+            resume_after=erasure.resume_after,
+            finished_at=erasure.finished_at,
+        )
+    )
+
+
+def _pack(proof: ErasureProof) -> str:
+    return msgspec.json.encode(proof).decode()

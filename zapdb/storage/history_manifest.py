@@ -1,0 +1,393 @@
+"""The manifest of history stores: rows that say which files hold which moments.
+
+A store's files are worth nothing without their rows, so they appear and disappear by transactions
+of the database. What a batch adds (its files, its eras, the store's new end) is one transaction,
+together with the follower's bookmark in the change log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import sqlalchemy as sa
+
+from zapdb.storage.cells import as_bytes, as_number, as_text, reading
+from zapdb.storage.change_log import Bookmark
+from zapdb.storage.connection import Connection
+from zapdb.storage.fixed_tables import HISTORY_ERAS, HISTORY_FILES, HISTORY_STORES
+
+HISTORY_FORMAT: Final = 1
+"""The format of the store's files; one with a higher number is refused."""
+
+StoreState = Literal["baseline", "follows", "stopped", "broken"]
+FileKind = Literal["checkpoint", "ended", "segment", "archive", "moments"]
+FileState = Literal["live", "retired"]
+EraState = Literal["baseline", "open", "sealed"]
+
+IDS_PER_STATEMENT: Final = 500
+PIN_PREFIX: Final = "history-pin/"
+"""What the names of leases begin with by which readers keep retired files: with the tenant's number
+and a slash behind it."""
+NO_TABLE: Final = 0
+"""The table number of files that belong to no table: those of kind `moments`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStore:
+    """A row of `zapdb_history_stores`: one timeline of a tenant's store.
+
+    The files hold the moments after `begins` up to `ends`. `ends_bookmark` is the place of the
+    moment `ends` in the change log, `visible_at` the time from which it is visible. Moments before
+    `purged_before` are gone. Times are in microseconds since 1970-01-01 UTC.
+
+    State: `baseline`, a table's first checkpoint is under way; `follows`; `stopped` by an operator;
+    `broken`, because the change log was pruned in front of it. `problem` says why the follower
+    can't go on at the moment.
+    """
+
+    tenant: int
+    timeline: str
+    directory: str
+    format: int
+    state: StoreState
+    begins: int
+    ends: int
+    ends_bookmark: Bookmark
+    visible_at: int
+    purged_before: int
+    started_at: int
+    flushed_at: int
+    problem: str | None = None
+
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        tenant, timeline, directory, form, state, *numbers, problem = row
+        begins, ends, bookmark, visible_at, purged, started_at, flushed_at = numbers
+        with reading(HISTORY_STORES.name):
+            return cls(
+                as_number(tenant),
+                as_text(timeline),
+                as_text(directory),
+                as_number(form),
+                _one_of(state, "baseline", "follows", "stopped", "broken"),
+                as_number(begins),
+                as_number(ends),
+                Bookmark.parse(as_text(bookmark)),
+                as_number(visible_at),
+                as_number(purged),
+                as_number(started_at),
+                as_number(flushed_at),
+                None if problem is None else as_text(problem),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """A row of `zapdb_history_files`: one Parquet file; `zapdb.history.layers` has the kinds.
+
+    Its rows are of the moments from `first_moment` to `last_moment`, and have keys from `key_lower`
+    to `key_upper`, both included; None without rows, and for files of no table. `revision` is the
+    newest revision of the table that its rows were written under. `path` is within `directory`, or,
+    if that is None, within the store's. A `retired` file is deleted some time after `retired_at`.
+    """
+
+    tenant: int
+    timeline: str
+    id: str
+    table_number: int
+    era: int
+    kind: FileKind
+    first_moment: int
+    last_moment: int
+    revision: int
+    rows: int
+    size_bytes: int
+    sha256: bytes
+    key_lower: bytes | None
+    key_upper: bytes | None
+    path: str
+    state: FileState = "live"
+    retired_at: int | None = None
+    directory: str | None = None
+
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        tenant, timeline, name, table, era, kind, first, last, revision, rows, size, *rest = row
+        digest, lower, upper, directory, path, state, retired_at = rest
+        with reading(HISTORY_FILES.name):
+            return cls(
+                as_number(tenant),
+                as_text(timeline),
+                as_text(name),
+                as_number(table),
+                as_number(era),
+                _one_of(kind, "checkpoint", "ended", "segment", "archive", "moments"),
+                as_number(first),
+                as_number(last),
+                as_number(revision),
+                as_number(rows),
+                as_number(size),
+                as_bytes(digest),
+                None if lower is None else as_bytes(lower),
+                None if upper is None else as_bytes(upper),
+                as_text(path),
+                _one_of(state, "live", "retired"),
+                None if retired_at is None else as_number(retired_at),
+                None if directory is None else as_text(directory),
+            )
+
+    def place_in(self, store_directory: str | Path) -> Path:
+        """Return its full path; it may have been moved out of the store's directory."""
+        return Path(self.directory or store_directory) / self.path
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEra:
+    """A row of `zapdb_history_eras`: a stretch of a table's history, numbered from 1.
+
+    It begins with the checkpoint of the moment `first_moment`, and has the changes after that up to
+    `last_moment`; None as long as it goes on to the store's end. All of its files have the columns
+    of one layout, that of `layout_revision`; `revision` is the table's at its beginning. It had
+    `live_rows` at its beginning, and `changes` since.
+
+    State: `baseline`, its checkpoint is not complete, so that it can't be read yet; `open`;
+    `sealed`, its changes are merged, so that each `_until` is known. If `exact` is false,
+    values of a restored field may differ from those that were read then.
+    """
+
+    tenant: int
+    timeline: str
+    table_number: int
+    era: int
+    first_moment: int
+    last_moment: int | None
+    revision: int
+    layout_revision: int
+    live_rows: int
+    changes: int
+    state: EraState
+    exact: bool = True
+
+    @classmethod
+    def from_row(cls, row: Any) -> Self:
+        tenant, timeline, table, era, first, last, revision, layout, live, changes, *rest = row
+        state, exact = rest
+        with reading(HISTORY_ERAS.name):
+            return cls(
+                as_number(tenant),
+                as_text(timeline),
+                as_number(table),
+                as_number(era),
+                as_number(first),
+                None if last is None else as_number(last),
+                as_number(revision),
+                as_number(layout),
+                as_number(live),
+                as_number(changes),
+                _one_of(state, "baseline", "open", "sealed"),
+                bool(as_number(exact)),
+            )
+
+    def holds(self, moment: int) -> bool:
+        """Whether the table at a moment, not beyond the store's end, is told by this era."""
+        return self.first_moment <= moment and (
+            self.last_moment is None or moment <= self.last_moment
+        )
+
+
+def _one_of(cell: Any, *known: Any) -> Any:
+    if cell not in known:
+        raise ValueError(cell)
+    return cell
+
+
+# Reading. Each function reads in the caller's snapshot.
+
+
+def read_store(connection: Connection, tenant: int) -> HistoryStore | None:
+    """Return a tenant's newest timeline; None without a store."""
+    return next(iter(list_timelines(connection, tenant)), None)
+
+
+def list_timelines(connection: Connection, tenant: int) -> list[HistoryStore]:
+    """Return a tenant's timelines, the newest first."""
+    at = HISTORY_STORES.c
+    query = sa.select(HISTORY_STORES).where(at.tenant == tenant).order_by(at.timeline.desc())
+    return [HistoryStore.from_row(row) for row in connection.core_execute(query)]
+
+
+def list_history_files(
+    connection: Connection,
+    store: HistoryStore,
+    *,
+    table: int | None = None,
+    era: int | None = None,
+    state: FileState | None = "live",
+) -> list[HistoryFile]:
+    """Return the files of a timeline, or of a table in it, or of one of its eras, by their first
+    moments and least keys."""
+    at = HISTORY_FILES.c
+    query = sa.select(HISTORY_FILES).where(at.tenant == store.tenant, at.timeline == store.timeline)
+    if table is not None:
+        query = query.where(at.table_number == table)
+    if era is not None:
+        query = query.where(at.era == era)
+    if state is not None:
+        query = query.where(at.state == state)
+    query = query.order_by(at.table_number, at.era, at.first_moment, at.key_lower, at.id)
+    return [HistoryFile.from_row(row) for row in connection.core_execute(query)]
+
+
+def list_eras(
+    connection: Connection, store: HistoryStore, table: int | None = None
+) -> list[HistoryEra]:
+    """Return the eras of a timeline, or of a table in it, by table and from the oldest on."""
+    at = HISTORY_ERAS.c
+    query = sa.select(HISTORY_ERAS).where(at.tenant == store.tenant, at.timeline == store.timeline)
+    if table is not None:
+        query = query.where(at.table_number == table)
+    rows = connection.core_execute(query.order_by(at.table_number, at.era))
+    return [HistoryEra.from_row(row) for row in rows]
+
+
+def find_era(
+    connection: Connection, store: HistoryStore, table: int, moment: int
+) -> HistoryEra | None:
+    """Return the era that holds a moment of a table, up to the store's end; None in a gap, before
+    the beginning, and as long as the era's checkpoint is not complete."""
+    found = [
+        era
+        for era in list_eras(connection, store, table)
+        if era.holds(moment) and era.state != "baseline"
+    ]
+    return found[-1] if found and store.begins <= moment <= store.ends else None
+
+
+def find_first_revision(connection: Connection, tenant: int, table: int) -> int | None:
+    """Return the revision of a table at the earliest moment that a store of the tenant holds; None
+    if none holds the table."""
+    at = HISTORY_ERAS.c
+    query = sa.select(sa.func.min(at.revision)).where(at.tenant == tenant, at.table_number == table)
+    found = connection.core_execute(query).scalar()
+    return None if found is None else as_number(found)
+
+
+# Writing, inside a CATALOG transaction.
+
+
+def insert_store(connection: Connection, store: HistoryStore) -> None:
+    """Raises `DuplicateKey`."""
+    connection.core_execute(sa.insert(HISTORY_STORES).values(**_columns(store)))
+
+
+def update_store(connection: Connection, was: HistoryStore, store: HistoryStore) -> bool:
+    """Store what changes of a timeline's row if nobody has moved its end since it was read; returns
+    whether that is so. What does not change is left as others may have made it."""
+    at, before = HISTORY_STORES.c, _columns(was)
+    changed = {name: value for name, value in _columns(store).items() if value != before[name]} or {
+        "problem": was.problem
+    }
+    found = connection.core_execute(
+        sa.update(HISTORY_STORES)
+        .where(
+            at.tenant == was.tenant,
+            at.timeline == was.timeline,
+            at.ends == was.ends,
+            at.ends_bookmark == str(was.ends_bookmark),
+            at.state == was.state,
+        )
+        .values(**changed)
+        .returning(at.ends)
+    )
+    return found.first() is not None
+
+
+def insert_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
+    rows = [_columns(file) for file in files]
+    if rows:
+        connection.core_execute(sa.insert(HISTORY_FILES).values(rows))
+
+
+def retire_files(connection: Connection, files: Iterable[HistoryFile], now_us: int) -> None:
+    """Take files out of the manifest's live ones; they are deleted later."""
+    at = HISTORY_FILES.c
+    for (tenant, timeline), ids in _by_timeline(files):
+        connection.core_execute(
+            sa.update(HISTORY_FILES)
+            .where(at.tenant == tenant, at.timeline == timeline, at.id.in_(ids))
+            .values(state="retired", retired_at=now_us)
+        )
+
+
+def _by_timeline(files: Iterable[HistoryFile]) -> Iterator[tuple[tuple[int, str], list[str]]]:
+    """Yield the ids of files, some hundreds at a time, with their tenant and timeline."""
+    for place, some in groupby(files, key=lambda file: (file.tenant, file.timeline)):
+        for page in _list_pages(file.id for file in some):
+            yield place, page
+
+
+def _list_pages(ids: Iterator[str]) -> Iterator[list[str]]:
+    while page := list(islice(ids, IDS_PER_STATEMENT)):
+        yield page
+
+
+def delete_file_rows(connection: Connection, files: Iterable[HistoryFile]) -> None:
+    """Delete the rows of retired files that are gone."""
+    at = HISTORY_FILES.c
+    for (tenant, timeline), ids in _by_timeline(files):
+        connection.core_execute(
+            sa.delete(HISTORY_FILES).where(
+                at.tenant == tenant,
+                at.timeline == timeline,
+                at.id.in_(ids),
+                at.state == "retired",
+            )
+        )
+
+
+def save_era(connection: Connection, era: HistoryEra) -> None:
+    """Insert an era, or store what became of it."""
+    at, row = HISTORY_ERAS.c, _columns(era)
+    key = {name: row.pop(name) for name in ("tenant", "timeline", "table_number", "era")}
+    found = connection.core_execute(
+        sa.update(HISTORY_ERAS)
+        .where(*(at[name] == value for name, value in key.items()))
+        .values(**row)
+        .returning(at.era)
+    )
+    if found.first() is None:
+        connection.core_execute(sa.insert(HISTORY_ERAS).values(**key, **row))
+
+
+def delete_era(connection: Connection, era: HistoryEra) -> None:
+    at = HISTORY_ERAS.c
+    connection.core_execute(
+        sa.delete(HISTORY_ERAS).where(
+            at.tenant == era.tenant,
+            at.timeline == era.timeline,
+            at.table_number == era.table_number,
+            at.era == era.era,
+        )
+    )
+
+
+def _columns(row: HistoryStore | HistoryFile | HistoryEra) -> dict[str, Any]:
+    found = {field.name: getattr(row, field.name) for field in fields(row)}
+    if isinstance(row, HistoryStore):
+        found["ends_bookmark"] = str(row.ends_bookmark)
+    if isinstance(row, HistoryEra):
+        found["exact"] = int(row.exact)
+    return found
+
+
+def with_end(
+    store: HistoryStore, ends: int, bookmark: Bookmark, visible_at: int, now_us: int
+) -> HistoryStore:
+    """Return a timeline whose files reach up to a later moment."""
+    return replace(
+        store, ends=ends, ends_bookmark=bookmark, visible_at=visible_at, flushed_at=now_us
+    )

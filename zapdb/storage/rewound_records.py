@@ -1,0 +1,192 @@
+"""The statements that read the records of a table as they were at a moment.
+
+A page is read by two statements: the present records of a range of keys, and then what the first
+change since had before it, of the keys in that range. They need no common snapshot. The second one
+sees all that the first one saw, and rewinds it: a record that was written, inserted or deleted in
+between has a change, too.
+
+Each statement answers with the catalog version, or with none if the log was pruned since its
+beginning was looked at: so the reader notices that changes may be missing, and looks again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.storage.base import JoinedRows, join_rows
+from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.change_log import BEGINNING, START, ChangeLog
+from zapdb.storage.connection import Connection
+from zapdb.storage.moments import LaterSql, Moments
+from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.rewinding import changes_sql, rewound_sql
+from zapdb.storage.statements import between, bounds_behind, catalog_version_sql
+
+NO_VERSION: Final = -1
+"""No tenant has this catalog version."""
+
+
+def read_beginning(log: ChangeLog, connection: Connection) -> str:
+    """Return where the change log begins, nothing for its start."""
+    beginning = log.read_beginning(connection.fetch_all)
+    return str(beginning) if beginning > START else ""
+
+
+class RewoundStatements(RecordStatements):
+    """The statements on one table's records of one tenant before the transactions that are `later`,
+    as long as the log begins at the bookmark `beginning`. They only read."""
+
+    def __init__(self, moments: Moments, number: int, later: LaterSql, beginning: str) -> None:
+        log = moments.log
+        storage, tenant, is_numbered = log.storage, log.tenant, log.is_numbered
+        super().__init__(
+            storage,
+            number,
+            tenant,
+            rewound_sql(tenant, number, later, is_numbered=is_numbered),
+            _version_sql(tenant, beginning),
+        )
+        self._changes = changes_sql(tenant, number, later, is_numbered=is_numbered)
+        order = "c.transaction_number" if is_numbered else "t.commit_order"
+        mark = storage.placeholder
+        given = mark if is_numbered else f"{mark}::bytea"
+        one = f"{self._changes} AND c.key = given.key"
+        stored = f"SELECT value FROM {self.name} WHERE tenant = {tenant} AND key = given.key"
+        self.find_sql = (
+            f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {one}) THEN"
+            f" (SELECT c.before FROM {one} ORDER BY {order} LIMIT 1)"
+            f" ELSE ({stored}) END AS value, a.version"
+            f" FROM ({self.version_sql}) AS a, (SELECT {given} AS key) AS given"
+        )
+        self.get_sql = f"SELECT * FROM ({self.find_sql}) AS found WHERE value IS NOT NULL"
+        self._order = order
+        self._is_numbered = is_numbered
+
+    def scan_page(
+        self, connection: Connection, after: bytes
+    ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
+        version, rows = self._read(connection, after + b"\x00", None, PAGE_RECORDS_MAX, "ASC")
+        return version, rows
+
+    def page(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        lower, upper = bounds_behind(lower, upper, after, descending=descending)
+        order = "DESC" if descending else "ASC"
+        version, rows = self._read(connection, lower, upper, limit, order)
+        return version, [(key, key, value) for key, value in rows]
+
+    def joined_page(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> tuple[int, JoinedRows | None]:
+        version, rows = self._read(connection, lower, upper, limit, "ASC")
+        return version, join_rows(rows)
+
+    def _read(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """Return the catalog version and the first records with lower ≤ key < upper: `limit` of
+        them, or all."""
+        found: list[tuple[bytes, bytes]] = []
+        while True:
+            version, rows, edge = self._read_some(connection, lower, upper, limit, order)
+            found += rows
+            if edge is None or len(found) >= limit or version == NO_VERSION:
+                return version, found[:limit]
+            if order == "ASC":
+                lower = edge + b"\x00"
+            else:
+                upper = edge
+
+    def _read_some(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
+        """Return the catalog version, the records up to a key, and that key; None for the end."""
+        where, parameters = between(self.storage.placeholder, self.tenant, lower, upper)
+        stored = connection.fetch_all(
+            f"SELECT key, value FROM {self.name} WHERE {where}"
+            f" ORDER BY key {order} LIMIT {int(limit)}",
+            parameters,
+        )
+        rows: dict[bytes, bytes | None] = {as_bytes(key): as_bytes(value) for key, value in stored}
+        edges = [next(reversed(rows))] if len(rows) == limit else []
+        if edges and order == "ASC":
+            upper = edges[0] + b"\x00"
+        elif edges:
+            lower = edges[0]
+        version, before = self._read_before(connection, lower, upper, limit, order)
+        nearer, is_descending = (min, False) if order == "ASC" else (max, True)
+        if len(before) == limit:
+            edges.append(next(reversed(before)))
+        rows |= before
+        edge = nearer(edges) if edges else None
+        keys = sorted(rows, reverse=is_descending)
+        if edge is not None and edge != keys[-1]:
+            keys = keys[: keys.index(edge) + 1]
+        found = [(key, value) for key in keys if (value := rows[key]) is not None]
+        return version, found, edge
+
+    def _read_before(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> tuple[int, dict[bytes, bytes | None]]:
+        """Return the catalog version, and what the records that were changed since had before, of
+        the first keys with lower ≤ key < upper: `limit` of them, or all."""
+        mark, where, parameters = self.storage.placeholder, self._changes, []
+        for operator, bound in ((">=", lower), ("<", upper)):
+            if bound is not None:
+                where += f" AND c.key {operator} {mark}"
+                parameters.append(bound)
+        if self._is_numbered:  # beside min(), a column has the value of the same row
+            first = f"SELECT c.key, c.before, min({self._order}) FROM {where} GROUP BY c.key"
+            first += f" ORDER BY c.key {order}"
+        else:
+            first = f"SELECT DISTINCT ON (c.key) c.key, c.before FROM {where}"
+            first += f" ORDER BY c.key {order}, {self._order}"
+        rows: list[Any] = connection.fetch_all(
+            f"SELECT a.version, first.key, first.before FROM ({self.version_sql}) AS a"
+            f" LEFT JOIN ({first} LIMIT {int(limit)}) AS first ON TRUE ORDER BY first.key {order}",
+            parameters,
+        )
+        if not rows:
+            return 0, {}  # the tenant was removed
+        before = {
+            as_bytes(key): None if value is None else as_bytes(value)
+            for _, key, value in rows
+            if key is not None
+        }
+        return as_number(rows[0][0]), before
+
+
+def _version_sql(tenant: int, beginning: str) -> str:
+    """Return the query for the catalog version as long as the log begins there."""
+    mine = f"tenant = {int(tenant)} AND name = '{BEGINNING}'"
+    stored = f"SELECT bookmark FROM zapdb_followers WHERE {mine}"
+    version = catalog_version_sql(tenant).removeprefix("SELECT version ")
+    assert not set(beginning) - set("0123456789abcdef.")
+    return (
+        f"SELECT CASE WHEN coalesce(({stored}), '') = '{beginning}' THEN version"
+        f" ELSE {NO_VERSION} END AS version {version}"
+    )
