@@ -1,9 +1,10 @@
 # The tasks of this repository. `make` lists them. Works with GNU Make 3.81 (macOS) and later.
 
 DATABASE ?= sqlite
-PYTEST_ARGS ?= -n 2 --dist worksteal
+PYTEST_ARGS ?= -n 3 --dist worksteal
 SECONDS_EACH ?= 60
 SOAK_SECONDS ?= 600
+HISTORY_SECONDS ?= 1800
 CRASH_SECONDS ?= 600
 TODO ?=
 
@@ -13,7 +14,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo todo test lint format fuzz soak crash bench docs test-system-icu clean
+.PHONY: help setup demo todo test lint format fuzz sanitized soak crash bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -45,8 +46,12 @@ format: setup ## repair style and layout where a tool can
 fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
 	$(python) -m tests.fuzz --seconds $(SECONDS_EACH)
 
-soak: setup ## rolling deployments and a web service with deaths, again and again; SOAK_SECONDS=600 on each engine
-	ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) $(python) -m pytest --long -s tests/contract/test_rolling.py \
+sanitized: setup ## the accelerator under AddressSanitizer and UBSan; SECONDS_EACH=60 may be changed
+	$(python) -m tests.native.sanitized $(SECONDS_EACH)
+
+soak: setup ## a history store (HISTORY_SECONDS=1800), rolling deployments and a web service with deaths (SOAK_SECONDS=600), on each engine
+	ZAPDB_HISTORY_SOAK_SECONDS=$(HISTORY_SECONDS) ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) \
+	  $(python) -m pytest --long -s tests/contract/test_history_soak.py tests/contract/test_rolling.py \
 	  tests/contract/test_linearizable.py tests/contract/test_web_soak.py
 
 crash: setup ## kill drivers, executors, workers, backends and mirrors at random points; CRASH_SECONDS=600 on each engine

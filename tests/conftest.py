@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import forms
-from tests.support import PostgresServer, Workspace, find_memory
+from tests.codecs_in_use import CODECS, using_codec
+from tests.support import SHORT_LIVED, PostgresServer, Workspace, find_memory
+from zapdb.storage import connect, ensure_storage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,9 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Images of containers tend to set it: each of hundreds of processes would compile all modules.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Spark's JVMs live for seconds: the second compiler takes half of their time, and earns none.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)
     # PYTEST_DEBUG_TEMPROOT, pytest's own, names another place.
     if memory := find_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
+
+
+SELDOM = (10_000, 20, 50)
+"""How many new objects begin a collection, and how many of those an older one: with Python's 700
+and 10, a fifth of the time of most tests went into it."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,6 +55,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not _is_long(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import the test files and collect their tests without collections of cyclic garbage: it all
+    stays, and they took a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def pytest_collection_finish() -> None:
+    """Set aside what was imported and collected: half a million objects, which each full collection
+    would look through again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*SELDOM)
+
+
+def pytest_unconfigure() -> None:
+    """Extension modules complain of what is not collected at the end."""
+    gc.unfreeze()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """No collection of cyclic garbage, which a process that ran thousands of tests has much of: it
+    takes a while, and where it calls back, Python drops a KeyboardInterrupt."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def _is_long(item: pytest.Item) -> bool:
@@ -63,6 +106,13 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module", params=CODECS)
+def codec_in_use(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each codec that is there, for what makes its codecs after this."""
+    with using_codec(request.param):
+        yield str(request.param)
+
+
 TASK_FAILURES_MAX = 4
 
 
@@ -76,6 +126,16 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def prepared_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The file of a SQLite database that has zapdb's own tables, and nothing else."""
+    file = tmp_path_factory.mktemp("prepared") / "prepared.db"
+    storage = connect(f"sqlite:///{file}")
+    ensure_storage(storage, create=True)
+    storage.close()
+    return file.read_bytes()
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> str:
     """The storage engines; a test that holds for one of them says so with `parametrize`."""
@@ -84,13 +144,22 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def workspace(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
-    """A fresh, empty database with an empty directory of migrations."""
+    """A fresh database without a schema, and an empty directory of migrations.
+
+    It has zapdb's own tables: making them takes half of the time of most tests. One marked `empty`
+    begins with none, and on SQLite without a file.
+    """
     directory = tmp_path / "migrations"
     directory.mkdir()
+    is_empty = request.node.get_closest_marker("empty") is not None
     if engine == "sqlite":
-        with Workspace(engine, f"sqlite:///{tmp_path / 'test.db'}", directory) as place:
+        file = tmp_path / "test.db"
+        if not is_empty:
+            file.write_bytes(request.getfixturevalue("prepared_file"))
+        with Workspace(engine, f"sqlite:///{file}", directory) as place:
             yield place
         return
     server: PostgresServer = request.getfixturevalue("postgres")
-    with server.fresh_database() as address, Workspace(engine, address, directory) as place:
+    template = "template1" if is_empty else server.prepared
+    with server.fresh_database(template) as address, Workspace(engine, address, directory) as place:
         yield place

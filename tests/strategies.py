@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal as D
+from functools import lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -155,20 +156,26 @@ def _decimals(scale: int) -> st.SearchStrategy[D]:
     return integers.map(lambda number: D((number < 0, tuple(map(int, str(abs(number)))), -scale)))
 
 
+RAW: dict[type[ValueType], st.SearchStrategy[Any]] = {
+    Integer: integers,
+    Boolean: st.booleans(),
+    Date: st.dates(),
+    Timestamp: st.datetimes(timezones=st.just(datetime.UTC)),
+    ZonedTimestamp: local_times(),
+    Binary: binaries,
+    String: texts,
+    Json: json_values,
+    Uuid: st.uuids(),
+    Float: st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float),
+}
+
+
+@lru_cache(maxsize=1_000)
 def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
-    """Values of a type, checked: in the normal form in which they are stored."""
-    raw: dict[type[ValueType], st.SearchStrategy[Any]] = {
-        Integer: integers,
-        Boolean: st.booleans(),
-        Date: st.dates(),
-        Timestamp: st.datetimes(timezones=st.just(datetime.UTC)),
-        ZonedTimestamp: local_times(),
-        Binary: binaries,
-        String: texts,
-        Json: json_values,
-        Uuid: st.uuids(),
-        Float: st.floats(allow_nan=False) | st.integers(-(2**53), 2**53).map(float),
-    }
+    """Values of a type, checked: in the normal form in which they are stored.
+
+    Kept, since making and validating a strategy takes longer than drawing from it.
+    """
     match kind:
         case Decimal(scale):
             strategy = _decimals(scale)
@@ -179,17 +186,22 @@ def values_of(kind: ValueType) -> st.SearchStrategy[Any]:
         case Enum(members=members):
             strategy = st.sampled_from([name for _, name in members])
         case Struct(members=members):
-            strategy = st.fixed_dictionaries({m.name: _part_of(m) for m in members})
+            strategy = st.fixed_dictionaries({m.name: held_by(m) for m in members})
         case List(items):
             strategy = st.lists(values_of(items), max_size=3)
         case _:
-            strategy = raw[type(kind)]
+            strategy = RAW[type(kind)]
     return strategy.map(lambda value: kind.check(value, "drawn"))
 
 
-def _part_of(member: Member) -> st.SearchStrategy[Any]:
-    part = values_of(member.type)
-    return st.none() | part if member.optional else part
+@lru_cache(maxsize=1_000)
+def values_or_none_of(kind: ValueType) -> st.SearchStrategy[Any]:
+    return st.none() | values_of(kind)
+
+
+def held_by(part: Field | Member) -> st.SearchStrategy[Any]:
+    """What a field or member may hold: a value of its type, or None if it is optional."""
+    return values_or_none_of(part.type) if part.optional else values_of(part.type)
 
 
 @st.composite
@@ -276,7 +288,7 @@ def fields_of(
     if isinstance(kind, Uuid | Integer) and draw(st.booleans()):
         generated = "uuid" if isinstance(kind, Uuid) else "sequence"
     if not generated and draw(st.booleans()):
-        default = draw(st.none() | values_of(kind) if optional else values_of(kind))
+        default = draw(values_or_none_of(kind) if optional else values_of(kind))
         if isinstance(kind, Timestamp) and draw(st.booleans()):
             default = Now()
         if isinstance(kind, ZonedTimestamp) and draw(st.booleans()):
@@ -316,10 +328,7 @@ def tables(
 @st.composite
 def records_of(draw: st.DrawFn, table: TableSchema) -> dict[str, Any]:
     """A full record of the table: a checked value, or None, for every field."""
-    return {
-        f.name: draw(st.none() | values_of(f.type) if f.optional else values_of(f.type))
-        for f in table.fields
-    }
+    return {f.name: draw(held_by(f)) for f in table.fields}
 
 
 large_sizes = st.sampled_from([4_095, 4_096, 4_097, 4_098, 9_000])
@@ -1131,7 +1140,7 @@ def chains(draw: st.DrawFn, migrations_max: int = 5, *, archives: bool = False) 
     """Chains of valid migrations, one or two operations each; the first declares types.
 
     With `archives`, some fields and tables that go are archived, and some of those come back:
-    records have values beside them then, which whoever converts them has to carry along.
+    records have values beside them then, which conversions have to carry along.
     """
     author, chain, numbers = Author(draw, archives=archives), Chain(), NumberAllocator()
     chain = extend(chain, document_of(DECLARATIONS), numbers)

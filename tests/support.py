@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -32,11 +32,13 @@ from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
+from zapdb.jobs.range_work import _RangeRun
 from zapdb.limits import CATALOG
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.data_tables import list_record_tables
 from zapdb.storage.pipelined import PipelinedConnection
+from zapdb.storage.storage_version import ensure_storage
 
 ROOT = Path(__file__).parents[1]
 T = TypeVar("T")
@@ -62,6 +64,10 @@ def find_memory() -> Path | None:
     power, and waiting for the disk was half of the time of those on SQLite."""
     is_large = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_FREE_BYTES_MIN
     return MEMORY if is_large else None
+
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that is at work for seconds."""
 
 
 LIVE = " AND value IS NOT NULL"
@@ -97,6 +103,9 @@ class PostgresServer:
         try:
             # A test's database need not survive a loss of power.
             server.execute("ALTER SYSTEM SET fsync = off")
+            server.execute("ALTER SYSTEM SET full_page_writes = off")
+            server.execute("ALTER SYSTEM SET wal_level = minimal")
+            server.execute("ALTER SYSTEM SET max_wal_senders = 0")  # as that level wants
             server.execute("ALTER SYSTEM SET max_wal_size = '256MB'")
             server.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS_MAX}")
             found = (directory / "data").stat()
@@ -131,10 +140,19 @@ class PostgresServer:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
+    @cached_property
+    def prepared(self) -> str:
+        """The name of a database that has zapdb's own tables, and nothing else."""
+        self.execute("CREATE DATABASE prepared")
+        storage = connect(self.address("prepared"))
+        ensure_storage(storage, create=True)
+        storage.close()
+        return "prepared"
+
     @contextmanager
-    def fresh_database(self) -> Iterator[str]:
+    def fresh_database(self, template: str = "template1") -> Iterator[str]:
         name = f"test_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         try:
             yield self.address(name)
         finally:
@@ -326,13 +344,14 @@ def dead_process() -> int:
     return ended.pid
 
 
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    """Wait for a state, however long that takes on a loaded machine."""
+def wait_until(holds: Callable[[], object], what: str, pause_seconds: float = 0.003) -> None:
+    """Wait for a state, however long that takes on a loaded machine. A look that costs the machine
+    more than a moment wants a longer pause."""
     deadline = time.monotonic() + GUARD_SECONDS
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {GUARD_SECONDS} s in vain until {what}")
-        time.sleep(0.003)
+        time.sleep(pause_seconds)
 
 
 def finish(*threads: threading.Thread) -> None:
@@ -357,7 +376,7 @@ def writing(work: Callable[[int, Callable[[], bool]], T], writers: int = 3) -> I
 
 
 class HeldFile:
-    """A file of one byte; whoever reads it waits until `go_on` is set."""
+    """A file of one byte; its reader waits until `go_on` is set."""
 
     def __init__(self) -> None:
         self.is_read, self.go_on = threading.Event(), threading.Event()
@@ -439,10 +458,12 @@ class Faults:
         # A lease is taken again where its session was lost, which test_leases shows; here each
         # fault ends what it strikes.
         monkeypatch.setattr(leases, "CATALOG", CATALOG._replace(tries=1))
+        # The same of a batch whose COMMIT is unknown, which test_conversion shows.
+        monkeypatch.setattr(_RangeRun, "_settle", lambda run, action, find_done: action())
         for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         if self.place.engine == "postgresql":  # what is sent later counts when it is handed over
-            for name in ("send", "send_many", "require"):
+            for name in ("send", "send_many", "require", "ask_later"):
                 self._wrap(monkeypatch, PipelinedConnection, name, lambda connection: connection)
         for name in ("begin", "commit"):
             self._wrap(monkeypatch, type(self.storage), name, None)

@@ -26,8 +26,10 @@ from werkzeug.wrappers import Response
 from examples.todo_app import forms
 from examples.todo_app.days import now_in, zone_names
 from examples.todo_app.forms import read_day, read_labels, read_line, read_priority, read_uuid
+from examples.todo_app.past import ListPast
 from examples.todo_app.sessions import Sessions
 from examples.todo_app.todo import LANGUAGES, Choice, Todo
+from zapdb.catalog.principal import acting_as
 from zapdb.errors import UpdateConflict
 
 blueprint = Blueprint("pages", __name__)
@@ -53,13 +55,14 @@ def sessions() -> Sessions:
 
 
 def signed_in(view: Callable[..., Page]) -> Callable[..., Page]:
-    """A page of somebody: the user is in `g.user`."""
+    """A page of somebody: the user is in `g.user`, and the author of what is changed."""
 
     @wraps(view)
     def see(**arguments: Any) -> Page:
         if g.user is None:
             return redirect(url_for("pages.start"))
-        return view(**arguments)
+        with acting_as(str(g.user.id)):
+            return view(**arguments)
 
     return see
 
@@ -109,7 +112,7 @@ def start() -> Page:
 
 @blueprint.post("/sign-in")
 def sign_in() -> Page:
-    """A demonstration: whoever you say you are, you are."""
+    """A demonstration: no password is asked for."""
     begin_session(todo().users.get(read_uuid(request.form, "user")).id)
     return redirect(url_for("pages.start"))
 
@@ -172,6 +175,30 @@ def show_list(key: UUID) -> Page:
     with todo().db.snapshot():
         shown = todo().list_of(g.user, key)
         return _show_items(shown.title, [key], Choice.of(request.args), list=shown)
+
+
+@blueprint.get("/lists/<uuid:key>/past")
+@signed_in
+def show_past(key: UUID) -> Page:
+    """What the list looked like, at a place of the slider: from 1, the oldest moment."""
+    shown, past = todo().list_of(g.user, key), ListPast(todo().db)
+    until = request.args.get("until", type=int)
+    moments = past.moments_of(key, None if until is None else max(0, until))
+    if not moments:
+        return _render("past.html", title=shown.title, list=shown, moments=[])
+    place = min(max(request.args.get("at", len(moments), type=int), 1), len(moments))
+    moment = moments[place - 1]
+    return _render(
+        "past.html",
+        title=shown.title,
+        list=shown,
+        moments=moments,
+        place=place,
+        moment=moment,
+        told={change.item: change for change in moment.changes},
+        past=past.read(key, moment),
+        until=moments[-1].number,
+    )
 
 
 @blueprint.get("/due/<name>")

@@ -19,6 +19,7 @@ import zapdb
 from examples.todo_app import models
 from examples.todo_app.days import WEEK, now_in
 from examples.todo_app.models import Item, Language, Priority, Tag, Tagging, TodoList, User
+from examples.todo_app.past import log_lists
 from zapdb.errors import InvalidCursor, RecordNotFound
 from zapdb.models import TypedPage, TypedQuery
 
@@ -69,10 +70,12 @@ LANGUAGES: Final[Mapping[Language, str]] = {
 def open_database(url: str) -> zapdb.Database:
     """The database, made or brought up to the migrations beside this file.
 
-    In the background it builds the indexes that are new, and converts the records that are old.
+    Changes of lists are recorded, for the page that shows their past. In the background it builds
+    the indexes that are new, and converts the records that are old.
     """
     db = zapdb.open(url, migrations=MIGRATIONS, apply="auto", models=models)
     db.admin.set_setting("profile", "production")
+    log_lists(db)
     return db
 
 

@@ -19,6 +19,8 @@ from zapdb import etag
 from zapdb.errors import (
     CheckViolation,
     ConcurrencyError,
+    HistoryUnavailable,
+    MomentInFuture,
     RecordNotFound,
     ReferenceViolation,
     StorageError,
@@ -53,6 +55,8 @@ WORDS: Final[tuple[tuple[type[ZapdbError], str, str], ...]] = (
     (CheckViolation, "A title is missing", "Spaces alone are not enough to go by."),
     (ReferenceViolation, "What it belongs to is gone", "It was deleted in the meantime."),
     (ConcurrencyError, "Too much is going on", "Nothing was changed. Please try it once more."),
+    (MomentInFuture, "That is still to come", "Nobody knows what the list will look like."),
+    (HistoryUnavailable, "That is too long ago", "Lists have been kept in another form since."),
     (UsageError, "Something is wrong here", "It was written down for those who mend it."),
     (StorageError, "The database can't be reached", "Nothing was changed. Try it again later."),
 )

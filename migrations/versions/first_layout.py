@@ -1,5 +1,5 @@
 """The first layout: catalog, counters, sequences, migrations, schema history, archives, blobs,
-zones, ranges, commit tokens, and the change log.
+zones, ranges, commit tokens, the change log, and the manifest of the history store.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
 that an earlier commit made is told apart, and refused by name.
@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0016"
+revision = "0021"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -183,6 +183,7 @@ def upgrade() -> None:
         sa.Column("event", sa.Text),
         sa.Column("before", sa.LargeBinary),
         sa.Column("after", sa.LargeBinary),
+        sa.Column("replaced", sa.Boolean),
         sqlite_with_rowid=False,
     )
     op.create_index(
@@ -196,6 +197,13 @@ def upgrade() -> None:
         ["tenant", "transaction_number"],
         postgresql_where=sa.text("event IS NOT NULL"),
         sqlite_where=sa.text("event IS NOT NULL"),
+    )
+    op.create_table(
+        "zapdb_incarnations",
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("server", sa.Text, nullable=False),
+        sa.Column("began_by", sa.BigInteger, nullable=False),
+        sa.Column("began_at", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "zapdb_stamps",
@@ -213,6 +221,76 @@ def upgrade() -> None:
         sa.Column("bookmark", sa.Text, nullable=False),
         sa.Column("advanced_at", sa.BigInteger, nullable=False),
     )
+    op.create_table(
+        "zapdb_history_stores",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("timeline", sa.Text, primary_key=True),
+        sa.Column("directory", sa.Text, nullable=False),
+        sa.Column("format", sa.BigInteger, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("begins", sa.BigInteger, nullable=False),
+        sa.Column("ends", sa.BigInteger, nullable=False),
+        sa.Column("ends_bookmark", sa.Text, nullable=False),
+        sa.Column("visible_at", sa.BigInteger, nullable=False),
+        sa.Column("purged_before", sa.BigInteger, nullable=False),
+        sa.Column("started_at", sa.BigInteger, nullable=False),
+        sa.Column("flushed_at", sa.BigInteger, nullable=False),
+        sa.Column("problem", sa.Text),
+    )
+    op.create_table(
+        "zapdb_history_files",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("timeline", sa.Text, primary_key=True),
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("table_number", sa.BigInteger, nullable=False),
+        sa.Column("era", sa.BigInteger, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("first_moment", sa.BigInteger, nullable=False),
+        sa.Column("last_moment", sa.BigInteger, nullable=False),
+        sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("size_bytes", sa.BigInteger, nullable=False),
+        sa.Column("sha256", sa.LargeBinary, nullable=False),
+        sa.Column("key_lower", sa.LargeBinary),
+        sa.Column("key_upper", sa.LargeBinary),
+        sa.Column("directory", sa.Text),
+        sa.Column("path", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("retired_at", sa.BigInteger),
+    )
+    op.create_index(
+        "zapdb_history_files_by_table",
+        "zapdb_history_files",
+        ["tenant", "timeline", "table_number", "era"],
+    )
+    op.create_table(
+        "zapdb_history_erasures",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("table_number", sa.BigInteger, nullable=False),
+        sa.Column("key", sa.LargeBinary),
+        sa.Column("fields", sa.Text, nullable=False),
+        sa.Column("resume_after", sa.LargeBinary),
+        sa.Column("key_sha256", sa.LargeBinary, nullable=False),
+        sa.Column("proof", sa.Text, nullable=False),
+        sa.Column("requested_at", sa.BigInteger, nullable=False),
+        sa.Column("finished_at", sa.BigInteger),
+    )
+    op.create_table(
+        "zapdb_history_eras",
+        sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("timeline", sa.Text, primary_key=True),
+        sa.Column("table_number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("era", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("first_moment", sa.BigInteger, nullable=False),
+        sa.Column("last_moment", sa.BigInteger),
+        sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("layout_revision", sa.BigInteger, nullable=False),
+        sa.Column("live_rows", sa.BigInteger, nullable=False),
+        sa.Column("changes", sa.BigInteger, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("exact", sa.BigInteger, nullable=False),
+    )
     if op.get_bind().dialect.name == "postgresql":
         op.execute(sa.schema.CreateSequence(sa.Sequence("zapdb_commit_order")))
     else:
@@ -223,8 +301,13 @@ def downgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute(sa.schema.DropSequence(sa.Sequence("zapdb_commit_order")))
     for table in (
+        "history_eras",
+        "history_erasures",
+        "history_files",
+        "history_stores",
         "followers",
         "stamps",
+        "incarnations",
         "changes",
         "transactions",
         "commit_tokens",

@@ -72,17 +72,19 @@ def run_growth(bench: Bench) -> list[Row]:
         for records in (SMALL, *bench.sizes):
             with _Table.make(bench, engine, f"growth-{records}", records) as table:
                 costs[records] = _take_turns(3, lambda t=table: t.convert(run_locally))[0]
-        rows += [
-            Row(
-                f"a record of {records:,} converted, {TITLES[engine]}",
-                f"one of {SMALL:,}",
-                cost.seconds,
-                costs[SMALL].seconds,
-                None,
-            )
-            for records, cost in costs.items()
-            if records != SMALL
-        ]
+        small = costs.pop(SMALL)
+        for records, cost in costs.items():
+            work, against = f"a record of {records:,}, {TITLES[engine]}", f"one of {SMALL:,}"
+            rows += [
+                Row(f"{work}, converted", against, cost.seconds, small.seconds, None),
+                Row(
+                    f"  processor: {work}, converted",
+                    against,
+                    cost.processor_seconds,
+                    small.processor_seconds,
+                    None,
+                ),
+            ]
     return rows
 
 
@@ -159,7 +161,7 @@ class _Table:
     def bare_swaps(self) -> Iterator[BareSwaps]:
         """As many processes as the runners have threads or executors."""
         processes = 1 if self.engine == "sqlite" else os.cpu_count() or 1
-        keys = self._records.slice_keys(self._storage.connection(), self.records // processes)
+        _, keys = self._records.slice_keys(self._storage.connection(), self.records // processes)
         bounds = [None, *keys[: processes - 1], None]
         swaps = BareSwaps(self._address, PLAIN, bounds)
         try:

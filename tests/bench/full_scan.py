@@ -1,4 +1,5 @@
-"""Reading all records as objects, against the ORM reading all rows as objects, in pages alike."""
+"""Reading all records as objects, against SQLAlchemy in pages alike: its ORM reading all rows as
+objects, and its Core reading rows."""
 
 from __future__ import annotations
 
@@ -8,19 +9,22 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened, orm_engine
-from tests.bench.measure import Row, take_turns
+from tests.bench.measure import Reach, Row, take_turns
 from tests.bench.people import CREATE, Base, Person, make_people
+from zapdb.accelerator import load_accelerator
 from zapdb.limits import PAGE_RECORDS_MAX
 
 RECORDS = 30_000
 ROUNDS = 7
+CORE: dict[Engine, Reach] = {"sqlite": ("≥", 3), "postgresql": ("≥", 2)}
+"""Of the accelerator: without it, the row is information."""
 
 
 def run(bench: Bench) -> list[Row]:
-    return [_run(bench, engine) for engine in ENGINES]
+    return [row for engine in ENGINES for row in _run(bench, engine)]
 
 
-def _run(bench: Bench, engine: Engine) -> Row:
+def _run(bench: Bench, engine: Engine) -> list[Row]:
     address = bench.address(engine, "scan")
     orm = orm_engine(bench.address(engine, "scan-orm"))
     Base.metadata.create_all(orm)
@@ -43,13 +47,22 @@ def _run(bench: Bench, engine: Engine) -> Row:
             assert sum(1 for _ in session.scalars(pages)) == RECORDS
             session.expunge_all()
 
-        ours, theirs = take_turns(ROUNDS, scan, scan_through_orm)
+        rows = sa.select(Person.__table__).execution_options(yield_per=PAGE_RECORDS_MAX)
+
+        def scan_through_core() -> None:
+            assert sum(1 for _ in session.connection().execute(rows)) == RECORDS
+
+        ours, theirs, of_core = take_turns(ROUNDS, scan, scan_through_orm, scan_through_core)
         session.rollback()
     orm.dispose()
-    return Row(
-        f"full scan to objects, {TITLES[engine]}",
-        "ORM scan",
-        ours / RECORDS,
-        theirs / RECORDS,
-        ("≥", 2),
-    )
+    work, reach = f"full scan to objects, {TITLES[engine]}", CORE[engine]
+    return [
+        Row(work, "ORM scan", ours / RECORDS, theirs / RECORDS, ("≥", 2)),
+        Row(
+            work,
+            "SQLAlchemy Core, rows",
+            ours / RECORDS,
+            of_core / RECORDS,
+            None if load_accelerator() is None else reach,
+        ),
+    ]

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import zapdb
-from tests.bench.databases import Bench, opened
+from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened
 from tests.bench.measure import Row
 from tests.bench.people import CREATE, CREATE_INDEX, DROP_ONE_ADD_ONE, make_people
 
@@ -21,12 +21,16 @@ TENTH = 10
 
 
 def run(bench: Bench) -> list[Row]:
-    large = bench.many
-    small = large // TENTH
-    peaks = {count: _measure(bench, count) for count in (small, large)}
+    return [row for engine in ENGINES for row in _compare(bench, engine)]
+
+
+def _compare(bench: Bench, engine: Engine) -> list[Row]:
+    large = bench.sizes[-1]
+    small = bench.many // TENTH
+    peaks = {count: _measure(bench, engine, count) for count in (small, large)}
     return [
         Row(
-            f"{work}: peak memory, {large:,} records, SQLite",
+            f"{work}: peak memory, {large:,} records, {TITLES[engine]}",
             f"{small:,} records",
             peaks[large][at],
             peaks[small][at],
@@ -44,11 +48,11 @@ def run(bench: Bench) -> list[Row]:
     ]
 
 
-def _measure(bench: Bench, count: int) -> list[float]:
+def _measure(bench: Bench, engine: Engine, count: int) -> list[float]:
     """Peak megabytes of processes that scan, query, stream, and convert."""
-    migrations = bench.migrations(f"memory-{count}")
+    migrations = bench.migrations(f"memory-{engine}-{count}")
     migrations.add(CREATE, CREATE_INDEX)
-    address = bench.address("sqlite", f"memory-{count}")
+    address = bench.address(engine, f"memory-{count}")
     with opened(address, migrations) as database:
         database.table("people").insert_many(make_people(0, count))
     migrations.add(*DROP_ONE_ADD_ONE)

@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -76,7 +77,7 @@ def _swap(driver: Any, sql: _SQL, lower: bytes | None, upper: bytes | None, pref
             limit = max(BATCH_RECORDS_SLOW_MIN, limit // 2)
 
 
-class _SQL:
+class _SQL(ABC):
     begin: str
 
     def __init__(self, table: str, mark: str) -> None:
@@ -86,9 +87,9 @@ class _SQL:
             f" ORDER BY key LIMIT {mark}"
         )
 
+    @abstractmethod
     def swap(self, driver: Any, rows: list[tuple[bytes, bytes, bytes]]) -> int:
         """By (key, old value, new value) rows; returns how many were still the old ones."""
-        raise NotImplementedError
 
 
 class _SQLiteSQL(_SQL):

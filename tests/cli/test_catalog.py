@@ -138,6 +138,7 @@ def test_show_the_code_of_a_table(people: Project) -> None:
     assert [line for line in result.out.splitlines() if line.startswith("def ")] == [
         "def encode(prefix, m, attachments):",
         "def encode_key(m):",
+        "def key_of(v1):",
         "def decode(key, value, start, attachments):",
         "def decode_key(b):",
         "def skip(b, p):",

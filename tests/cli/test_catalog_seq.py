@@ -39,7 +39,7 @@ def test_each_change_of_the_catalog_gives_a_seq(
         "lists",
     ]
     assert db.table("lists").insert(id=1).id == 1  # this process works with it by now
-    # Whoever applies nothing has the seq of what is there already.
+    # A process that applies nothing has the seq of what is there already.
     assert call("migrate", "up", *migrations)["seq"] >= seq
 
     seqs = [seq]

@@ -64,6 +64,16 @@ def test_list(logged: Project) -> None:
     ]
 
 
+def test_list_the_newest_first(logged: Project) -> None:
+    oldest = logged.run("changes", "list", "--json").lines
+    assert logged.run("changes", "list", "--json", "--newest").lines == oldest[::-1]
+    shown = logged.run("changes", "list", "--newest", "--limit", "2")
+    assert "there are more changes: a higher --limit shows them" in shown.err
+    both = logged.run("changes", "list", "--newest", "--since", oldest[0]["bookmark"])
+    assert both.status == 2
+    assert "leave out one of them" in both.err
+
+
 def test_list_as_json_is_an_object_a_line(logged: Project) -> None:
     lines = logged.run("changes", "list", "--json").lines
     assert len(lines) == 7
@@ -77,6 +87,7 @@ def test_list_as_json_is_an_object_a_line(logged: Project) -> None:
         "key": [1],
         "before": {"id": 1, "name": "Ada", "fax": "1"},
         "after": {"id": 1, "name": "Ada Lovelace", "fax": "2\n" + "x" * 80},
+        "replaced": False,
         "revision": 1,
         "principal": "ada",
         "transaction": 3,

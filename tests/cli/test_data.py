@@ -218,7 +218,7 @@ def test_other_wrong_input(shop: Project) -> None:
         (("put", "items", "titel=a"), 1, "did you mean 'title'?"),
         (("put", "itens", "title=a"), 1, "no such table"),
         (("get", "items", "1"), 2, "these are not the fields of the key"),
-        (("list", "items", "--limit", "0"), 1, "a number of records"),
+        (("list", "items", "--limit", "0"), 2, "the least is 1"),
         (("list", "items", "--order-by", "title,nix"), 1, "field: nix"),
         (("list", "items", "--cursor", "x"), 1, "cursor"),
         (

@@ -84,3 +84,32 @@ def test_all_tenants_and_the_change_log(current: Project) -> None:
         assert (wrong.status, "do not go together" in wrong.err) == (2, True)
     wrong = current.run("import", "all", "-d", "sqlite:///copy.db", "--tenant", "acme")
     assert (wrong.status, "tenants/0001" in wrong.err) == (2, True)
+
+
+def test_a_past_is_exported_and_restored(current: Project) -> None:
+    assert current.run("settings", "set", "change_log", "on").status == 0
+    for age in (50, 60):
+        assert current.run("data", "put", "people", "id=1", f"age={age}").status == 0
+    (newest, before, *_) = current.run("history", "moments", "--json").lines
+    at = f"#{before['moment']}"
+    made = current.run("history", "export", "then", "--at", at)
+    assert (made.status, made.err) == (0, "")
+    assert made.out == "exported 20 records of 1 table to then\n"
+    told = current.run("history", "export", "again", "--at", at, "--json").json["moment"]
+    assert (told["number"], told["exact"]) == (before["moment"], True)
+    restored = current.run("history", "restore", "then", "-d", "sqlite:///then.db")
+    assert restored.out.startswith(f"restored 20 records of 1 table as of moment {at}; counts")
+    imported = current.run("import", "again", "-d", "sqlite:///again.db")
+    assert imported.out.startswith(f"imported 20 records of 1 table as of moment {at}; counts")
+    for copy in ("then", "again"):
+        person = current.run("data", "get", "people", "1", "-d", f"sqlite:///{copy}.db", "--json")
+        assert person.json["age"] == 50
+    assert newest["moment"] > before["moment"]
+    full = current.run("history", "export", "then", "--at", at)
+    assert (full.status, "the directory is not empty" in full.err) == (2, True)
+    none = current.run("history", "restore", "nowhere", "-d", "sqlite:///none.db")
+    assert (none.status, "there is no such directory" in none.err) == (2, True)
+    other = current.run("history", "restore", ".", "-d", "sqlite:///none.db")
+    assert (other.status, "not a whole export" in other.err) == (2, True)
+    early = current.run("history", "export", "new", "--at", "#0")
+    assert (early.status, "were not recorded" in early.err) == (1, True)

@@ -43,6 +43,25 @@ def test_moments(logged: Project) -> None:
     ]
 
 
+def test_audit(logged: Project) -> None:
+    result = logged.run("history", "audit")
+    assert (result.status, result.err) == (0, "")
+    rows = [line.split() for line in result.out.splitlines()[2:]]
+    assert [(row[0], row[3], *row[4:]) for row in rows[:3]] == [
+        ("#3", "ada", "people", "2", "delete", "name=Bo,", "fax=9"),
+        ("#3", "ada", "people", "1", "update", "fax:", "1", "→", "2"),
+        ("#2", rows[2][3], "people", "2", "insert", "name=Bo,", "fax=9"),
+    ]
+    few = logged.run("history", "audit", "--table", "people", "--field", "fax", "-n", "1")
+    assert few.err == "there are earlier changes: --limit shows more, --until earlier ones\n"
+    (_, made) = logged.run("history", "audit", "--principal", "ada", "--json").lines
+    assert (made["moment"], made["key"], made["fields"]) == (3, [1], ["fax"])
+    assert (made["before"]["fax"], made["after"]["fax"]) == ("1", "2")
+    assert logged.run("history", "audit", "--until", "#0").out == "no changes\n"
+    wrong = logged.run("history", "audit", "--field", "fx")
+    assert (wrong.status, "did you mean 'fax'" in wrong.err) == (1, True)
+
+
 def test_a_past_is_read_by_sql_as_a_table_and_as_a_record(logged: Project) -> None:
     (_, bookmark) = (
         made["bookmark"] for made in logged.run("history", "moments", "--json").lines[:2]
@@ -57,6 +76,37 @@ def test_a_past_is_read_by_sql_as_a_table_and_as_a_record(logged: Project) -> No
     assert result.err.startswith("more: --cursor ")
     assert logged.run("history", "row", "people", "1", "--at", "#2", "--json").json["fax"] == "1"
     assert "fax   1" in logged.run("history", "row", "people", "1", "--at", "#2").out
+
+
+def test_values_that_are_not_exact_are_told(logged: Project) -> None:
+    """A field that was dropped before the store began, is restored, and whose table changes again
+    before the store comes to it."""
+    moments = []
+    for number, change in enumerate(
+        (
+            "drop_field: {table: people, field: fax,"
+            " restore: {archive: true, otherwise: {value: lost}}}",
+            "restore_field: {table: people, field: fax, archived_by: 2, otherwise: {value: never}}",
+            "add_field: {table: people, field: {name: age, type: integer, default: 7}}",
+        ),
+        2,
+    ):
+        if number == 3:
+            assert logged.run("history", "start", "past").status == 0
+            assert logged.run("history", "run", "--once").status == 0
+        text = f"zapdb: 1\nsummary: A change\nchanges:\n  - {change}\nrollback: inferred\n"
+        logged.file(f"000{number}_change").write_text(text, encoding="utf-8")
+        assert logged.run("migrate", "up").status == 0
+        (made,) = logged.run("history", "moments", "-n", "1", "--json").lines
+        moments.append(f"#{made['moment']}")
+    assert logged.run("history", "flush").status == 0
+    for command in (
+        ("query", "SELECT fax FROM people", "--at"),
+        ("table", "people", "--at"),
+        ("row", "people", "1", "--at"),
+    ):
+        notes = ["not exact" in logged.run("history", *command, at).err for at in moments[1:]]
+        assert notes == [True, False]
 
 
 def test_the_versions_of_a_record_and_what_differs(logged: Project) -> None:

@@ -16,6 +16,7 @@ import pytest
 import zapdb
 from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
+from zapdb.accelerator import describe_codec
 from zapdb.cli import app
 
 
@@ -67,11 +68,23 @@ def test_these_are_the_commands() -> None:
         "cluster nodes",
         "cluster status",
         "cluster upgrade",
+        "history audit",
         "history diff",
+        "history erase",
+        "history export",
+        "history flush",
         "history moments",
+        "history move",
+        "history purge",
         "history query",
         "history row",
+        "history run",
+        "history start",
+        "history status",
+        "history stop",
         "history table",
+        "history restore",
+        "history verify",
         "mirror check",
         "tenant create",
         "tenant list",
@@ -134,7 +147,8 @@ def test_a_group_without_a_command_shows_help_and_is_wrong_usage(
 
 def test_version(project: Project) -> None:
     result = project.run_process("--version")
-    assert (result.status, result.out) == (0, f"zapdb {zapdb.__version__}\n")
+    expected = f"zapdb {zapdb.__version__} ({describe_codec()})\n"
+    assert (result.status, result.out) == (0, expected)
 
 
 @pytest.mark.parametrize(

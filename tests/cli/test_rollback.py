@@ -17,7 +17,7 @@ from zapdb.cli.output import Output
 from zapdb.cli.rollback import preview_steps, run_step
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
-from zapdb.errors import ConcurrencyError
+from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.storage import connect
 
 PREVIEW_4 = (
@@ -240,7 +240,7 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     assert after == before
 
 
-def test_a_spark_master_that_is_not_there_is_told_before_writes_are_refused(
+def test_a_spark_cluster_is_refused_for_a_file_before_it_is_connected(
     current: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session of another test would be used, whatever its master.
@@ -248,5 +248,6 @@ def test_a_spark_master_that_is_not_there_is_told_before_writes_are_refused(
     before = current.dump()
     words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")
     result = current.run("migrate", "rollback", "--yes", *words)
-    assert (result.status, "the Spark master can't be reached" in result.err) == (1, True)
+    assert result.status == UsageError.exit_status
+    assert "the machines of a cluster cannot reach a SQLite file" in result.err
     assert current.dump() == before

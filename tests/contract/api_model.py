@@ -167,7 +167,7 @@ class World:
         return True
 
     def violations(self, tenant: str) -> set[type[Exception]]:
-        """Which constraints do not hold; those of the position bind whoever writes."""
+        """Which constraints do not hold; those of the position bind all writers."""
         chain = self.chain_of(tenant)
         found: set[type[Exception]] = set()
         rows = {

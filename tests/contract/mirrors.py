@@ -116,7 +116,7 @@ LIST = {
 
 
 def show(place: Place, plain: Any, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row with the values in one form, whoever made it."""
+    """A row with the values in one form, of the mirror and of the database."""
     made = []
     for column, value in zip(plain.columns, row, strict=True):
         shown = to_sqlite(column, value) if place.kind == "sqlite" else normal(value)

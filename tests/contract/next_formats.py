@@ -6,7 +6,7 @@ version 2 are those of before, under another number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from zapdb import formats
@@ -20,8 +20,9 @@ NEXT = 2
 class NextKeys(keys.KeyBuilder):
     MARK = b"\x07"
 
-    def encode_component(self, at: int, value: Any) -> bytes:
-        return self.MARK + super().encode_component(at, value)
+    def encoder(self, at: int) -> Callable[[Any], bytes]:
+        encode = super().encoder(at)
+        return lambda value: self.MARK + encode(value)
 
     def encode_component_prefix(self, at: int, prefix: str) -> bytes:
         return self.MARK + super().encode_component_prefix(at, prefix)

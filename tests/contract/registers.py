@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import zapdb
@@ -36,6 +37,10 @@ from zapdb.storage import Connection, Storage
 
 KEYS = (1, 2, 3)
 UNKNOWN = "unknown"
+MEETINGS_EACH = 20
+"""Of so many operations, one at least is at the same time as another one on the same record."""
+PAUSE_SECONDS = 0.002
+"""Between the operations of a process that is done, while others are not."""
 Note = Callable[[list[Any]], None]
 
 
@@ -103,7 +108,7 @@ class Client:
         self.note([self.number, name, arguments, UNKNOWN, time.monotonic(), None])
         invoked, found = time.monotonic(), None
         try:
-            found = getattr(self, name)(*arguments, **hidden)
+            found = self.perform(name, *arguments, **hidden)
             result = found if isinstance(found, int | str | None) else found.size
         except (RecordExists, RecordNotFound, UpdateConflict) as error:
             result = type(error).__name__
@@ -118,6 +123,9 @@ class Client:
             return None
         self.note([self.number, name, arguments, result, invoked, time.monotonic()])
         return found
+
+    def perform(self, name: str, *arguments: Any, **hidden: Any) -> Any:
+        return getattr(self, name)(*arguments, **hidden)
 
     # The operations: each returns the new size, or the record that was read
 
@@ -187,9 +195,11 @@ def spoil_commits(db: Database, share: float, die_at: int = 0) -> Callable[[], N
             return
         calls += 1
         if calls == die_at:
-            if draw.random() < 0.5:
-                commit(storage, connection)
-            os.kill(os.getpid(), signal.SIGKILL)
+            try:  # a COMMIT may bring a refusal
+                if draw.random() < 0.5:
+                    commit(storage, connection)
+            finally:
+                os.kill(os.getpid(), signal.SIGKILL)
         if draw.random() >= share:
             commit(storage, connection)
             return
@@ -205,7 +215,7 @@ def spoil_commits(db: Database, share: float, die_at: int = 0) -> Callable[[], N
 
 
 def run_processes(place: Workspace, count: int, times: int, seed: int) -> list[Operation]:
-    """What so many processes did; the first one dies on the way."""
+    """What so many processes did, so often each or more; the first one dies on the way."""
     options = [place.address, str(place.directory), str(count), str(times), str(seed)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.contract.registers", *options],
@@ -218,15 +228,80 @@ def run_processes(place: Workspace, count: int, times: int, seed: int) -> list[O
     return as_history(json.loads(line) for line in done.stdout.splitlines())
 
 
+class Meetings:
+    """What each process is at, and how often two were at the same record at the same time; of
+    `count` processes, the first one, which dies, does not count."""
+
+    def __init__(self, context: Any, count: int, enough: int) -> None:
+        self._keys = context.Array("i", count)
+        self._left = context.Value("i", count)
+        self._met = context.Value("i", 0)
+        self._enough = enough
+
+    @contextmanager
+    def at(self, number: int, key: int) -> Iterator[None]:
+        with self._keys.get_lock():
+            self._met.value += 0 if number == 0 else self._keys[1:].count(key)
+            self._keys[number] = key
+        try:
+            yield
+        finally:
+            self._keys[number] = 0
+
+    def end(self) -> None:
+        """A process has done its share."""
+        with self._left.get_lock():
+            self._left.value -= 1
+
+    @property
+    def is_any_left(self) -> bool:
+        return self._left.value > 0
+
+    @property
+    def are_few(self) -> bool:
+        return self._met.value < self._enough
+
+
+class MeetingClient(Client):
+    meetings: Meetings
+
+    def perform(self, name: str, *arguments: Any, **hidden: Any) -> Any:
+        with self.meetings.at(self.number, arguments[0]):
+            return super().perform(name, *arguments, **hidden)
+
+    def run_with_others(self, times: int) -> None:
+        """So often, and on until all others have done so, and there were meetings enough.
+
+        A process may do all of its share before the next one gets a processor: nothing would have
+        happened at the same time.
+        """
+        deadline = time.monotonic() + GUARD_SECONDS
+        try:
+            self.run(times)
+        finally:
+            self.meetings.end()
+        while self.meetings.is_any_left or self.meetings.are_few:
+            assert time.monotonic() < deadline, "the others are still at it, or never met"
+            if self.meetings.is_any_left:
+                time.sleep(PAUSE_SECONDS)
+            self.run(1)
+
+
 def main(address: str, directory: str, count: str, times: str, seed: str) -> None:
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(int(count))
+    meetings = Meetings(context, int(count), int(count) * int(times) // MEETINGS_EACH)
 
     def run(number: int) -> None:
         with zapdb.open(address, migrations=directory) as db:
             spoil_commits(db, 0.03, int(times) // 8 if number == 0 else 0)
             barrier.wait(GUARD_SECONDS)
-            Client(db, number, int(seed), note).run(int(times))
+            client = MeetingClient(db, number, int(seed), note)
+            client.meetings = meetings
+            if number == 0:
+                client.run(10 * int(times))  # it dies long before
+            else:
+                client.run_with_others(int(times))
 
     def note(what: list[Any]) -> None:
         os.write(1, (json.dumps(what) + "\n").encode())
@@ -234,6 +309,8 @@ def main(address: str, directory: str, count: str, times: str, seed: str) -> Non
     processes = [context.Process(target=run, args=(n,)) for n in range(int(count))]
     for process in processes:
         process.start()
+    processes[0].join()
+    meetings.end()
     for process in processes:
         process.join()
     codes = [process.exitcode for process in processes]

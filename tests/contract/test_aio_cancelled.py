@@ -22,9 +22,10 @@ import pytest
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import GUARD_SECONDS, Workspace
+from tests.support import GUARD_SECONDS, Workspace, wait_until
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import Connection, Storage
+from zapdb.storage.interruption import InterruptibleCall, current_call
 from zapdb.storage.pipeline import Outcome, Pipeline, Statement
 
 T = TypeVar("T")
@@ -240,7 +241,7 @@ def test_a_transaction_goes_on_in_nothing_that_was_cancelled(place: Workspace) -
 
 @contextmanager
 def held_if(place: Workspace) -> Iterator[None]:
-    if place.engine == "sqlite":  # whoever is in a transaction has waited for all
+    if place.engine == "sqlite":  # a task in a transaction has waited for all
         yield
         return
     with held(place):
@@ -364,6 +365,48 @@ def test_before_its_commit_a_transaction_is_undone(
 
 
 # At any moment
+
+
+@pytest.mark.parametrize("block", ["snapshot", "transaction"])
+def test_cancelling_a_task_that_has_given_its_connection_back_ends_nothing(
+    place: Workspace, block: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the next transaction's by then, though the call that left the block still runs."""
+
+    async def main() -> None:
+        async with opened(place, max_connections=1) as db:
+            storage, loop = db._sync._storage, asyncio.get_running_loop()
+            strikes = list[InterruptibleCall]()
+            strike = InterruptibleCall.strike
+
+            def noting(call: InterruptibleCall, interrupt: Callable[..., object]) -> None:
+                strike(call, interrupt)
+                strikes.append(call)
+
+            async def leave() -> None:
+                async with getattr(db, block)() as tx:
+                    await tx.table("items").count()
+                    monkeypatch.setattr(storage, "give_back", cancelling)
+
+            give_back = storage.give_back
+
+            def cancelling(connection: Connection) -> None:
+                give_back(connection)
+                monkeypatch.setattr(storage, "give_back", give_back)
+                call = current_call()
+                assert call is not None
+                loop.call_soon_threadsafe(task.cancel)
+                wait_until(lambda: call in strikes, "the cancelled call is struck")
+
+            monkeypatch.setattr(InterruptibleCall, "strike", noting)
+            task = apart(leave())
+            with suppress(asyncio.CancelledError):
+                await task
+            async with db.transaction() as tx:
+                await tx.table("items").upsert(id=0, title="y")
+            await all_is_free(db)
+
+    asyncio.run(main())
 
 
 def test_cancelling_at_any_moment_ends_nobody_elses_statement(place: Workspace) -> None:

@@ -229,7 +229,7 @@ class Program(RuleBasedStateMachine):
         self._settle(tenant)
 
     def _settle(self, tenant: str) -> None:
-        """Whoever opens a tenant brings it to what is stored."""
+        """Opening a tenant brings it to what is stored."""
         world = self.world
         if world.positions[tenant] < world.chain.end:
             world.positions[tenant] = world.chain.end

@@ -1,4 +1,4 @@
-"""Applying migrations: one transaction each, once, by whoever comes first."""
+"""Applying migrations: one transaction each, once, by the process that comes first."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from zapdb.errors import CommitUnknown, LeaseLost
 from zapdb.jobs import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage
+
+pytestmark = pytest.mark.empty
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 PROCESSES = 100
@@ -71,7 +73,7 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
             break
         faults.arm(0)
         end_leases(workspace)
-    kinds = {"begin", "fetch_one", "run", "core_execute", "commit"}
+    kinds = {"begin", "fetch_one", "fetch_all", "run", "commit"}
     assert kinds - ({"begin"} if way == "drop" else set()) <= set(struck)
     assert len(struck) > 25
     faults.arm(0)
@@ -159,7 +161,7 @@ def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace)
 
 
 def test_rule_06_a_lease_is_not_waited_for_once_all_is_done(workspace: Workspace) -> None:
-    """Whoever stored what is wanted has it still, and may have more to do."""
+    """The process that stored what is wanted has the lease still, and may have more to do."""
     workspace.write(1, ITEMS)
     workspace.open().close()
     for number, operation in ((2, ADD_COLOR), (3, ADD_WEIGHT)):

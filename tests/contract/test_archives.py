@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from tests.lookups import find
 from tests.support import Workspace
 from zapdb.activation import load_tenant_catalog
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.database import Database
-from zapdb.errors import UnknownName, UsageError
-from zapdb.jobs import roll_back_newest
+from zapdb.database import Database, SchemaEvent
+from zapdb.errors import ConcurrencyError, UnknownName, UsageError
+from zapdb.jobs import archives, roll_back_newest
 from zapdb.jobs.archives import list_archived, prune_archives
 from zapdb.records import asdict
 from zapdb.storage import TransactionMode, connect
@@ -199,6 +200,70 @@ def test_rule_19_pruning_leaves_what_is_declared(
     roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == [record | {"title": str(record["id"])} for record in base]
+
+
+def test_rule_29_pruning_archives_is_told_by_the_change_log(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    storage = workspace.connect()
+    workspace.write(2, DROP, ITEMS.replace("items", "others"))
+    with workspace.open() as db:
+        db.admin.set_setting("change_log", "on")
+        db.table("others").insert(id=1, title="kept")
+    workspace.write(3, DROP_TABLE.replace("items", "others"))
+    with workspace.open() as db:
+        db.admin.run_jobs()
+        start = db.change_log.end()
+        assert prune_archives(storage, DEFAULT_TENANT) == COUNT + 1
+        made = [m for m in db.change_log.read(start) if isinstance(m, SchemaEvent)]
+        assert [(m.event, m.table, m.field) for m in made] == [
+            ("archive_pruning", "items", "title"),
+            ("archive_pruning", "others", None),
+            ("archive_pruned", "items", "title"),
+            ("archive_pruned", "others", None),
+        ]
+        assert repr(made[0]).startswith("<archive_pruning of 'items.title', transaction")
+        assert db.at(start).tables == ("items",)
+        before = [asdict(record) for record in db.at(start).table("items").scan()]
+        assert before == without_title(base)
+
+
+def test_rule_19_pruning_ends_when_the_schema_changes(
+    workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would delete what a restore needs, or the records of a restored table."""
+    workspace.write(2, DROP, ITEMS.replace("items", "others"))
+    workspace.write(3, DROP_TABLE.replace("items", "others"))
+    with workspace.open() as db:
+        db.admin.set_setting("change_log", "on")
+        db.admin.run_jobs()
+    delete, storage = archives.delete_archives, workspace.connect()
+
+    def delete_and_restore(*given: Any) -> int:
+        monkeypatch.setattr(archives, "delete_archives", delete)
+        return delete(*given, 10)
+
+    workspace.write(4, RESTORE, RESTORE_TABLE.replace("items", "others").replace("2", "3"))
+    begin = archives._begin_pruning
+    begun = itertools.count()
+
+    def begin_pruning(*given: Any) -> Any:
+        if next(begun) == 2:
+            workspace.open().close()
+        return begin(*given)
+
+    monkeypatch.setattr(archives, "_begin_pruning", begin_pruning)
+    monkeypatch.setattr(archives, "delete_archives", delete_and_restore)
+    with pytest.raises(ConcurrencyError, match="schema changed while"):
+        prune_archives(storage, DEFAULT_TENANT)
+    with workspace.open() as db:
+        restored = [r["title"] for r in contents(db)]
+        assert restored.count("new") == 10
+        assert sorted(t for t in restored if t != "new") == sorted(
+            record["title"] for record in base[10:]
+        )
+        events = [m.event for m in db.change_log.read() if isinstance(m, SchemaEvent)]
+        assert (events.count("archive_pruning"), events.count("archive_pruned")) == (2, 0)
 
 
 def test_rule_19_an_archived_table_comes_back_with_its_records(

@@ -45,6 +45,28 @@ def test_rule_11_a_stream_has_all_records_in_the_current_shape(
     assert part.to_pylist() == [{"id": r["id"], "color": r["color"]} for r in found]
 
 
+def test_long_records_end_pages_of_joined_ones(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ARROW_PAGE_RECORDS", "PAGE_RECORDS_MAX"):
+        monkeypatch.setattr(f"zapdb.database.arrow.{name}", 10)
+    workspace.write(
+        1,
+        "create_table: {table: notes, key: [id], fields: [{name: id, type: string},"
+        " {name: text, type: json, optional: true}]}",
+    )
+    notes = workspace.open().table("notes")
+    notes.insert_many({"id": f"{at:02}"} for at in range(45))
+    notes.insert_many(
+        {"id": f"{at:02}", "text": "long" * (2_100 if at in (63, 64) else at)}
+        for at in range(45, 90)
+    )
+    batches = list(notes.to_arrow())
+    assert [batch.num_rows for batch in batches] == [10] * 9
+    wanted = [(record.id, None if (t := record.text) is None else f'"{t}"') for record in notes]
+    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == wanted
+
+
 def test_duckdb_reads_a_stream(db: Database) -> None:
     fill(db, 2 * PAGE_RECORDS_MAX)
     items = db.table("items").to_arrow(["id", "size"])

@@ -1,4 +1,4 @@
-"""Time between two builds of indexes that queries wait for, whoever runs the jobs."""
+"""Time between two builds of indexes that queries wait for, in whatever process the jobs run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_second_of_two_urgent_builds_begins_later(
     first, second, conversion = plan_jobs(db._storage, 1)
     assert [job.kind for job in (first, second, conversion)] == ["index", "index", "convert"]
     for job in (first, second):
-        db.admin.set_job_priority(job.id, REBUILT_PRIORITY)
+        db.jobs.set_priority(job.id, REBUILT_PRIORITY)
     RUNNERS[runner](workspace, db)
     assert plan_jobs(db._storage, 1) == []
     assert len(pauses) == 1
@@ -67,7 +67,7 @@ def test_other_builds_follow_at_once(db: Database, pauses: list[float]) -> None:
 
 def test_a_pause_is_a_part_of_the_build_and_bounded(db: Database, pauses: list[float]) -> None:
     job, *_ = plan_jobs(db._storage, 1)
-    urgent = db.admin.set_job_priority(job.id, REBUILT_PRIORITY)
+    urgent = db.jobs.set_priority(job.id, REBUILT_PRIORITY)
     taken, progress = BuildPauses(), Progress(1, 1, 1, 1, 0)
     taken.note(JobReport(urgent, progress, 4.0, seq=1))
     taken.wait_before(urgent)

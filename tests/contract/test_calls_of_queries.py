@@ -57,10 +57,13 @@ def test_a_record_is_looked_up_in_a_query_by_its_key(
     items: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seven, f = items.get(7), items.f
-    decoded = []
-    read = items._bound.adapter.reader.read
+    decoded = list[bytes]()
+    reader = items._bound.adapter.reader
+    read_many = reader.read_many
     monkeypatch.setattr(
-        type(items._bound.adapter.reader), "read", lambda _, *row: decoded.append(row) or read(*row)
+        type(reader),
+        "read_many",
+        lambda _, rows: decoded.extend(key for _, key, _ in rows) or read_many(rows),
     )
     for query, is_in in (
         (items, True),

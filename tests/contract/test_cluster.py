@@ -43,6 +43,8 @@ from zapdb.storage import (
 )
 from zapdb.storage.storage_version import upgrades_directory
 
+pytestmark = pytest.mark.empty
+
 NOW, NEXT = release.LEVEL, release.LEVEL + 1
 """The level of this release, and of one that comes after it."""
 
@@ -470,7 +472,7 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
     workspace.write(1, ITEMS)
     db, other, storage = workspace.open(), workspace.open(), workspace.connect()
     gone = leases.acquire(storage, "gone", Owner("gone", "elsewhere", 1), 0.0)
-    # Whoever waits for the place sweeps at once when it is free, before any heartbeat.
+    # A process that waits for the place sweeps at once when it is free, before any heartbeat.
     for opened in (db, other):
         opened._heartbeat.stop()
     with db.transaction():

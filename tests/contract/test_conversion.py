@@ -1,7 +1,8 @@
-"""Conversion in the background: nothing is lost, whoever writes, dies or runs it twice."""
+"""Conversion in the background: nothing is lost by writers, deaths or a second run."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.crash.growth import growing
 from tests.support import (
     WAYS,
     Faults,
@@ -23,24 +25,36 @@ from tests.support import (
     finish,
     wait_until,
 )
-from zapdb.activation import load_tenant_catalog
+from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.errors import ExecutorMismatch, JobError, LeaseLost
+from zapdb.errors import ExecutorMismatch, JobError, LeaseLost, StorageError
 from zapdb.jobs import (
     Job,
     plan_jobs,
+    range_work,
     read_progress,
     roll_back_newest,
     run_job,
     run_locally,
 )
 from zapdb.jobs.job import claim, list_jobs, open_ranges
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.known_catalog import load_job_catalog
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import run_range
 from zapdb.records import asdict
-from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode, connect
+from zapdb.storage import (
+    Connection,
+    OfHeld,
+    RecordStatements,
+    RowsHeld,
+    Storage,
+    TransactionMode,
+    connect,
+)
+from zapdb.storage.pipelined import PipelinedConnection
 
 COUNT = 1_000
 TRANSFORM = """\
@@ -114,6 +128,23 @@ def only_job(storage: Storage) -> Job:
 
 def state_of(db: Database, job: Job) -> str:
     return next(known.state for known in list_jobs(db._storage.connection()) if known.id == job.id)
+
+
+def test_jobs_read_a_chain_once(db: Database) -> None:
+    def load() -> TenantCatalog:
+        with db._storage.transaction(TransactionMode.READ) as connection:
+            return load_job_catalog(connection, DEFAULT_TENANT)
+
+    first = load()
+    assert load() is first
+    (job,) = plan_jobs(db._storage, DEFAULT_TENANT)
+    assert load_work(db._storage, job.id).catalog is first
+    with db._storage.transaction(TransactionMode.DDL) as connection:
+        connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
+    second = load()
+    assert second is not first
+    assert second.chain is first.chain
+    assert load_work(db._storage, job.id).catalog is second
 
 
 def test_rule_01_all_records_get_the_newest_layout(db: Database) -> None:
@@ -227,6 +258,28 @@ def test_a_batch_is_written_by_the_keys_whatever_the_statistics_say(
     assert not any("Seq Scan" in line or "Hash" in line for line in plan), plan
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_locked_rows_are_written_where_they_are_whatever_the_statistics_say(
+    workspace: Workspace, db: Database
+) -> None:
+    table = RecordStatements(db._storage, 1, DEFAULT_TENANT)
+    workspace.execute(f"ANALYZE {table.name}")
+    with db._storage.transaction(TransactionMode.JOB) as connection:
+        condition = f"tenant = {DEFAULT_TENANT}"
+        locked = db._storage.lock_records(
+            connection, table.name, condition, (), COUNT, of_held="wait"
+        )
+        table.set_locked(connection, locked, [b"\x90" + value[1:] for _, value in locked])
+        assert isinstance(connection, PipelinedConnection)
+        (statement,) = connection.waiting
+        statement.sql = f"EXPLAIN ANALYZE {statement.sql}"
+        plan = [row for (row,) in connection.ask(connection.waiting.pop()).rows]
+    assert any("Tid Scan" in line and f"loops={len(locked)}" in line for line in plan), plan
+    assert not any("Seq Scan" in line or "Hash" in line for line in plan), plan
+    found = db._storage.connection().fetch_all(table.page_sql, (b"", COUNT))
+    assert found == [(key, b"\x90" + value[1:]) for key, value in locked]
+
+
 def test_rule_17_writers_lose_nothing_to_a_conversion(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
@@ -299,6 +352,68 @@ def test_rule_17_rows_that_a_writer_holds_are_skipped_and_found_again(
     assert state_of(db, job) == "done"
 
 
+class _Undone(Exception):
+    """Undoes a transaction."""
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_17_rows_that_a_dead_worker_left_behind_are_found(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer holds two rows, and undoes what it did; the worker dies after it has passed them."""
+    job = only_job(db._storage)
+    other = workspace.connect()
+    with monkeypatch.context() as dying:
+        dying.setattr(range_work._RangeRun, "_any_left", lambda task: 1 / 0)
+        with contextlib.suppress(_Undone), db.transaction():
+            db.table("items").update(5, size=77)
+            db.table("items").delete(6)
+            with pytest.raises(ZeroDivisionError):
+                run_range(other, load_work(other, job.id), Owner.here(), batch_records_max=16)
+            raise _Undone
+    assert stale(db) == 2
+    result = run_range(other, load_work(other, job.id), Owner.here(), 0)
+    assert result is not None
+    assert (result.finished, result.written) == (True, 2)
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_17_a_row_is_written_where_a_writer_left_it(
+    workspace: Workspace, db: Database
+) -> None:
+    """A row that was waited for is somewhere else than when the statement began."""
+    storage, table = workspace.connect(), RecordStatements(db._storage, 1, DEFAULT_TENANT)
+    with db._storage.transaction(TransactionMode.READ) as connection:
+        first, second, third = (key for key, _ in connection.fetch_all(table.page_sql, (b"", 3)))
+
+    def write(of_held: OfHeld) -> None:
+        with storage.transaction(TransactionMode.JOB) as connection:
+            condition = f"tenant = {DEFAULT_TENANT} AND key <= %s"
+            locked = storage.lock_records(
+                connection, table.name, condition, (third,), 9, of_held=of_held
+            )
+            assert dict(locked)[second] == b"other"
+            table.set_locked(connection, locked, [b"new %d" % at for at in range(len(locked))])
+        storage.release_connection()
+
+    with db._storage.transaction(TransactionMode.JOB) as connection:
+        connection.run(table.update_sql, (b"other", second))
+        with pytest.raises(RowsHeld):
+            write("refuse")
+        writer = threading.Thread(target=write, args=("wait",))
+        writer.start()
+        wait_until(lambda: waits_for_a_lock(workspace), "it waits")
+    finish(writer)
+    found = db._storage.connection().fetch_all(table.page_sql, (b"", 3))
+    assert found == [(first, b"new 0"), (second, b"new 1"), (third, b"new 2")]
+
+
+def waits_for_a_lock(workspace: Workspace) -> bool:
+    return bool(workspace.execute("SELECT 1 FROM pg_locks WHERE NOT granted"))
+
+
 def stale_seen_from_outside(workspace: Workspace, db: Database) -> int:
     number = db._catalog.table("items").schema.number
     sql = f"SELECT count(*) FROM zapdb_records_{number} WHERE value < ?"
@@ -315,16 +430,14 @@ def test_a_conversion_goes_on_after_an_exception(
     calls = itertools.count(1)
 
     def break_down(*arguments: Any) -> Any:
-        if next(calls) == 20:
+        if next(calls) == 18:
             raise ZeroDivisionError
-        return record_progress(*arguments[0], **arguments[1])
+        return send_progress(*arguments)
 
     from zapdb.jobs import range_work
 
-    record_progress = range_work.record_progress
-    monkeypatch.setattr(
-        range_work, "record_progress", lambda *given, **named: break_down(given, named)
-    )
+    send_progress = range_work.send_progress
+    monkeypatch.setattr(range_work, "send_progress", break_down)
     with pytest.raises(ZeroDivisionError):
         db.admin.run_jobs(lambda s, j: run_locally(s, j, workers=1, batch_records_max=16))
     left = stale(db)
@@ -395,6 +508,38 @@ def test_a_conversion_survives_a_fault_at_each_statement(
     assert [job.state for job in list_jobs(db._storage.connection())] == ["done"]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_whose_commit_is_unknown_is_settled(
+    db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done once, whether its COMMIT took effect or not, and the range goes on."""
+    storage, commits, unknown = db._storage, itertools.count(1), list[int]()
+    commit = type(storage).commit
+
+    def lose(this: Storage, connection: Connection) -> None:
+        if connection.mode is not TransactionMode.JOB or (at := next(commits)) % 4:
+            commit(this, connection)
+            return
+        unknown.append(at)
+        if way == "after":
+            commit(this, connection)
+        if way == "drop":
+            connection.driver.close()
+        raise StorageError("the database reported an error", error="made by a test")
+
+    monkeypatch.setattr(type(storage), "commit", lose)
+    report = run_job(
+        storage,
+        only_job(storage),
+        lambda s, j: run_locally(s, j, workers=1, batch_records_max=64),
+    )
+    assert len(unknown) > 3
+    assert report is not None
+    assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
+    assert stale(db) == 0
+    assert contents(db) == EXPECTED
+
+
 def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
     db: Database, small_ranges: None
 ) -> None:
@@ -439,7 +584,7 @@ def test_two_runners_share_one_job(workspace: Workspace, db: Database, small_ran
     assert state_of(db, job) == "done"
     progress = read_progress(db._storage.connection(), job.id)
     assert (progress.written, progress.ranges_done) == (COUNT, 10)
-    # Whoever comes second finds it done, not unwanted.
+    # The second one finds it done, not unwanted.
     assert None not in reports
 
 
@@ -474,10 +619,10 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
     work = load_work(db._storage, job.id)
     lock, calls = range_work._RangeRun._run_batch, itertools.count(1)
 
-    def run_batch(task: Any, position: Any, skips: bool) -> Any:
+    def run_batch(task: Any, position: Any) -> Any:
         if next(calls) == 3:
             assert claim(twin, job.id, Owner.here(), 0) is not None
-        return lock(task, position, skips)
+        return lock(task, position)
 
     monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
     with pytest.raises(LeaseLost, match="another worker took over the range"):
@@ -544,11 +689,11 @@ def migrate_in_the_fourth_batch(
 
     other, calls, run = workspace.connect(), itertools.count(1), range_work._RangeRun._run_batch
 
-    def run_batch(task: Any, position: Any, skips: bool) -> Any:
+    def run_batch(task: Any, position: Any) -> Any:
         if next(calls) == 4:
             workspace.write(5, operation)
             migrate_up(other, DEFAULT_TENANT, workspace.directory)
-        return run(task, position, skips)
+        return run(task, position)
 
     monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
 
@@ -653,3 +798,36 @@ def test_rule_19_the_null_of_json_is_none_where_the_field_is_optional(workspace:
     with workspace.open() as db:
         assert look(db) == found
         assert db.admin.verify()[0].problems == ()
+
+
+@pytest.mark.long_on("postgresql")
+def test_rule_17_a_table_grows_faster_than_it_is_converted(workspace: Workspace) -> None:
+    count = 300
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        # With gaps, in which others are inserted, and which are in the ranges of the jobs.
+        db.table("items").insert_many(
+            {"id": n * 1_000, "title": f"title {n}", "size": n} for n in range(count)
+        )
+    workspace.write(2, ADD_COLOR, INDEX_SIZE)
+    workspace.open().close()
+    with workspace.follow() as db:
+        db.admin.set_setting("job_records_per_second", str(2 * count))
+        with growing(workspace, 1, 5 * count, seed=7, color="blue") as growth:
+            wait_until(lambda: growth.kept, "it grows")
+            reports = db.admin.run_jobs()
+            grown = len(growth.kept)
+        assert {report.job.kind: report.job.state for report in reports} == {
+            "convert": "done",
+            "index": "done",
+        }
+        (convert,) = [one for one in reports if one.job.kind == "convert"]
+        # What came meanwhile was written as it is now, and is no work.
+        assert convert.progress.written == count < grown
+        assert count_stale(db._storage, db._catalog, "items") == 0
+        assert db.table("items").count() == count + len(growth.kept)
+        (report,) = db.admin.verify()
+        assert (report.problem_count, report.entries) == (
+            0,
+            {"by_size": count + len(growth.kept)},
+        )

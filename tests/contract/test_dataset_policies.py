@@ -402,7 +402,7 @@ def test_rule_26_an_index_that_was_not_built_yet_is_built_as_a_whole(
     storage = workspace.connect()
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
-    restart_indexes(storage, catalog, lambda _, index: index.index.name == "by_title")
+    restart_indexes(storage, catalog, lambda _, index: index.index.name == "by_title", None)
     change_data(workspace, 1)
     before = row_of(workspace, 1)
     db = workspace.open()
@@ -523,7 +523,9 @@ def test_rule_26_scan_keeps_an_index_out_of_use_until_an_operator_rebuilds_it(
     storage = workspace.connect()
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
-    ((state, index),) = restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
+    ((state, index),) = restart_indexes(
+        storage, catalog, lambda _, found: needs_rebuilding(found), None
+    )
     assert (state.schema.name, index.index.name) == ("items", "by_title")
     items.insert(id=22, title="ad")
     assert [report.job.kind for report in db.admin.run_jobs()] == ["index"]
@@ -579,7 +581,7 @@ def test_rule_26_a_unique_index_that_nobody_keeps_lets_no_new_value_in(
     storage = workspace.connect()
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
-    restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
+    restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found), None)
     db.admin.run_jobs()
     items.insert(id=30, title="new")
     with pytest.raises(UniqueViolation):
@@ -600,7 +602,7 @@ def test_rule_26_a_rebuild_is_refused_while_processes_have_other_data(
         catalog = load_tenant_catalog(connection, 1)
     before = dump(workspace)
     with pytest.raises(DatasetMismatch, match="other running processes use different") as caught:
-        restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
+        restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found), None)
     assert db._node.id in caught.value.context["processes"]
     assert dump(workspace) == before
 

@@ -56,7 +56,7 @@ def reindex(workspace: Workspace) -> None:
     storage = workspace.connect()
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, 1)
-    restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found))
+    restart_indexes(storage, catalog, lambda _, found: needs_rebuilding(found), None)
 
 
 # At once

@@ -20,7 +20,7 @@ from zapdb.database import Database
 from zapdb.database.cursors import Data, decode_cursor, encode_cursor
 from zapdb.errors import DatasetMismatch, ExecutorMismatch, InvalidCursor, LeaseLost
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.range_work import load_work
+from zapdb.jobs.loading import load_work
 from zapdb.storage import TransactionMode
 
 TITLES = ["z", "a", "Ä", "ä", "ae", "b", "\u20a8", "500"]

@@ -439,7 +439,7 @@ def lasting_rows(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:
 def check_goes_on(place: Workspace, db: Database, *, is_noticed: bool) -> None:
     """Nothing is held, and nothing lost, and the database works as before.
 
-    A connection that was lost without being noticed is noticed by whoever uses it next.
+    A connection that was lost without being noticed is noticed when it is used next.
     """
     assert not db._storage.is_in_transaction
     assert db._storage.list_open() == []

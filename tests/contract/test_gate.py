@@ -21,7 +21,7 @@ from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
 from zapdb.jobs import roll_back_newest
-from zapdb.limits import GATE
+from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fair_lock import FairSemaphore
 
@@ -31,6 +31,7 @@ def db(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.4))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 400)
+    monkeypatch.setattr("zapdb.cluster.leases.CATALOG", CATALOG.within(1.0))
     workspace.write(1, ITEMS)
     return workspace.open()
 

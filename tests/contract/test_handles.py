@@ -9,7 +9,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,13 @@ import pytest
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, HeldFile, Workspace, error_of, wait_until
 from zapdb.database import Database
-from zapdb.errors import ConnectionsBusy, RecordNotFound, TransactionConflict, UsageError
+from zapdb.errors import (
+    ConnectionsBusy,
+    RecordNotFound,
+    TransactionConflict,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.storage import TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
 
@@ -573,6 +579,30 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
         assert [snap.table("items").count() for snap in snaps] == [1, 1]
     with db.snapshot(), ThreadPoolExecutor(1) as other:
         assert other.submit(db.run, lambda tx: tx.table("items").count()).result() == 2
+
+
+def test_a_database_that_is_closed_ends_waiting_for_its_connections(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.storage.lending.CONNECTION_WAIT_SECONDS", 2 * GUARD_SECONDS)
+    db = workspace.open(max_connections=1)
+    held = threading.Event()
+
+    def hold() -> None:
+        with suppress(UsageError), db.snapshot():  # it is rolled back
+            held.set()
+            waiting.result(GUARD_SECONDS)
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = Future[ZapdbError | None]()
+        pool.submit(hold)
+        held.wait(GUARD_SECONDS)
+        error = pool.submit(error_of, lambda: db.snapshot().__enter__())
+        wait_until(lambda: db._storage.places._waiting, "a thread waits for a connection")
+        db.close()
+        waiting.set_result(error.result(GUARD_SECONDS))
+    assert isinstance(waiting.result(), UsageError)
+    assert "the database is closed" in str(waiting.result())
     assert isinstance(error_of(lambda: workspace.open(max_connections=0)), ValueError)
 
 

@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests import chinook
+from tests.contract.test_import_files import run_and_kill
 from tests.support import PostgresServer, Workspace, wait_until
 from zapdb import asdict
 from zapdb.cli.program import run_program
@@ -199,6 +200,27 @@ def test_a_killed_copy_goes_on_where_it_was(place: Place) -> None:
         assert db.table("playlist_track").count() < len(place.source_rows(chinook.PLAYLIST_TRACK))
     assert place.copy().status == 0
     require_same(place)
+
+
+@pytest.mark.long_on("postgresql")
+@pytest.mark.parametrize(
+    "function", ["zapdb.jobs.undivided._note_end", "zapdb.cli.sources.databases.forget_all"]
+)
+def test_a_copy_that_is_killed_after_its_last_row_copies_no_row_again(
+    place: Place, function: str
+) -> None:
+    place.execute(
+        "CREATE TABLE parents (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE children (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES parents)",
+        "INSERT INTO parents VALUES (1)",
+        "INSERT INTO children VALUES (1, 1), (2, 1)",
+    )
+    assert place.infer().status == 0
+    place.migrate()
+    run_and_kill(function, "import", place.source, "-d", place.target)
+    again = place.copy()
+    assert (again.status, place.count("children")) == (0, 2), again.err
+    assert "already exists" in place.copy().err
 
 
 def test_rows_that_break_a_rule_are_named_or_skipped(place: Place) -> None:

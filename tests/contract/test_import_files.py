@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -57,10 +58,11 @@ class Place(NamedTuple):
     def run_again(self, path: str, *options: str) -> Result:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = run_program(
-                ["import", path, "--table", "items", "-d", self.workspace.address, *options]
-            )
+            status = run_program(self.arguments(path, *options))
         return Result(status, out.getvalue(), err.getvalue())
+
+    def arguments(self, path: str, *options: str) -> list[str]:
+        return ["import", path, "--table", "items", "-d", self.workspace.address, *options]
 
     def records(self) -> list[dict[str, Any]]:
         with contextlib.closing(self.workspace.follow()) as db:
@@ -77,6 +79,23 @@ def place(workspace: Workspace, tmp_path: Path) -> Place:
     directory = tmp_path / "files"
     directory.mkdir()
     return Place(workspace, directory)
+
+
+KILLED = """
+import os, signal, sys
+from importlib import import_module
+from zapdb.cli.program import run_program
+
+module, _, function = sys.argv[1].rpartition(".")
+setattr(import_module(module), function, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+run_program(sys.argv[2:])
+"""
+
+
+def run_and_kill(function: str, *arguments: str) -> None:
+    """Run a command in a process that is killed where it calls the function."""
+    ended = subprocess.run([sys.executable, "-c", KILLED, function, *arguments], check=False)
+    assert ended.returncode == -signal.SIGKILL
 
 
 def rows(*numbers: int) -> str:
@@ -322,3 +341,21 @@ def test_a_killed_import_goes_on_and_every_row_is_there_once(place: Place) -> No
     assert missing == [*range(7, total, 1_000)]
     with contextlib.closing(place.workspace.follow()) as db:
         assert [report.problem_count for report in db.admin.verify()] == [0]
+
+
+@pytest.mark.long_on("postgresql")
+@pytest.mark.parametrize(
+    "function", ["zapdb.jobs.undivided._note_end", "zapdb.cli.sources.base.forget_all"]
+)
+def test_an_import_that_is_killed_after_its_last_row_imports_no_row_again(
+    place: Place, function: str
+) -> None:
+    path = place.directory / "items.csv"
+    path.write_text(rows(*range(30)))
+    run_and_kill(function, *place.arguments(str(path)))
+    assert len(place.records()) == 30
+    again = place.run_again(str(path))
+    assert (again.status, len(place.records())) == (0, 30), again.err
+    assert "went on after 30 rows of an earlier run" in again.err
+    # It has ended by now, so once more means once more.
+    assert "already exists" in place.run_again(str(path)).err

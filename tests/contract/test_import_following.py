@@ -18,14 +18,16 @@ import psycopg
 import pytest
 
 from tests.forms import cases
-from tests.support import PostgresServer, Workspace, wait_until
+from tests.support import GUARD_SECONDS, PostgresServer, Workspace, wait_until
 from zapdb import asdict
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import LeaseHeld, StorageError, UsageError
 from zapdb.inference import CopyOptions, Follower, SourceDatabase, infer_tables, source_changes
 from zapdb.inference import source as sources
+from zapdb.jobs import Job, roll_back_newest, run_locally
 from zapdb.limits import SOURCE_LOCK
+from zapdb.storage import Storage
 
 TABLES = (
     "CREATE TABLE authors (id integer PRIMARY KEY, name text NOT NULL UNIQUE,"
@@ -221,6 +223,60 @@ def test_a_killed_follower_goes_on_and_the_command_switches_over(place: Place) -
         assert done.returncode == 0, done.stderr
         assert "switched" in done.stdout
         assert "equal by key and digest" in done.stdout
+        place.require_equal(db)
+
+
+def test_a_roll_back_of_the_target_is_waited_for(place: Place) -> None:
+    """The copy and the passes stop meanwhile, and nothing is lost or written twice."""
+    place.workspace.write(
+        2, "add_field: {table: books, field: {name: note, type: string, optional: true}}"
+    )
+    with place.workspace.open():
+        pass
+    command = [sys.executable, "-m", "zapdb", "import", place.source, "-d", place.workspace.address]
+    began, may_end = threading.Event(), threading.Event()
+
+    def hold(storage: Storage, job: Job) -> None:
+        began.set()
+        assert may_end.wait(GUARD_SECONDS)
+        run_locally(storage, job, workers=1)
+
+    with place.workspace.follow() as db, writers(place, 1):
+        quick = ["--follow", "--every", "0.05", "--batch", "5"]
+        with subprocess.Popen(
+            [*command, *quick], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                wait_until(partial(has_records, db, 100), "it copies")
+                storage = place.workspace.connect()
+                roll_back = threading.Thread(
+                    target=lambda: roll_back_newest(storage, runner=hold), daemon=True
+                )
+                roll_back.start()
+                assert began.wait(GUARD_SECONDS)
+                assert process.stderr is not None
+                said = ""
+                for line in process.stderr:
+                    said += line
+                    if "being rolled back" in line:
+                        break
+                assert process.poll() is None, said + process.stderr.read()
+                may_end.set()
+                roll_back.join(GUARD_SECONDS)
+                with place.connect() as connection:
+                    connection.execute("INSERT INTO authors VALUES (5000, 'after')")
+                wait_until(
+                    lambda: process.poll() is not None or db.table("authors").exists(5000),
+                    "it goes on",
+                )
+                assert process.poll() is None, said + process.stderr.read()
+            finally:
+                process.kill()
+    with place.workspace.follow() as db:
+        assert db.position == 1
+        with place.follower(db) as follower:
+            follower.copy()
+            follower.switch()
         place.require_equal(db)
 
 

@@ -21,8 +21,9 @@ from zapdb.database import Database
 from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
 from zapdb.indexes import IndexMaintainer
 from zapdb.jobs import Job, plan_jobs, run_job, run_locally
-from zapdb.jobs.range_work import load_work, run_range
-from zapdb.limits import GATE
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import run_range
+from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, connect
 
 
@@ -189,6 +190,7 @@ def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
     monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
+    monkeypatch.setattr("zapdb.cluster.leases.CATALOG", CATALOG.within(1.0))
     other = workspace.connect()
     with plain.transaction():
         plain.table("items").insert(id=2, title="Bread", size=2)
@@ -374,8 +376,9 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
     assert report.problems == ("index 'by_size': 11 entries for 10 records",)
     workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT max(record) FROM {table})")
     (report,) = db.admin.verify()
-    assert report.problem_count == 1
-    assert "no entry in 'by_size'" in report.problems[0]
+    missing, besides = report.problems
+    assert "no entry in 'by_size'" in missing
+    assert besides == "index 'by_size': entries that no record has: 1"
 
 
 def test_verification_tells_a_record_that_no_encoder_wrote(
@@ -417,7 +420,7 @@ def test_rule_23_a_build_survives_a_fault_at_each_statement(
         assert ids(db, 3) == [3]
         db.table("items").update(4, size=100 + call)
         assert ids(db, 100 + call) == [4]
-    assert call > 30
+    assert call > (29 if way == "drop" else 30)  # no lost connection strikes a `begin`
     assert_clean(db)
     assert ids(db, 3) == [3]
 

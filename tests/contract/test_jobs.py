@@ -31,7 +31,8 @@ from zapdb.jobs import (
     run_locally,
 )
 from zapdb.jobs.job import Progress
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import run_range
 from zapdb.jobs.work import HeldBack
 from zapdb.storage import Storage, connect
 
@@ -81,12 +82,12 @@ def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stop
 ) -> None:
     """Twice, because others have lost their progress in the second of two resumes."""
     job = only_job(db._storage)
-    db.admin.throttle_job(job.id, records_per_second=SLOW)
+    db.jobs.throttle(job.id, records_per_second=SLOW)
     for _ in range(2):
         before = progress_of(db, job)
         process = start()
         wait_until(lambda b=before: progress_of(db, job).read > b.read, "it has begun")
-        paused = db.admin.pause_job(job.id)
+        paused = db.jobs.pause(job.id)
         assert (paused.state, paused.changed_by != "") == ("paused", True)
         status, out = end_of(process)
         assert status == 3
@@ -95,11 +96,11 @@ def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stop
         after = progress_of(db, job)
         assert before.read < after.read == after.written == COUNT - stale(db) < COUNT
         assert db.admin.run_jobs() == []  # nobody runs it
-        (wait,) = db.admin.job_status(job.id).waits
+        (wait,) = db.jobs.get(job.id).waits
         assert wait.startswith("paused by ")
-        assert db.admin.pause_job(job.id) == paused
-        assert db.admin.resume_job(job.id).state == "planned"
-    db.admin.throttle_job(job.id)
+        assert db.jobs.pause(job.id) == paused
+        assert db.jobs.resume(job.id).state == "planned"
+    db.jobs.throttle(job.id)
     (report,) = db.admin.run_jobs()
     assert (report.progress.read, report.progress.written) == (COUNT, COUNT)
     assert contents(db) == EXPECTED
@@ -110,18 +111,18 @@ def test_rule_17_a_worker_killed_and_a_job_paused_leave_nothing_undone(
     db: Database, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
     job = only_job(db._storage)
-    db.admin.throttle_job(job.id, records_per_second=SLOW)
+    db.jobs.throttle(job.id, records_per_second=SLOW)
     process = start()
     wait_until(lambda: progress_of(db, job).read > 0, "it has begun")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    db.admin.pause_job(job.id)
+    db.jobs.pause(job.id)
     killed = progress_of(db, job)
     assert killed.written == COUNT - stale(db)
     assert db.admin.run_jobs() == []
-    db.admin.resume_job(job.id)
-    db.admin.throttle_job(job.id)
-    waits = db.admin.job_status(job.id).waits
+    db.jobs.resume(job.id)
+    db.jobs.throttle(job.id)
+    waits = db.jobs.get(job.id).waits
     assert len(waits) <= 1  # its leases may not be over yet
     (report,) = db.admin.run_jobs()
     assert report.progress.written == COUNT
@@ -133,12 +134,12 @@ def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
 ) -> None:
     job, at_end, may_go_on = only_job(db._storage), threading.Event(), threading.Event()
     problems: list[BaseException] = []
-    note = range_work.record_progress
+    note = range_work.send_progress
 
-    def wait_before(*arguments: Any, **named: Any) -> None:
+    def wait_before(*arguments: Any) -> Any:
         at_end.set()
         assert may_go_on.wait(GUARD_SECONDS)
-        note(*arguments, **named)
+        return note(*arguments)
 
     def run() -> None:
         storage = connect(db._storage.full_address())
@@ -151,18 +152,18 @@ def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
 
     run_range(db._storage, load_work(db._storage, job.id), Owner.here())
     if db._storage.dialect == "postgresql":  # on SQLite, cancelling waits for the batch
-        monkeypatch.setattr(range_work, "record_progress", wait_before)
+        monkeypatch.setattr(range_work, "send_progress", wait_before)
         worker = threading.Thread(target=run)
         worker.start()
         assert at_end.wait(GUARD_SECONDS)
-        db.admin.cancel_job(job.id)
+        db.jobs.cancel(job.id)
         may_go_on.set()
         finish(worker)
         monkeypatch.undo()
         monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 100)
         assert [type(problem) for problem in problems] == [LeaseLost]
     else:
-        db.admin.cancel_job(job.id)
+        db.jobs.cancel(job.id)
     assert stale(db) == COUNT - 100
     assert progress_of(db, job).written == 100
     with pytest.raises(HeldBack):
@@ -170,7 +171,7 @@ def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
     assert plan_jobs(db._storage, DEFAULT_TENANT) == []  # as background jobs do
     assert state_of(db, job) == "cancelled"
     with pytest.raises(UsageError, match="cancelled can't be resumed") as caught:
-        db.admin.resume_job(job.id)
+        db.jobs.resume(job.id)
     assert "`zapdb convert run` plans it again" in str(caught.value.hint)
     (report,) = db.admin.run_jobs()
     assert report.progress.written == COUNT  # what was done before is not done again
@@ -183,10 +184,10 @@ def test_jobs_run_by_priority(workspace: Workspace, db: Database) -> None:
         index, convert = plan_jobs(other._storage, DEFAULT_TENANT)
         assert (index.kind, convert.kind) == ("index", "convert")
         assert index.priority > convert.priority
-        other.admin.set_job_priority(convert.id, 1000)
+        other.jobs.set_priority(convert.id, 1000)
         assert [report.job.kind for report in other.admin.run_jobs()] == ["convert", "index"]
         with pytest.raises(UsageError, match="the job is done"):
-            other.admin.set_job_priority(convert.id, 1)
+            other.jobs.set_priority(convert.id, 1)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -194,14 +195,14 @@ def test_wrong_priorities_rates_and_windows_are_refused(db: Database) -> None:
     job = only_job(db._storage)
     for priority in (-1, 1001):
         with pytest.raises(UsageError, match="not a priority"):
-            db.admin.set_job_priority(job.id, priority)
+            db.jobs.set_priority(job.id, priority)
     for window in ("22:00", "22:00-22:00", "24:00-01:00", "10:00-9:00", ""):
         with pytest.raises(UsageError, match="not a daily window"):
-            db.admin.throttle_job(job.id, window=window)
+            db.jobs.throttle(job.id, window=window)
     with pytest.raises(UnknownZone, match="lack a zone"):
-        db.admin.throttle_job(job.id, window="22:00-06:00", zone="Europe/Atlantis")
+        db.jobs.throttle(job.id, window="22:00-06:00", zone="Europe/Atlantis")
     with pytest.raises(UsageError, match="bytes_per_second is too small"):
-        db.admin.throttle_job(job.id, bytes_per_second=0)
+        db.jobs.throttle(job.id, bytes_per_second=0)
     assert only_job(db._storage) == job
 
 
@@ -209,19 +210,19 @@ def test_a_job_is_found_by_the_beginning_of_its_id(workspace: Workspace, db: Dat
     workspace.write(5, INDEX_SIZE)
     with workspace.open() as other:
         index, convert = plan_jobs(other._storage, DEFAULT_TENANT)
-        assert other.admin.job_status("convert").job.id == convert.id
-        assert other.admin.job_status(index.id).job.id == index.id
+        assert other.jobs.get("convert").job.id == convert.id
+        assert other.jobs.get(index.id).job.id == index.id
         with pytest.raises(UnknownName, match="no such job"):
-            other.admin.pause_job("verify")
+            other.jobs.pause("verify")
         with pytest.raises(UnknownName, match="no such job"):
-            other.admin.pause_job("")
+            other.jobs.pause("")
     other_kinds = {job.kind for job in list_jobs(db._storage.connection())}
     assert other_kinds == {"index", "convert"}
 
 
 def test_a_throttle_changes_a_running_job(db: Database) -> None:
     job, reports = only_job(db._storage), list[JobReport]()
-    db.admin.throttle_job(job.id, records_per_second=1)
+    db.jobs.throttle(job.id, records_per_second=1)
 
     def run() -> None:
         reports.extend(db.admin.run_jobs())
@@ -229,9 +230,9 @@ def test_a_throttle_changes_a_running_job(db: Database) -> None:
     worker = threading.Thread(target=run)
     worker.start()
     wait_until(lambda: progress_of(db, job).read > 0, "it has begun")
-    assert "throttled to 1 records per second" in db.admin.job_status(job.id).waits
+    assert "throttled to 1 records per second" in db.jobs.get(job.id).waits
     assert progress_of(db, job).read < COUNT / 2
-    db.admin.throttle_job(job.id, bytes_per_second=10_000_000)
+    db.jobs.throttle(job.id, bytes_per_second=10_000_000)
     finish(worker)  # it would take a quarter of an hour otherwise
     (report,) = reports
     assert report.progress.written == COUNT
@@ -241,7 +242,7 @@ def test_a_throttle_changes_a_running_job(db: Database) -> None:
 def test_workers_share_the_rate_of_their_job(db: Database, bound: dict[str, int]) -> None:
     """All together are no faster; a slower machine takes longer."""
     job = only_job(db._storage)
-    db.admin.throttle_job(job.id, **bound)
+    db.jobs.throttle(job.id, **bound)
     sizes = [len(k) + len(v) for k, v in db._storage.connection().fetch_all(
         f"SELECT key, value FROM {load_work(db._storage, job.id).records.name}"
     )]  # fmt: skip
@@ -264,7 +265,7 @@ def windows(db: Database, *, opens_in_minutes: int) -> str:
 def test_a_job_runs_inside_its_window_only(db: Database) -> None:
     job, reports = only_job(db._storage), list[JobReport]()
     later = windows(db, opens_in_minutes=120)
-    db.admin.throttle_job(job.id, window=later)
+    db.jobs.throttle(job.id, window=later)
     (report,) = db.admin.run_jobs()
     assert report.hold is not None
     assert f"outside its window {later} UTC" in str(report.hold)
@@ -273,17 +274,17 @@ def test_a_job_runs_inside_its_window_only(db: Database) -> None:
     assert report.hold.until_us is not None
     assert 0 < report.hold.until_us - now_us <= 121 * 60_000_000
     now = windows(db, opens_in_minutes=-30)
-    db.admin.throttle_job(job.id, records_per_second=SLOW, window=now)
+    db.jobs.throttle(job.id, records_per_second=SLOW, window=now)
 
     worker = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs()))
     worker.start()
     wait_until(lambda: progress_of(db, job).read > 0, "it has begun")
-    db.admin.throttle_job(job.id, window=later)  # as if it closed
+    db.jobs.throttle(job.id, window=later)  # as if it closed
     finish(worker)
     (report,) = reports
     assert report.hold is not None
     assert 0 < report.progress.read < COUNT
-    db.admin.throttle_job(job.id, window=now)
+    db.jobs.throttle(job.id, window=now)
     (report,) = db.admin.run_jobs()
     assert (report.job.state, report.progress.written) == ("done", COUNT)
     assert contents(db) == EXPECTED
@@ -293,12 +294,12 @@ def test_rule_14_background_jobs_leave_a_paused_job_until_it_is_resumed(
     workspace: Workspace, db: Database
 ) -> None:
     job = only_job(db._storage)
-    db.admin.pause_job(job.id)
+    db.jobs.pause(job.id)
     db.admin.set_setting("convert", "background")
     wait_until(lambda: db._session.settings.converts_in_background, "it knows the setting")
     with workspace.open():  # and another one, whose background jobs begin now
         assert state_of(db, job) == "paused"
-        db.admin.resume_job(job.id)
+        db.jobs.resume(job.id)
         wait_until(lambda: state_of(db, job) == "done", "it has gone on by itself")
     assert contents(db) == EXPECTED
 
@@ -307,7 +308,7 @@ def test_rule_14_an_index_does_not_wait_for_a_long_conversion_in_the_background(
     workspace: Workspace, db: Database
 ) -> None:
     job = only_job(db._storage)
-    db.admin.throttle_job(job.id, records_per_second=20)
+    db.jobs.throttle(job.id, records_per_second=20)
     db.admin.set_setting("convert", "background")
     wait_until(lambda: progress_of(db, job).read > 0, "the conversion is under way")
     workspace.write(5, INDEX_SIZE)
@@ -319,16 +320,16 @@ def test_rule_14_an_index_does_not_wait_for_a_long_conversion_in_the_background(
 
 def test_a_new_layout_keeps_the_pause_and_the_throttle(workspace: Workspace, db: Database) -> None:
     job = only_job(db._storage)
-    db.admin.throttle_job(job.id, records_per_second=123)
-    db.admin.pause_job(job.id)
+    db.jobs.throttle(job.id, records_per_second=123)
+    db.jobs.pause(job.id)
     workspace.write(5, ADD_WEIGHT)
     with workspace.open() as other:
         assert other.admin.run_jobs() == []
-        (newer,) = [known for known in other.admin.jobs() if known.state == "paused"]
+        (newer,) = [known for known in other.jobs.list() if known.state == "paused"]
         assert (newer.target, newer.throttle.records_per_second) == (5, 123)
         assert state_of(other, job) == "superseded"
-        other.admin.resume_job(newer.id)
-        other.admin.throttle_job(newer.id)
+        other.jobs.resume(newer.id)
+        other.jobs.throttle(newer.id)
         (report,) = other.admin.run_jobs()
         assert report.progress.written == COUNT
 
@@ -349,7 +350,7 @@ def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
 
     def run_slowly(storage: Storage, job: Job) -> None:
         if not held:
-            db.admin.pause_job(job.id)
+            db.jobs.pause(job.id)
         run_locally(storage, job, workers=1, batch_records_max=16)
 
     def note(report: JobReport) -> None:
@@ -367,11 +368,11 @@ def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
     assert job is not None
     assert job.state == "paused"
     with pytest.raises(UsageError, match="rollback can't be cancelled") as caught:
-        db.admin.cancel_job(job.id)
+        db.jobs.cancel(job.id)
     assert "zapdb migrate rollback" in str(caught.value.hint)
     assert not done
-    db.admin.throttle_job(job.id, records_per_second=100_000)
-    db.admin.resume_job(job.id)
+    db.jobs.throttle(job.id, records_per_second=100_000)
+    db.jobs.resume(job.id)
     finish(worker)
     assert [report.job.state for report in done[0].jobs] == ["done"]
     workspace.remove(5)
@@ -381,7 +382,7 @@ def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
 def test_what_is_at_its_end_can_not_be_changed(db: Database) -> None:
     job = only_job(db._storage)
     db.admin.run_jobs()
-    for change in (db.admin.pause_job, db.admin.resume_job, db.admin.cancel_job):
+    for change in (db.jobs.pause, db.jobs.resume, db.jobs.cancel):
         with pytest.raises(UsageError, match="done") as caught:
             change(job.id)
         assert caught.value.hint == "it is at its end"

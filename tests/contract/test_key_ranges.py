@@ -6,10 +6,13 @@ import pyarrow
 import pytest
 
 from tests.documents import PEOPLE
-from zapdb.database.key_ranges import WHOLE_TABLE, RangeQuery, plan_ranges, read_ranges
+from zapdb.database.arrow import WHOLE_TABLE
+from zapdb.database.key_ranges import RangeQuery, plan_ranges, read_ranges
 from zapdb.indexes.predicates import EVERYTHING
+from zapdb.storage import postgresql_statements
 
 RECORDS = 1_000
+MANY = 24_000
 INDEX = "create_index: {table: people, index: by_age, fields: [{field: age}]}"
 
 
@@ -51,6 +54,32 @@ def test_parts_follow_the_distribution_of_keys(snapshot, options, sizes):
     parts = plan(table, **options).parts
     assert [len(ids(table, part)) for part in parts] == sizes
     assert [one for part in parts for one in ids(table, part)] == [n**3 for n in range(RECORDS)]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_large_table_is_cut_by_the_keys_of_some_of_its_blocks(workspace, monkeypatch):
+    monkeypatch.setattr(postgresql_statements, "SAMPLE_BLOCKS", 100)
+    workspace.write(1, PEOPLE)
+    db = workspace.open()
+    people = ({"id": at, "name": "p" * 50, "age": at % 100, "extra": None} for at in range(MANY))
+    db.table("people").insert_many(people)
+    with db.snapshot() as snap:
+        table = snap.table("people")
+        for where, first, end in (
+            (EVERYTHING, 0, MANY),
+            ((table.f.id >= 500) & (table.f.id < MANY - 500), 500, MANY - 500),
+        ):
+            parts = plan(table, where, parts=4).parts
+            found = [ids(table, part) for part in parts]
+            assert [one for part in found for one in part] == list(range(first, end))
+            sizes = [len(part) for part in found]
+            assert len(sizes) == 4
+            assert max(abs(size - MANY / 4) for size in sizes) < MANY / 8
+            assert sizes[:3] != [-(-(end - first) // 4)] * 3  # those of counted keys
+        by_size = plan(table, part_records=5_000).parts
+        assert len(by_size) in (4, 5, 6)
+        few = plan(table, table.f.id < 1_000, parts=4).parts
+        assert [len(ids(table, part)) for part in few] == [250] * 4
 
 
 def test_conditions_on_the_key_leave_ranges_out(snapshot):

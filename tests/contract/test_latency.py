@@ -42,23 +42,23 @@ def test_a_job_that_queries_suffer_from_slows_down_and_says_so(
     db: Database, slow_queries: list[float]
 ) -> None:
     job, storage = only_job(db._storage), db._storage
-    changed = db.admin.throttle_job(job.id, max_latency_ms=100)
+    changed = db.jobs.throttle(job.id, max_latency_ms=100)
     assert changed.throttle.max_latency_ms == 100
     worker = threading.Thread(target=lambda: run_locally(storage, job, workers=2))
     worker.start()
 
     def shares() -> list[int]:
-        return [probe.share_percent for probe in db.admin.job_status(job.id).probes]
+        return [probe.share_percent for probe in db.jobs.get(job.id).probes]
 
     wait_until(lambda: shares() == [round(SHARE_LEAST * 100)], "it has slowed down")
     assert count_probes() == 1  # of both threads
-    status = db.admin.job_status(job.id)
+    status = db.jobs.get(job.id)
     (reason,) = status.waits
     assert reason.startswith("slowed down, since queries may take 100 ms: 5")
     assert reason.endswith(" ms at " + status.probes[0].owner + ", which works 1 % of the time")
     assert stale(db) > 0
     slow_queries[0] = 0.0
-    db.admin.throttle_job(job.id, max_latency_ms=60_000)
+    db.jobs.throttle(job.id, max_latency_ms=60_000)
     wait_until(lambda: not worker.is_alive() or shares() > [50], "it has speeded up")
     finish(worker)
     assert count_probes() == 0
@@ -71,11 +71,11 @@ def test_a_ceiling_is_taken_away_while_the_job_runs(
     db: Database, slow_queries: list[float]
 ) -> None:
     job, storage = only_job(db._storage), db._storage
-    db.admin.throttle_job(job.id, max_latency_ms=100)
+    db.jobs.throttle(job.id, max_latency_ms=100)
     worker = threading.Thread(target=lambda: run_locally(storage, job, workers=1))
     worker.start()
-    wait_until(lambda: db.admin.job_status(job.id).probes, "it measures")
-    db.admin.throttle_job(job.id)
+    wait_until(lambda: db.jobs.get(job.id).probes, "it measures")
+    db.jobs.throttle(job.id)
     finish(worker)
     assert count_probes() == 0
     assert stale(db) == 0
@@ -88,9 +88,9 @@ def test_the_setting_is_the_ceiling_of_jobs_that_have_none(
     job = only_job(db._storage)
     worker = threading.Thread(target=lambda: run_locally(db._storage, job, workers=1))
     worker.start()
-    wait_until(lambda: db.admin.job_status(job.id).probes, "it measures")
+    wait_until(lambda: db.jobs.get(job.id).probes, "it measures")
     slow_queries[0] = 0.0
-    db.admin.throttle_job(job.id, max_latency_ms=60_000)  # its own comes first
+    db.jobs.throttle(job.id, max_latency_ms=60_000)  # its own comes first
     finish(worker)
     assert stale(db) == 0
 
@@ -98,7 +98,7 @@ def test_the_setting_is_the_ceiling_of_jobs_that_have_none(
 def test_a_ceiling_must_be_a_number_above_0(db: Database) -> None:
     job = only_job(db._storage)
     with pytest.raises(UsageError, match="max_latency_ms is too small"):
-        db.admin.throttle_job(job.id, max_latency_ms=0)
+        db.jobs.throttle(job.id, max_latency_ms=0)
 
 
 def test_old_measurements_are_not_shown_and_deleted_in_time(
@@ -109,7 +109,7 @@ def test_old_measurements_are_not_shown_and_deleted_in_time(
     workspace.execute(old, [job.id, '["gone", "", "", "", 1, 1]'])
     with storage.transaction(TransactionMode.READ) as connection:
         assert list_probes(connection, job.id) == []
-    db.admin.throttle_job(job.id, max_latency_ms=60_000)
+    db.jobs.throttle(job.id, max_latency_ms=60_000)
     (report,) = db.admin.run_jobs()
     assert report.progress.written == COUNT
     left = workspace.execute("SELECT worker FROM zapdb_probes")
@@ -121,7 +121,7 @@ def test_a_job_about_all_tables_is_measured_by_writes_alone(db: Database) -> Non
     probe = LatencyProbe(db._storage, job, latency.Pace())
     for _ in range(2):  # the second one reports the first
         probe._step()
-    (found,) = db.admin.job_status(job.id).probes
+    (found,) = db.jobs.get(job.id).probes
     assert found.latency_ms > 0
 
 

@@ -56,7 +56,7 @@ def backend_of(storage: Storage) -> int:
 
 
 @contextmanager
-def attempts(storage: Storage) -> Iterator[list[object]]:
+def attempts() -> Iterator[list[object]]:
     """The attempts of this thread to connect."""
     made: list[object] = []
     thread = threading.current_thread()
@@ -65,9 +65,10 @@ def attempts(storage: Storage) -> Iterator[list[object]]:
         if threading.current_thread() is thread:
             made.append(1)
 
-    sqlalchemy.event.listen(storage.engine, "do_connect", note)
+    # Of all engines: such listeners come before what connects for one.
+    sqlalchemy.event.listen(sqlalchemy.Engine, "do_connect", note)
     yield made
-    sqlalchemy.event.remove(storage.engine, "do_connect", note)
+    sqlalchemy.event.remove(sqlalchemy.Engine, "do_connect", note)
 
 
 def in_threads(count: int, act: Callable[[int], object]) -> list[Any]:
@@ -180,7 +181,7 @@ def test_each_kind_of_transaction_is_begun_again(workspace: Workspace, db: Datab
         before = backend_of(storage)
         lose_connections(workspace, storage)
         with storage.transaction(mode, exclusive=exclusive) as begun:
-            assert begun is connection  # whoever holds it goes on with it
+            assert begun is connection  # its holder goes on with it
             begun.flush()  # where it begins with its first statement
             assert begun.driver.info.transaction_status.name == "INTRANS"
         assert backend_of(storage) != before, (mode, exclusive)
@@ -222,9 +223,11 @@ def test_one_that_wants_the_gate_alone_goes_on(
             return connection.fetch_one("SELECT 1")
 
     with ThreadPoolExecutor(1) as pool:
-        with workspace.connect().transaction(TransactionMode.WRITE):
+        with workspace.connect().transaction(TransactionMode.WRITE) as writing:
+            writing.fetch_one("SELECT 1")  # a transaction begins with its first statement
             changed = pool.submit(change)
             assert waits.wait(GUARD_SECONDS)
+            assert not changed.done()
         assert changed.result(GUARD_SECONDS) == (1,)
 
 
@@ -241,7 +244,7 @@ def test_a_new_session_is_set_up_as_the_lost_one(workspace: Workspace, db: Datab
 
 
 def test_lost_connections_do_not_come_from_the_pool(workspace: Workspace, db: Database) -> None:
-    """Ended threads gave theirs back; all are lost, and whoever connects gets a new one."""
+    """Ended threads gave theirs back; all are lost, and the next thread gets a new one."""
     storage = workspace.connect()  # no thread of its own notices a loss
     pool: Any = storage.engine.pool
 
@@ -274,14 +277,14 @@ def test_a_pooled_connection_is_taken_without_a_word(workspace: Workspace) -> No
     before = backend_of(storage)
     said = workspace.execute(sql, (before,))
     storage.release_connection()
-    with attempts(storage) as made:
+    with attempts() as made:
         assert backend_of(storage) == before
     assert made == []
     assert workspace.execute(sql, (before,)) == said
 
 
 def test_one_that_was_not_lost_stays_in_the_pool(workspace: Workspace) -> None:
-    """What is made after a loss is used again, whoever finds out late about the same loss."""
+    """What is made after a loss is used again, though others find out late about the same loss."""
     storage = workspace.connect()
     begun, late = threading.Event(), threading.Event()
 
@@ -304,7 +307,7 @@ def test_one_that_was_not_lost_stays_in_the_pool(workspace: Workspace) -> None:
         late.set()
         assert found.result(GUARD_SECONDS) == (1,)
     storage.release_connection()
-    with attempts(storage) as made:
+    with attempts() as made:
         assert backend_of(storage) == new
     assert made == []
 
@@ -339,7 +342,7 @@ def test_a_write_outside_of_a_transaction_is_not_repeated(
 
 def test_a_read_that_ends_its_connection_is_asked_twice_at_most(db: Database) -> None:
     connection = db._storage.connection()
-    with attempts(db._storage) as made, pytest.raises(StorageError):
+    with attempts() as made, pytest.raises(StorageError):
         connection.fetch_one("SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(1)")
     assert len(made) == 1
     assert db.table("items").count() == 6
@@ -395,7 +398,7 @@ def check_away(db: Database) -> None:
     """An error that says so, after one attempt, each time."""
     items = db.table("items")
     for act in (items.count, lambda: items.update(1, size=1)) * 2:
-        with attempts(db._storage) as made:
+        with attempts() as made:
             error = error_of(act)
         assert type(error) is StorageError
         assert error.message == ("the database server cannot be reached, or closed the connection")

@@ -37,7 +37,8 @@ from zapdb.errors import (
 from zapdb.jobs import plan_jobs, roll_back_newest
 from zapdb.jobs.archives import prune_archives
 from zapdb.jobs.job import open_ranges
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import run_range
 from zapdb.migrations import Chain
 from zapdb.records import codec_for, encode_prefix
 from zapdb.schema import TableSchema

@@ -204,7 +204,7 @@ UNIQUE_TITLE = "create_index: {table: items, index: one, unique: true, fields: [
 
 @pytest.mark.parametrize("moment", ["run_job", "load_work", "_end_job"])
 @pytest.mark.parametrize(("change", "event"), [(ADD_COLOR, "done"), (UNIQUE_TITLE, "blocked")])
-def test_a_job_is_logged_as_ended_by_whoever_ended_it(
+def test_a_job_is_logged_as_ended_by_the_process_that_ended_it(
     workspace: Workspace,
     log: io.StringIO,
     monkeypatch: pytest.MonkeyPatch,

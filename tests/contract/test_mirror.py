@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import duckdb
 import psycopg
@@ -19,9 +23,9 @@ from tests import forms
 from tests.contract.every_type import fill, make_shop
 from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
-from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until, writing
 from zapdb.errors import RollbackInProgress, UsageError
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs import roll_back_newest, rollback
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import run_mirror
@@ -178,6 +182,64 @@ def test_what_was_pruned_or_switched_off_is_read_again(workspace: Workspace, pla
 
 
 @in_pairs
+@pytest.mark.parametrize("backed_up", ["before the mirror", "behind it"])
+def test_a_mirror_ahead_of_a_restored_copy_is_read_again(
+    workspace: Workspace, place: Place, backed_up: str
+) -> None:
+    """Also where the copy has as many changes by now as the mirror knew."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.admin.set_setting("change_log", "on")
+        items = db.table("items")
+        items.insert(id=1, title="a")
+        if backed_up == "behind it":
+            keep(db, place)
+    copy = take_copy(workspace)
+    with workspace.open() as db:
+        for number in range(2, 6):
+            db.table("items").insert(id=number, title="lost")
+        keep(db, place)
+        check(db, place)
+    copy()
+    with workspace.open() as db:
+        for number in range(12, 18):
+            db.table("items").insert(id=number, title="new")
+            db.change_log.end()  # a stamp for each
+        assert keep(db, place).report.made == ["items"]
+        check(db, place)
+        db.table("items").insert(id=30, title="later")
+        assert keep(db, place).report.made == []
+        check(db, place)
+
+
+def take_copy(workspace: Workspace) -> Callable[[], None]:
+    """Copy all tables of a database that nobody has open; returns what puts them back."""
+    if workspace.engine == "sqlite":
+        path = workspace.address.removeprefix("sqlite:///").partition("?")[0]
+        copied = Path(shutil.copy(path, f"{path}.copy"))
+
+        def put_back() -> None:
+            for suffix in ("-wal", "-shm"):
+                Path(path + suffix).unlink(missing_ok=True)
+            copied.replace(path)
+
+        return put_back
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+    kept = {
+        name: workspace.execute(f"SELECT * FROM {name}") for (name,) in workspace.execute(tables)
+    }
+
+    def put_rows_back() -> None:
+        for (name,) in workspace.execute(tables):
+            workspace.execute(f"DELETE FROM {name}")
+            for row in kept.get(name, ()):
+                marks = ", ".join("?" * len(row))
+                workspace.execute(f"INSERT INTO {name} VALUES ({marks})", row)
+
+    return put_rows_back
+
+
+@in_pairs
 def test_rule_29_a_mirror_beside_writers_and_kills(workspace: Workspace, place: Place) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -235,6 +297,52 @@ def test_rule_29_a_mirror_beside_writers_and_kills(workspace: Workspace, place: 
     check(follower, place)
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_mirror_that_meets_a_roll_back_waits_for_its_end(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to write to the database, too, and is refused like any other."""
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    workspace.write(2, ADD_COLOR)
+    with workspace.open() as newer:
+        newer.admin.set_setting("change_log", "on")
+        newer.table("items").insert(id=0, title="a")
+    workspace.remove(2)
+    db, storage, waited = workspace.follow(), workspace.connect(), list[str]()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("interrupted")
+
+    with monkeypatch.context() as patch, contextlib.suppress(RuntimeError):
+        patch.setattr(rollback, "publish_rollback", fail)
+        roll_back_newest(storage)
+    step = Mirror.step
+
+    def write(mirror: Mirror) -> bool:
+        if not waited:
+            db.table("items").insert(id=1, title="a")
+        return step(mirror)
+
+    def finish_roll_back(reason: str) -> None:
+        waited.append(reason)
+        roll_back_newest(storage)
+        db._session.reload()
+
+    monkeypatch.setattr(Mirror, "step", write)
+    stop = threading.Event()
+    with closing(open_target(place.address, db._storage)) as target:
+        looks = iter(range(20))  # bounded, whatever it does
+        run_mirror(
+            Mirror(db, target),
+            stop=stop,
+            report=lambda _: stop.set(),
+            wait=finish_roll_back,
+            keep_pace=lambda: next(looks),
+        )
+    assert [reason.splitlines()[0] for reason in waited] == ["a migration is being rolled back"]
+
+
 @in_pairs
 def test_a_running_mirror_is_about_a_second_behind(workspace: Workspace, place: Place) -> None:
     workspace.write(1, ITEMS)
@@ -248,11 +356,45 @@ def test_a_running_mirror_is_about_a_second_behind(workspace: Workspace, place: 
     try:
         for number in range(3):
             items.insert(id=number, title="a")
-            wait_until(lambda number=number: _has(place, number), "the mirror had it")
+            wait_until(
+                lambda number=number: _has(place, number) or not runner.is_alive(),
+                "the mirror had it",
+                pause_seconds=0.05,
+            )
+            assert runner.is_alive()
     finally:
         stop.set()
         runner.join(GUARD_SECONDS)
         target.close()
+    check(db, place)
+
+
+@pytest.mark.parametrize("place", ["duckdb"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_reader_in_the_same_process_does_not_end_a_mirror(
+    workspace: Workspace, place: Place
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    items, target = db.table("items"), open_target(place.address, db._storage)
+    mirror, refused = Mirror(db, target), list[Exception]()
+    mirror.switch_on()
+
+    def read(seed: int, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            try:
+                place.execute("SELECT count(*) FROM items")
+            except duckdb.Error as error:
+                refused.append(error)
+
+    with closing(target), writing(read, 1):
+        deadline = time.monotonic() + GUARD_SECONDS
+        for number in itertools.count():
+            items.insert(id=number, title="a")
+            run_mirror(mirror, once=True)
+            if number > 4 and any(isinstance(e, duckdb.ResourceInUseException) for e in refused):
+                break
+            assert time.monotonic() < deadline, "reader and mirror never met"
     check(db, place)
 
 
@@ -281,7 +423,7 @@ def test_a_mirror_goes_on_after_its_connection_was_lost(workspace: Workspace, pl
             wait_until(lambda number=number: _has(place, number), "the mirror had it")
             place.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'zapdb mirror'"
+                " WHERE application_name = 'zapdb mirror' AND datname = current_database()"
             )
         items.insert(id=9, title="a")
         wait_until(lambda: _has(place, 9), "the mirror had it")

@@ -27,6 +27,8 @@ from zapdb.errors import (
     ZapdbError,
 )
 
+pytestmark = pytest.mark.empty
+
 
 def refusal(place: Workspace, kind: type[ZapdbError], apply: str = "auto") -> str:
     """The text of the error that opening is refused with; nothing may have changed."""

@@ -55,7 +55,7 @@ def test_rule_08_records_that_can_not_be_read_do_not_stop_a_conversion(
     (report,) = db.admin.run_jobs()
     assert (report.job.state, report.progress.quarantined) == ("blocked", 3)
     assert (report.progress.written, stale(db)) == (COUNT - 3, 3)
-    status = db.admin.job_status(job.id)
+    status = db.jobs.get(job.id)
     assert [one.key for one in status.quarantine] == sorted(key for key, _ in whole.values())
     assert all("stored bytes can't be decoded" in one.reason for one in status.quarantine)
     assert status.waits[0].startswith("3 records are in quarantine, until restored or deleted")
@@ -74,7 +74,7 @@ def test_rule_08_records_that_can_not_be_read_do_not_stop_a_conversion(
     workspace.execute("DELETE FROM zapdb_records_1 WHERE key = ?", (deleted,))
     (report,) = db.admin.run_jobs(retry_quarantined=True)
     assert (report.job.state, report.progress.quarantined) == ("blocked", 1)
-    assert [one.key for one in db.admin.job_status(job.id).quarantine] == [late]
+    assert [one.key for one in db.jobs.get(job.id).quarantine] == [late]
     put_value(workspace, late, late_value)
     (report,) = db.admin.run_jobs(retry_quarantined=True)
     assert (report.job.state, report.progress.quarantined) == ("done", 0)
@@ -115,12 +115,12 @@ def test_a_worker_that_was_killed_leaves_its_quarantine(
 ) -> None:
     whole = break_records(workspace, *BROKEN)
     job = only_job(db._storage)
-    db.admin.throttle_job(job.id, records_per_second=200)
+    db.jobs.throttle(job.id, records_per_second=200)
     process = start()
     wait_until(lambda: progress_of(db, job).quarantined == 2, "the first ones are found")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    db.admin.throttle_job(job.id)
+    db.jobs.throttle(job.id)
     (report,) = db.admin.run_jobs()
     assert (report.job.state, report.progress.quarantined) == ("blocked", 3)
     assert report.progress.written == COUNT - 3

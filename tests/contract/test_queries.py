@@ -327,9 +327,8 @@ def test_the_first_of_an_order_cost_twice_the_shorter_way_at_most(
     looked, read_spans = list[bytes](), plan_execution.read_spans
 
     def count(*given: Any) -> Any:
-        for found in read_spans(*given):
-            looked.append(found[0])
-            yield found
+        for page in read_spans(*given):
+            yield (looked.append(found[0]) or found for found in page)
 
     monkeypatch.setattr(plan_execution, "read_spans", count)
     common = rows.where(rows.f.kind == 0).order_by("-due").limit(10)
@@ -425,10 +424,13 @@ def test_an_indexed_query_is_one_statement(
         items.where(items.f.due == 2, items["count"] == 0).limit(1),
         items.where(items.f.due == 10**9),
     ):
+        # Where a statement is no round trip, one that finds nothing may be followed by another
+        # for the catalog version: asking for both at once takes longer wherever something is found.
+        is_local = workspace.engine == "sqlite" and not query.all()
         for ask in (list, lambda q: q.exists(), lambda q: q.count()):
             statements.clear()
             ask(query)
-            assert len(statements) == 1, (query, statements)
+            assert len(statements) <= 1 + is_local, (query, statements)
 
 
 def test_rule_08_a_plan_for_what_was_in_force_before_is_made_anew(workspace: Workspace) -> None:
@@ -470,6 +472,29 @@ def test_rule_08_a_plan_for_what_was_in_force_before_is_made_anew(workspace: Wor
         assert ask(query) == answer
     assert queries[0].count() == 0
     assert queries[0].explain().index == "by_due_again"
+
+
+def test_rule_08_a_kept_look_up_meets_a_change_of_the_schema(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS, *INDEXES)
+    with workspace.open():
+        pass
+    asks: tuple[Callable[[Any], Any], ...] = (
+        lambda items: items.where(due=300).all(),
+        lambda items: items.where(items.f.due >= 300).order_by("-due").limit(100).all(),
+        lambda items: [items.where(id=1).one()],
+        lambda items: [record for record in items if record.due == 300],
+    )
+    olds = [workspace.follow().table("items") for _ in asks]
+    olds[0].insert_many(make_records(100))
+    before = [len(ask(items)) for ask, items in zip(asks, olds, strict=True)]
+    workspace.write(2, "add_field: {table: items, field: {name: extra, type: integer, default: 5}}")
+    new = workspace.open().table("items")
+    new.update(1, due=300, extra=6)
+    for ask, items, count in zip(asks, olds, before, strict=True):  # it is news to each
+        found = ask(items)
+        assert {record.id: record.extra for record in found}[1] == 6
+        assert len(found) >= count
+        assert {record.extra for record in found} <= {5, 6}
 
 
 def test_nulls_come_last_by_two_ranges_or_sorted(workspace: Workspace) -> None:

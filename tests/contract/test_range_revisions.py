@@ -34,7 +34,8 @@ from zapdb.database import Database
 from zapdb.errors import EXIT_USAGE
 from zapdb.jobs import plan_jobs, roll_back_newest, run_job, run_locally
 from zapdb.jobs.known_revisions import list_range_revisions
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import run_range
 from zapdb.storage import Connection, RecordStatements, TransactionMode
 
 
@@ -61,7 +62,7 @@ def test_rule_08_each_range_that_is_done_is_known_and_neighbours_are_one(
     found = known(db)
     assert [one.revision for one in found] == [4, 1, 4, 1, 4, 1]
     assert rows_of(workspace) == 3
-    # Whoever writes, it stays true: the last range is not known, and grows.
+    # It stays true with any writer: the last range is not known, and grows.
     db.table("items").insert_many(new_record(at) for at in range(COUNT, COUNT + 50))
     for at in range(0, COUNT, 90):
         db.table("items").update(at, size=1)
@@ -95,7 +96,7 @@ def test_a_conversion_skips_what_is_known_to_be_converted(
     assert_revisions_are_known(db._storage)
     again = only_job(other)
     assert again.id == job.id
-    before = db.admin.job_status(job.id).progress
+    before = db.jobs.get(job.id).progress
     assert (before.ranges, before.ranges_done, before.read) == (5, 0, 400)
     (report,) = db.admin.run_jobs()
     # One more range was converted, there and back.

@@ -37,6 +37,8 @@ from zapdb.errors import (
 )
 from zapdb.jobs import roll_back_newest
 
+pytestmark = pytest.mark.empty
+
 NEWER_LEVEL = (
     "UPDATE zapdb_catalog SET value = replace(value, '\"level\":1', '\"level\":917')"
     " WHERE kind = 'level'"

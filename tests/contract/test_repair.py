@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import Workspace, finish
+from tests.support import Workspace, finish, wait_until
 from zapdb import Database
-from zapdb.errors import UniqueViolation, UsageError
+from zapdb.errors import JobError, LeaseHeld, UniqueViolation, UsageError
 from zapdb.jobs import TableReport
 from zapdb.jobs import repair as repairing
+from zapdb.jobs.undivided import UndividedJob
 
 UNIQUE_TITLE = (
     "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"
@@ -166,6 +167,14 @@ def test_what_changes_between_finding_and_repairing_is_seen(
             thread.start()
             finish(thread)
 
+        def repair_beside() -> None:
+            """As a process does that has lost its lease, and has not noticed."""
+            with pytest.raises(LeaseHeld, match="another process is at work on the same repair"):
+                db.admin.repair()
+            repairing._repair_all(
+                db._storage, 1, lambda _read, _written, _size: None, dry_run=False
+            )
+
         def then_change(*given: Any) -> Any:
             found = find_missing(*given)
             elsewhere(
@@ -176,7 +185,7 @@ def test_what_changes_between_finding_and_repairing_is_seen(
 
         def then_repair(*given: Any) -> Any:
             found = find_wrong(*given)
-            elsewhere(find_wrong, db.admin.repair)
+            elsewhere(find_wrong, repair_beside)
             return found
 
         monkeypatch.setattr(repairing, "_find_wrong", then_repair)
@@ -185,3 +194,44 @@ def test_what_changes_between_finding_and_repairing_is_seen(
         monkeypatch.setattr(repairing, "_find_missing", then_change)
         assert [(one.missing, one.wrong) for one in db.admin.repair()] == []
         assert verify(db).problems == ()
+
+
+def test_rule_17_a_repair_is_a_job_that_is_paused_and_cancelled(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repairing, "PAGE_RECORDS_MAX", 2)
+    place.execute(f"DELETE FROM {BY_TITLE}")
+    with place.open() as db:
+        assert sum(one.missing for one in db.admin.repair(dry_run=True)) == COUNT
+        assert db.jobs.list(kind="repair") == []
+        failed = list[JobError]()
+
+        def repair() -> None:
+            try:
+                db.admin.repair()
+            except JobError as error:
+                failed.append(error)
+
+        # In its midst it waits until it has noticed the pause.
+        note, in_midst = UndividedJob.note, threading.Event()
+
+        def note_slowly(job: UndividedJob, read: int, *others: int) -> None:
+            note(job, read, *others)
+            if entries(place, BY_TITLE) and not in_midst.is_set():
+                in_midst.set()
+                wait_until(lambda: job.held or job.ended, "the pause is noticed")
+
+        monkeypatch.setattr(UndividedJob, "note", note_slowly)
+        run = threading.Thread(target=repair)
+        run.start()
+        wait_until(in_midst.is_set, "it is in its midst")
+        db.jobs.pause("repair")
+        assert db.jobs.get("repair").job.state == "paused"
+        db.jobs.cancel("repair")
+        finish(run)
+        assert "`zapdb verify --repair`, run again, looks at all entries" in failed[0].hint
+        assert 0 < len(entries(place, BY_TITLE)) < COUNT
+        db.admin.repair()
+        assert [job.state for job in db.jobs.list(kind="repair")] == ["done"]
+        assert len(entries(place, BY_TITLE)) == COUNT
+        assert verify(db).problem_count == 0

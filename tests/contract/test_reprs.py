@@ -85,7 +85,7 @@ def test_a_job_shows_its_table_and_state(workspace: Workspace, db: Database) -> 
     workspace.write(2, "add_field: {table: items, field: {name: size, type: integer, default: 1}}")
     newer = workspace.open()
     newer.admin.run_jobs()
-    (job,) = newer.admin.jobs()
+    (job,) = newer.jobs.list()
     assert shown(job) == "<job convert of 'items', done: 1 records, planned TIME>"
 
 

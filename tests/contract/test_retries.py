@@ -11,7 +11,7 @@ import pytest
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Faults, Workspace, error_of
-from zapdb.database import Database, Transaction
+from zapdb.database import Database, Transaction, commit_tokens
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
@@ -19,6 +19,7 @@ from zapdb.errors import (
     LeaseHeld,
     StorageError,
     TransactionConflict,
+    UsageError,
 )
 from zapdb.limits import CATALOG, LEASE, WRITE
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -224,3 +225,26 @@ def test_an_operation_that_is_beaten_keeps_other_writers_out(
     assert not any(modes)
     with db._storage.transaction(TransactionMode.READ):
         pass
+
+
+def test_rule_15_what_a_commit_did_is_not_asked_of_a_closed_database(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays closed, so the call that waits for the answer ends with it."""
+    storage, looks, took_effect = db._storage, list[object](), commit_tokens._took_effect
+
+    def look(*arguments: Any) -> bool | None:
+        looks.append(arguments)
+        return took_effect(*arguments)
+
+    monkeypatch.setattr(commit_tokens, "_took_effect", look)
+    with storage.transaction(TransactionMode.WRITE) as connection:
+        token = commit_tokens.write_commit_token(connection, "here")
+    unknown = CommitUnknown("the answer to COMMIT was lost")
+    commit_tokens.resolve_commit(storage, token, unknown)
+    assert len(looks) == 1
+    db.close()
+    with pytest.raises(CommitUnknown) as caught:
+        commit_tokens.resolve_commit(storage, token, unknown)
+    assert isinstance(caught.value.__cause__, UsageError)
+    assert len(looks) == 2

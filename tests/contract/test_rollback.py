@@ -651,18 +651,18 @@ def test_rule_13_records_are_read_right_in_the_middle(
 
     def stop_half_way(storage: Storage, job: Any) -> None:
         from zapdb.cluster.leases import Owner
-        from zapdb.jobs import range_work
+        from zapdb.jobs import loading, range_work
 
         work, run, calls = (
-            range_work.load_work(storage, job.id),
+            loading.load_work(storage, job.id),
             range_work._RangeRun._run_batch,
             itertools.count(1),
         )
 
-        def run_batch(task: Any, position: Any, skips: bool) -> Any:
+        def run_batch(task: Any, position: Any) -> Any:
             if next(calls) == 4:
                 raise Stopped
-            return run(task, position, skips)
+            return run(task, position)
 
         range_work._RangeRun._run_batch = run_batch
         try:
@@ -691,8 +691,8 @@ def test_rule_13_records_are_read_right_in_the_middle(
         ("rollback", "start_rollback", 1),
         ("rollback", "plan_table_rollback", 1),
         ("rollback", "run_job", 1),
-        ("range_work", "record_progress", 1),
-        ("range_work", "record_progress", 2),
+        ("range_work", "send_progress", 1),
+        ("range_work", "send_progress", 2),
         ("rollback", "sweep_retired", 1),
         ("rollback", "publish_rollback", 1),
         ("rollback", "sweep_retired", 2),
@@ -763,7 +763,7 @@ def test_rule_13_a_rollback_survives_a_fault_at_each_statement(
             assert isinstance(error, CommitUnknown)
             break
     faults.arm(0)
-    assert len(struck) > 40
+    assert len(struck) > (38 if way == "drop" else 40)  # no lost connection strikes a `begin`
     workspace.remove(2)
     with workspace.open() as db:
         assert contents(db) == base

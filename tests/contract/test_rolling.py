@@ -93,7 +93,7 @@ def run_round(workspace: Workspace, tmp_path: Path, turn: int) -> int:
     deaths = [
         (("up", "store", 1), False),
         (("up", "activate", 1), False),
-        (("range_work", "record_progress", 1), True),  # while it converts in the background
+        (("range_work", "send_progress", 1), True),  # while it converts in the background
     ]
     for number, (die, has_taken_force) in enumerate(deaths):
         path = tmp_path / f"new{turn}-{number}"

@@ -21,8 +21,10 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress, run_job, run_locally
-from zapdb.jobs.job import claim, record_progress
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.job import claim
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.progress import record_progress
+from zapdb.jobs.range_work import run_range
 from zapdb.jobs.splitting import split_lagging_range
 from zapdb.jobs.work import Superseded
 from zapdb.storage import Storage, TransactionMode
@@ -215,7 +217,7 @@ def test_a_process_that_was_killed_and_two_resumes_lose_nothing_of_a_range_that_
     workspace.write(2, "add_field: {table: items, field: {name: color, type: string, default: r}}")
     with workspace.open() as db:
         (job,) = plan_jobs(db._storage, 1)
-        db.admin.throttle_job(job.id, records_per_second=2_000)
+        db.jobs.throttle(job.id, records_per_second=2_000)
         killed, other = start(), start()
         wait_until(lambda: progress_of(db, job).ranges > 1, "the range was cut")
         before = progress_of(db, job).read
@@ -223,15 +225,15 @@ def test_a_process_that_was_killed_and_two_resumes_lose_nothing_of_a_range_that_
         killed.kill()
         killed.wait()
         for _ in range(2):
-            db.admin.pause_job(job.id)
+            db.jobs.pause(job.id)
             status, _ = end_of(other)
             assert status == 3
             written = progress_of(db, job).written
             assert written == db.admin.count_by_revision("items").get(2, 0) < count
-            db.admin.resume_job(job.id)
+            db.jobs.resume(job.id)
             other = convert_command(workspace)
             wait_until(partial(exceeds, db, job, written), "it goes on")
-        db.admin.throttle_job(job.id)
+        db.jobs.throttle(job.id)
         status, _ = end_of(other)
         assert (status, state_of(db, job)) == (0, "done")
         assert progress_of(db, job).written == count

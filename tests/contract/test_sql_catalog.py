@@ -21,7 +21,7 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
 
     for relation in RELATIONS.values():
         assert db.sql(f"SELECT * FROM {relation.name}").columns == tuple(relation.columns)
-    assert ask("SHOW TABLES") == [("items",), *((name,) for name in RELATIONS)]
+    assert ask("SHOW TABLES") == [("items",), *((name,) for name in RELATIONS), ("zapdb_audit",)]
     migrations = "SELECT number, state, active, stored_by FROM zapdb_migrations ORDER BY 1"
     assert [row[:3] for row in ask(migrations)] == [(1, "stored", True), (2, "stored", True)]
     shown = db.admin.schema_history("items")[-1]

@@ -33,6 +33,7 @@ MB = 1024 * 1024
 WORDS = "SELECT sum(hash(s)) FROM (SELECT md5(i::VARCHAR) s FROM range(400000) t(i) ORDER BY s)"
 """Needs about 40 MB to sort."""
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 engine_does_not_matter = pytest.mark.parametrize("engine", ["sqlite"])
 
 

@@ -29,6 +29,8 @@ from zapdb.storage import (
 from zapdb.storage.fixed_tables import METADATA
 from zapdb.storage.storage_version import FIRST_STORAGE_VERSION, VERSION_TABLE, upgrades_directory
 
+pytestmark = pytest.mark.empty
+
 
 def config(connection: Connection | None = None) -> Config:
     made = Config()

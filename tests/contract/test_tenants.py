@@ -656,7 +656,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     with workspace.control.transaction(TransactionMode.READ) as connection:
         assert load_tenant_catalog(connection, number).table("items").schema.name == "items"
     assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
-    # The forget brings the table back, empty for whoever discarded it.
+    # The forget brings the table back, empty for the process that discarded it.
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
     assert roll_back_newest(workspace.connect()).number == 3
     workspace.remove(3)

@@ -18,7 +18,7 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.errors import LeaseHeld, UsageError
+from zapdb.errors import LeaseHeld
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job import claim, give_back
 from zapdb.jobs.undivided import Undivided, working_on
@@ -67,25 +67,23 @@ def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
     run = threading.Thread(target=work, args=(db, EXPORT, told, batches))
     run.start()
     wait_until(lambda: batches, "it has begun")
-    assert db.admin.pause_job("export").subject == "/somewhere"
+    assert db.jobs.pause("export").subject == "/somewhere"
     wait_until(lambda: told, "it waits")
     assert told[0].startswith("paused by ")
     before = len(batches)
     time.sleep(0.3)
     assert len(batches) == before
-    status = db.admin.job_status("export")
+    status = db.jobs.get("export")
     assert (len(status.open_ranges), status.open_ranges[0].is_held) == (1, True)
     with pytest.raises(LeaseHeld, match="another process is at work on the same export"):
         work(db, EXPORT, [], [])
-    with pytest.raises(UsageError, match="an export is throttled by its records"):
-        db.admin.throttle_job("export", bytes_per_second=5)
-    db.admin.resume_job("export")
+    db.jobs.resume("export")
     finish(run)
-    (job,) = db.admin.jobs()
+    (job,) = db.jobs.list()
     assert job.state == "done"
-    assert db.admin.job_status(job.id).progress.read >= 10 * len(batches)
+    assert db.jobs.get(job.id).progress.read >= 10 * len(batches)
     with working_on(db._storage, Undivided("export", 1, "/elsewhere"), told.append):
-        assert [job.subject for job in db.admin.jobs()] == ["/elsewhere"]
+        assert [job.subject for job in db.jobs.list()] == ["/elsewhere"]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -99,7 +97,7 @@ def test_a_less_urgent_import_waits_for_a_job_that_runs(workspace: Workspace, db
         assert claimed is not None
         about, told = Undivided("import", 1, "a.csv"), list[str]()
         with working_on(db._storage, about, told.append) as job:
-            db.admin.set_job_priority("import", 100)
+            db.jobs.set_priority("import", 100)
             back = threading.Timer(1.5, lambda: give_back(db._storage, claimed))
             back.start()
             wait_until(lambda: job.note(1) or told, "it has waited")
@@ -108,7 +106,7 @@ def test_a_less_urgent_import_waits_for_a_job_that_runs(workspace: Workspace, db
         with working_on(db._storage, about, told.append):
             pass
         assert db.admin.run_jobs() != []
-        (found,) = [job for job in db.admin.jobs() if job.kind == "import"]
+        (found,) = [job for job in db.jobs.list() if job.kind == "import"]
         assert (found.state, found.priority) == ("done", 100)
 
 
@@ -121,15 +119,15 @@ def test_an_import_is_paused_cancelled_and_killed_and_imports_each_row_once(
     words = ("import", str(source), "--table", "items", "--batch", "50")
     assert end_of(start(*words))[0] != 0
     source.write_text("".join(f'{{"id": {n}, "title": "t"}}\n' for n in range(COUNT)))
-    job = db.admin.throttle_job("import", records_per_second=200)
+    job = db.jobs.throttle("import", records_per_second=200)
     assert job.state == "planned"
 
     first = start(*words)
     wait_until(lambda: progress(db) > 0, "it has begun")
-    db.admin.pause_job(job.id)
+    db.jobs.pause(job.id)
     wait_until(lambda: count(db) == pause_at(db), "it stands")
     assert first.poll() is None
-    db.admin.cancel_job(job.id)
+    db.jobs.cancel(job.id)
     status, err = end_of(first)
     assert status == 1
     assert "the import was cancelled" in err
@@ -141,14 +139,14 @@ def test_an_import_is_paused_cancelled_and_killed_and_imports_each_row_once(
     wait_until(lambda: count(db) > done, "it goes on")
     second.send_signal(signal.SIGKILL)
     second.communicate()
-    db.admin.throttle_job(job.id)
+    db.jobs.throttle(job.id)
     status, err = end_of(start(*words))
     assert (status, count(db)) == (0, COUNT), err
-    assert [found.state for found in db.admin.jobs()] == ["done"]
+    assert [found.state for found in db.jobs.list()] == ["done"]
 
 
 def progress(db: Database) -> int:
-    return db.admin.job_status("import").progress.read
+    return db.jobs.get("import").progress.read
 
 
 def count(db: Database) -> int:
@@ -174,28 +172,29 @@ def test_a_mirror_waits_and_ends_as_the_operator_says(
     target = f"sqlite:///{tmp_path / 'mirror.db'}"
     process = start("mirror", "run", "--to", target)
     wait_until(lambda: kinds(db) == ["mirror"] and progress_of_mirror(db) is not None, "it runs")
-    db.admin.pause_job("mirror")
+    wait_until(lambda: mirrored(tmp_path) == 1, "it has copied what was there")
+    db.jobs.pause("mirror")
     time.sleep(1)
     db.table("items").insert(id=2, title="b")
     time.sleep(0.8)
     assert mirrored(tmp_path) == 1
-    db.admin.resume_job("mirror")
+    db.jobs.resume("mirror")
     wait_until(lambda: mirrored(tmp_path) == 2, "it goes on")
-    db.admin.cancel_job("mirror")
+    db.jobs.cancel("mirror")
     status, err = end_of(process)
     assert (status, "the mirror was cancelled" in err) == (1, True)
     status, err = end_of(start("mirror", "run", "--to", target, "--engine", "spark"))
     assert (status, "`zapdb mirror run` does not run on Spark" in err) == (2, True)
     assert end_of(start("mirror", "run", "--to", target, "--once"))[0] == 0
-    assert [job.state for job in db.admin.jobs()] == ["done"]
+    assert [job.state for job in db.jobs.list()] == ["done"]
 
 
 def kinds(db: Database) -> list[str]:
-    return [job.kind for job in db.admin.jobs()]
+    return [job.kind for job in db.jobs.list()]
 
 
 def progress_of_mirror(db: Database) -> Any:
-    return next(iter(db.admin.job_status("mirror").open_ranges), None)
+    return next(iter(db.jobs.get("mirror").open_ranges), None)
 
 
 def mirrored(place: Path) -> int:

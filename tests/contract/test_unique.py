@@ -27,7 +27,8 @@ from zapdb.errors import (
 )
 from zapdb.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
 from zapdb.jobs import Job, JobReport, plan_jobs, run_job, run_locally
-from zapdb.jobs.range_work import load_work, run_range
+from zapdb.jobs.loading import load_work
+from zapdb.jobs.range_work import run_range
 from zapdb.records import asdict
 from zapdb.storage import Storage
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
-from tests.support import GUARD_SECONDS, ROOT, Workspace, lose_connections, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, lose_connections, wait_until
 from zapdb.activation.all_tenants import migrate_all_tenants
 from zapdb.catalog.cache import load_cache
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import list_tenants
+from zapdb.cli import job_watch
 from zapdb.cli.program import run_program
 from zapdb.cluster.nodes import list_nodes
 from zapdb.cluster.status import evict_nodes
@@ -132,18 +133,18 @@ def test_rule_17_a_watch_that_is_ended_in_mid_job_gives_its_range_back(
     migrate(workspace, 2, ADD_COLOR)
     (job,) = plan_jobs(db._storage, 2)
     acme = db.for_tenant("acme")
-    acme.admin.throttle_job(job.id, records_per_second=1)
+    acme.jobs.throttle(job.id, records_per_second=1)
     with watching(workspace, "--tenant", "acme") as process:
-        wait_until(lambda: acme.admin.job_status(job.id).progress.read, "it has begun")
+        wait_until(lambda: acme.jobs.get(job.id).progress.read, "it has begun")
         status, out, err = end(process)
     assert (status, out) == (0, "")
     assert (
         err == ("waiting: converting items to revision 2: throttled to 1 records per second\n")
         or not err
     )
-    status_now = acme.admin.job_status(job.id)
+    status_now = acme.jobs.get(job.id)
     assert (status_now.job.state, status_now.open_ranges[0].is_held) == ("planned", False)
-    acme.admin.throttle_job(job.id)
+    acme.jobs.throttle(job.id)
     (report,) = acme.admin.run_jobs()
     assert report.progress.read == 50
 
@@ -172,6 +173,39 @@ def test_a_tenant_that_fails_is_told_and_stops_no_other(workspace: Workspace) ->
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_watch_tries_a_blocked_job_again(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing in the catalog changes when the records that are in its way do."""
+    monkeypatch.setattr(job_watch, "BLOCKED_RETRY_SECONDS", 0.3)
+    monkeypatch.setattr(job_watch, "BLOCKED_RETRY_PAUSES", 0)
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        for number in range(3):
+            db.table("items").insert(id=number, title="same")
+    migrate(
+        workspace,
+        2,
+        "create_index: {table: items, index: by_title, fields: [{field: title}], unique: true}",
+    )
+    db = workspace.follow()
+
+    def repair() -> None:
+        wait_until(
+            lambda: [job.state for job in db.jobs.list()] == ["blocked"], "it is blocked", 0.01
+        )
+        db.table("items").delete_many([1, 2])
+
+    thread = threading.Thread(target=repair)
+    thread.start()
+    address = workspace.address
+    assert run_program(("convert", "watch", "--for", "1", "--json", "-d", address)) == 0
+    finish(thread)
+    assert [job.state for job in db.jobs.list()] == ["done"]
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(said) == 2  # that it is blocked is told once
+
+
 def test_an_evicted_watch_ends(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

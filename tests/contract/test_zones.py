@@ -174,7 +174,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
     workspace.open().close()
     before = numbers_of(workspace)
     gone = next(number for number, name in before.items() if name == "UTC")
-    # Nothing in zapdb deletes one; whoever does must not make old records mean something else.
+    # Nothing in zapdb deletes one. If it is gone, old records must not change their meaning.
     workspace.execute("DELETE FROM zapdb_zones WHERE number = ?", (gone,))
     db = workspace.open()
     after = numbers_of(workspace)

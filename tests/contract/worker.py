@@ -147,7 +147,7 @@ def follow(address: str, directory: str) -> None:
 
 def convert(address: str, directory: str, kill_at: str) -> None:
     """Run all jobs in small batches; die in the transaction of batch `kill_at`, if not 0."""
-    _kill_in(range_work, "record_progress", int(kill_at))
+    _kill_in(range_work, "send_progress", int(kill_at))
     with zapdb.open(address, migrations=directory) as db:
         tasks_of_16 = range_work.BATCH_RECORDS_MIN
         for report in db.admin.run_jobs(

@@ -1,7 +1,8 @@
 """Processes are killed at random points, beside writers at full speed: nothing is lost or doubled.
 
 `make crash` goes on for `CRASH_SECONDS`, on a standalone cluster and PostgreSQL, and on SQLite; the
-seed that it prints makes it do the same again: `ZAPDB_CRASH_SEED=…`. The short form is one round.
+seed that it prints makes it do the same again: `ZAPDB_CRASH_SEED=…`, and `ZAPDB_CRASH_PAIRS=
+"write:worker read:python"` leaves the other rounds out. The short form is one round.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 import pytest
 
 from tests.crash.world import VISITS_COUNT, Mirroring, World
-from tests.crash.writers import writing
+from tests.crash.writers import Writers, writing
 from tests.spark.cluster import Cluster, environment, running_cluster
 from tests.support import GUARD_SECONDS, ROOT, PostgresServer, Workspace, wait_until
 from zapdb.database import Database
@@ -30,18 +32,17 @@ from zapdb.jobs import list_jobs, read_progress
 from zapdb.spark import run_on_spark
 from zapdb.storage import TransactionMode
 
-Begun = tuple[list[str], Callable[[], float]]
-"""A command, and what measures how much of its work is done."""
-
 SECONDS = float(os.environ.get("ZAPDB_CRASH_SECONDS", "0"))
 SEED = int(os.environ.get("ZAPDB_CRASH_SEED", str(random.SystemRandom().randrange(10**6))))
+PAIRS = os.environ.get("ZAPDB_CRASH_PAIRS", "").split()
 DRIVE = Path(__file__).parent / "drive.py"
 RUNS_MAX = 4
 """A run that lost its driver, or the database for longer than Spark repeats tasks, is run again."""
-WORKS = ("convert", "write", "read", "import")
+WORKS = ("convert", "roll_back", "write", "read", "import")
 SPARK_VICTIMS = ("driver", "executor", "python", "worker", "backend", "mirror")
 VICTIMS = {
-    "convert": SPARK_VICTIMS,
+    "convert": (*SPARK_VICTIMS, "pause"),
+    "roll_back": (*SPARK_VICTIMS, "pause"),
     "write": SPARK_VICTIMS,
     "read": SPARK_VICTIMS[:-1],
     "import": ("driver", "backend", "mirror"),
@@ -49,6 +50,22 @@ VICTIMS = {
 ON_CLUSTERS = ("executor", "worker", "backend")
 SPARK_REPEATS = ("executor", "python", "worker", "mirror")
 """What a run survives by itself, since Spark runs the tasks again that were lost."""
+RATE = 1_500
+"""Records a second of a job that something is killed of."""
+STANDS_STILL = 20
+"""So many looks without progress show that nobody works any more."""
+LOOK_SECONDS = 0.05
+"""How often it is looked how much is done; it costs the database more than a moment."""
+
+
+@dataclass
+class Begun:
+    """A command, what measures how much of its work is done, and what knows that it is at its end:
+    a process may be killed after its work, and before it has ended."""
+
+    command: list[str]
+    measure: Callable[[], float]
+    is_over: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -65,32 +82,51 @@ class Round:
     """Where a run that reads says what it found."""
     told: list[str] = field(default_factory=list)
 
-    def go(self, work: str, victim: str, finish: Callable[[], None] | None = None) -> None:
-        """Run the work, kill the victim on the way, and run it until it is finished."""
+    def go(
+        self, work: str, victim: str, writers: Writers, finish: Callable[[], None] | None = None
+    ) -> None:
+        """Run the work, kill the victim on the way, and run it until it is finished.
+
+        Writers begin once there is something done: starting Spark beside them takes a minute.
+        """
         begin = {
             "convert": self.begin_convert,
+            "roll_back": self.begin_roll_back,
             "write": self.begin_write,
             "read": self.begin_read,
         }
         share = self.draw.uniform(0.02, 0.8)
+        writers.wait_until_open()
         with self.world.place.follow() as db:
-            command, measure = begin.get(work, self.begin_import)(db)
-            process = self.start(command)
-            wait_until(lambda: measure() >= share or process.poll() is not None, "it is on the way")
+            begun = begin.get(work, self.begin_import)(db)
+            if work == "roll_back":  # which refuses writes once it has begun
+                writers.begin()
+            process = self.start(begun.command)
+
+            def wait(holds: Callable[[], bool], what: str) -> None:
+                wait_until(lambda: holds() or process.poll() is not None, what, LOOK_SECONDS)
+
+            wait(lambda: begun.measure() > 0, "it has begun")
+            if work != "roll_back":
+                writers.begin()
+            wait(lambda: begun.measure() >= share, "it is on the way")
             time.sleep(self.draw.random() / 5)
             is_late = process.poll() is not None
             assert not is_late or process.returncode == 0, self.log.read_text()
             db.admin.set_setting("job_records_per_second", None)
-        self.told.append(f"{work}, {victim} killed at {share:.2f}{' (late)' * is_late}")
-        self.kill(victim, process)
+            self.told.append(f"{work}, {victim} killed at {share:.2f}{' (late)' * is_late}")
+            self.kill(victim, process)
         while process.wait(GUARD_SECONDS) != 0:
+            if begun.is_over():
+                self.told[-1] += " (after its work)"
+                break
             self.runs += 1
             may_fail = victim not in SPARK_REPEATS and self.runs < RUNS_MAX
             assert may_fail, f"{self.told[-1]}: {self.log.read_text()[-8_000:]}"
             if finish is not None:
                 finish()
                 break
-            process = self.start(command)
+            process = self.start(begun.command)
         if self.answer is not None:
             assert self.answer.read_text() == str(self.world.visits)
         self.told[-1] += f", {self.runs + 1} runs"
@@ -99,20 +135,51 @@ class Round:
 
     def begin_convert(self, db: Database) -> Begun:
         # So that it is on the way for long enough.
-        db.admin.set_setting("job_records_per_second", "1500")
+        db.admin.set_setting("job_records_per_second", str(RATE))
+        measure = self.measure_jobs(db, "convert")
         self.world.migrate()
+        return Begun(self.spark_command("convert"), measure)
+
+    def begin_roll_back(self, db: Database) -> Begun:
+        """Of a migration that has just converted everything."""
+        self.world.migrate_for_now()
+        db.admin.run_jobs()
+        to = self.world.position
+        command = [sys.executable, "-m", "zapdb", "migrate", "rollback", "--yes"]
+        command += ["--to", str(to), "-d", self.world.place.address]
+        master = "local[2,4]" if self.cluster is None else self.cluster.master
+        command += ["--engine", "spark", "--master", master]
+        measure = self.measure_jobs(db, "roll_back")
+
+        def throttle_and_measure() -> float:
+            """A setting does not slow it down."""
+            with db._storage.transaction(TransactionMode.READ) as connection:
+                jobs = [job for job in list_jobs(connection) if job.kind == "roll_back"]
+            for job in jobs:
+                if job.state == "planned" and job.throttle.records_per_second is None:
+                    db.jobs.throttle(job.id, records_per_second=RATE)
+            return measure()
+
+        return Begun(command, throttle_and_measure)
+
+    def measure_jobs(self, db: Database, kind: str) -> Callable[[], float]:
+        """The share of items that these jobs have written; those of earlier rounds don't count."""
+        with db._storage.transaction(TransactionMode.READ) as connection:
+            begun_at = db._storage.now_us(connection)
 
         def measure() -> float:
             with db._storage.transaction(TransactionMode.READ) as connection:
-                jobs = [job for job in list_jobs(connection) if job.kind == "convert"]
-                written = sum(read_progress(connection, job.id).written for job in jobs)
+                jobs = [job for job in list_jobs(connection) if job.kind == kind]
+                new = [job.id for job in jobs if job.created_at >= begun_at]
+                written = sum(read_progress(connection, job).written for job in new)
             return written / len(self.world.sizes)
 
-        return self.spark_command("convert"), measure
+        return measure
 
     def begin_write(self, db: Database) -> Begun:
         first, end = self.next_visits()
-        return self.spark_command("write", str(first), str(end)), self.measure(db, first)
+        command = self.spark_command("write", str(first), str(end))
+        return Begun(command, self.measure(db, first))
 
     def begin_read(self, _: Database) -> Begun:
         notes, answer = (self.world.directory / name for name in ("read", "answer"))
@@ -122,7 +189,7 @@ class Round:
             self.world.add_visits(VISITS_COUNT)
         count = self.world.visits
         command = self.spark_command("read", str(notes), str(answer))
-        return command, lambda: notes.stat().st_size / count
+        return Begun(command, lambda: notes.stat().st_size / count)
 
     def begin_import(self, db: Database) -> Begun:
         first, end = self.next_visits()
@@ -131,8 +198,16 @@ class Round:
         lines = [",".join(map(str, row)) for row in rows]
         path.write_text("\n".join(["number,town,note", *lines, ""]))
         command = [sys.executable, "-m", "zapdb", "import", str(path), "--table", "visits"]
-        command += ["--batch", "200", "-d", self.world.place.address]
-        return command, self.measure(db, first)
+        command += ["--batch", "4", "-d", self.world.place.address]
+        return Begun(command, self.measure(db, first), self.is_imported)
+
+    def is_imported(self) -> bool:
+        with (
+            self.world.place.follow() as db,
+            db._storage.transaction(TransactionMode.READ) as connection,
+        ):
+            jobs = list_jobs(connection)
+        return any(job.kind == "import" and job.state == "done" for job in jobs)
 
     def next_visits(self) -> tuple[int, int]:
         first = self.world.visits
@@ -174,13 +249,38 @@ class Round:
                 self.kill_worker()
             case "backend":
                 self.kill_backend()
+            case "pause":
+                self.pause_and_kill(process)
             case _:
                 self.mirror.kill()
                 self.mirror.start()
 
+    def pause_and_kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Nobody goes on with a paused job, however often it is begun, nor with a killed one."""
+        with self.world.place.follow() as db:
+            jobs = [job.id for job in db.jobs.list() if job.state == "planned"]
+            for job in jobs:
+                db.jobs.pause(job)
+            self.kill("driver", process)
+            done, stands = self.count_done(db, jobs), 0
+            while stands < STANDS_STILL:  # executors end their present batches
+                time.sleep(LOOK_SECONDS)
+                before, done = done, self.count_done(db, jobs)
+                stands = stands + 1 if done == before else 0
+            db.admin.run_jobs()
+            assert self.count_done(db, jobs) == done
+            for job in jobs:
+                db.jobs.resume(job)
+
+    def count_done(self, db: Database, jobs: list[str]) -> list[int]:
+        with db._storage.transaction(TransactionMode.READ) as connection:
+            return [read_progress(connection, job).read for job in jobs]
+
     def kill_one(self, processes: list[int]) -> None:
-        if processes:
-            os.kill(self.draw.choice(processes), signal.SIGKILL)
+        if not processes:
+            self.told[-1] += " (none was there)"
+            return
+        os.kill(self.draw.choice(processes), signal.SIGKILL)
 
     def list_executors(self) -> list[int]:
         assert self.cluster is not None
@@ -195,10 +295,24 @@ class Round:
         self.cluster.start_workers()
 
     def kill_backend(self) -> None:
-        """PostgreSQL ends all its connections, and starts anew."""
-        find = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
-        pids = [row[0] for row in self.world.place.execute(find)]
-        os.kill(self.draw.choice(pids), signal.SIGKILL)
+        """PostgreSQL ends all its connections, and starts anew; returns when it has."""
+        before = self.list_backends()
+        os.kill(self.draw.choice(before), signal.SIGKILL)
+
+        def is_back() -> bool:
+            try:
+                return not {*self.list_backends()} & {*before}
+            except psycopg.OperationalError:
+                return False
+
+        wait_until(is_back, "the server is back", LOOK_SECONDS)
+
+    def list_backends(self) -> list[int]:
+        """Those of the world's own server, but for the one that answers."""
+        assert self.world.server is not None
+        find = "backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        found = self.world.server.execute(f"SELECT pid FROM pg_stat_activity WHERE {find}")
+        return [row[0] for row in found]
 
 
 def list_python(parents: list[int]) -> list[int]:
@@ -206,9 +320,11 @@ def list_python(parents: list[int]) -> list[int]:
     found = []
     for parent in parents:
         for one in psutil.Process(parent).children(recursive=True):
-            command = one.cmdline()
-            if "pyspark.daemon" in command and "pyspark.daemon" in one.parent().cmdline():
-                found.append(one.pid)
+            with suppress(psutil.Error):  # it has just ended
+                daemon = one.parent()
+                is_task = daemon is not None and "pyspark.daemon" in daemon.cmdline()
+                if is_task and "pyspark.daemon" in one.cmdline():
+                    found.append(one.pid)
     return found
 
 
@@ -216,9 +332,13 @@ def run_round(one: Round, number: int, work: str, victim: str, **options: Any) -
     world = one.world
     notes = world.directory / f"notes{number}"
     with writing(world.place, notes, one.draw.randrange(1_000)) as writers:
-        writers.wait_until_they_write()
-        one.go(work, victim, **options)
+        # A table that is converted grows faster than that, and with it the indexes that are built.
+        growth = world.growing(number) if work == "convert" else nullcontext()
+        with growth:
+            one.go(work, victim, writers, **options)
         count = world.check_history(writers.end())
+    if work == "convert":
+        one.told[-1] += f", {len(world.grown)} items more"
     with world.place.follow() as db:
         db.admin.run_jobs()  # records that were read and not written
     world.check()
@@ -275,7 +395,8 @@ def run_rounds(world: World, cluster: Cluster | None, stack: ExitStack) -> None:
         (work, victim)
         for work in WORKS
         for victim in VICTIMS[work]
-        if cluster is not None or victim not in ON_CLUSTERS
+        if (cluster is not None or victim not in ON_CLUSTERS)
+        and (not PAIRS or f"{work}:{victim}" in PAIRS)
     ]
     while not number or time.monotonic() < deadline:
         if number % len(pairs) == 0:

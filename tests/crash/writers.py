@@ -1,7 +1,7 @@
 """Writers at full speed: `python -m tests.crash.writers ADDRESS MIGRATIONS NOTES SEED`.
 
-Several clients of `tests.contract.registers` on one open database, until its input ends. What they
-were answered stands in the file of notes, for a checker of histories.
+Several clients of `tests.contract.registers` on one open database, from the first line of its input
+until that ends. What they were answered stands in the file of notes, for a checker of histories.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import zapdb
 from tests.contract.registers import Client, as_history
 from tests.linearizability import Operation
 from tests.support import GUARD_SECONDS, ROOT, Workspace, is_running, wait_until
-from zapdb.errors import StorageError
+from zapdb.errors import RollbackInProgress, StorageError
 
 CLIENTS = 3
 KEYS = tuple(range(50, 3_000, 250))
@@ -30,7 +31,8 @@ PAUSE_SECONDS = 0.05
 
 
 class EnduringClient(Client):
-    """Goes on when the database is away. Nothing was written where an error says so."""
+    """Goes on when the database is away, or refuses writes since a migration is being rolled back.
+    Nothing was written where an error says so."""
 
     keys = KEYS
 
@@ -38,7 +40,7 @@ class EnduringClient(Client):
         while not ended.is_set():
             try:
                 self.run(1)
-            except StorageError:
+            except (StorageError, RollbackInProgress):
                 self.note([self.number, "", (), "nothing", 0, 0])
                 ended.wait(PAUSE_SECONDS)
 
@@ -46,8 +48,8 @@ class EnduringClient(Client):
 def main(address: str, directory: str, path: str, seed: str) -> None:
     ended, lock = threading.Event(), threading.Lock()
     with (
-        Path(path).open("w") as notes,
         zapdb.open(address, migrations=directory) as db,
+        Path(path).open("w") as notes,
     ):
 
         def note(line: list[Any]) -> None:
@@ -56,24 +58,22 @@ def main(address: str, directory: str, path: str, seed: str) -> None:
                 notes.flush()
 
         clients = [EnduringClient(db, number, int(seed), note) for number in range(CLIENTS)]
-        failed = list[BaseException]()
 
         def run(client: EnduringClient) -> None:
             try:
                 client.run_until(ended)
-            except BaseException as error:
-                failed.append(error)
-                raise
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
 
         threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+        sys.stdin.readline()
         for thread in threads:
             thread.start()
         sys.stdin.read()
         ended.set()
         for thread in threads:
             thread.join()
-    if failed:
-        os._exit(1)
 
 
 class Writers:
@@ -83,12 +83,22 @@ class Writers:
         self.process = process
         self.notes = notes
 
-    def wait_until_they_write(self) -> None:
-        wait_until(lambda: self._count() > 30 or self.process.poll() is not None, "they write")
+    def wait_until_open(self) -> None:
+        self._wait_until(self.notes.exists, "the database of the writers is open")
+
+    def begin(self) -> None:
+        """Returns when they write."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("begin\n")
+        self.process.stdin.flush()
+        self._wait_until(lambda: self._count() > 30, "they write")
+
+    def _wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        wait_until(lambda: holds() or self.process.poll() is not None, what)
         assert self.process.poll() is None, "the writers ended"
 
     def _count(self) -> int:
-        return self.notes.read_bytes().count(b"\n") if self.notes.exists() else 0
+        return self.notes.read_bytes().count(b"\n")
 
     def end(self) -> list[Operation]:
         """Their history, once they have ended."""

@@ -397,6 +397,7 @@ def test_nobody_sees_or_changes_what_is_somebody_elses(place: Place) -> None:
     own = place.add_list("Own")
     place.get(f"/lists/{made}", 404)
     place.get(f"/items/{item.id}", 404)
+    place.get(f"/lists/{made}/past", 404)
     for path in (
         f"/lists/{made}/items",
         f"/lists/{made}/rename",
@@ -453,6 +454,40 @@ def test_what_cant_be_is_said_in_words(place: Place) -> None:
     )
     place.get(f"/lists/{made}?after=nonsense")
     assert "This is its beginning" in place.text()
+
+
+def test_a_list_of_then_has_what_it_had(place: Place) -> None:
+    user = place.add_user("Ada")
+    made = place.add_list("Chores")
+    other = place.add_list("Other")
+    place.post(f"/lists/{made}/items", title="wash")
+    place.post(f"/lists/{made}/items", title="iron")
+    wash = place.todo.items.where(title="wash").one()
+    place.post(f"/items/{wash.id}", **edited(place, wash.id, list=other))
+    place.post(f"/lists/{made}/rename", title="Duties")
+    place.post(f"/lists/{other}/items", title="elsewhere")
+
+    def told(at: object) -> tuple[list[str], list[str]]:
+        page = place.get(f"/lists/{made}/past?at={at}").text
+        items = re.findall(r'<span class="title"><bdi>(.*?)</bdi>', page)
+        return items, re.findall(r"<li>(\w.*?)</li>", re.sub("</?bdi>", "", page))
+
+    assert told(1) == ([], ["List begun: Chores"])
+    assert told(2) == (["wash"], ["Added: wash"])
+    assert told(3) == (["iron", "wash"], ["Added: iron"])
+    assert told(4) == (["wash", "iron"], ["Moved away: wash"])  # what went stands first
+    assert told(5) == (["iron"], ["Renamed to: Duties"])
+    assert told(99) == told("") == told("x") == told(5)
+    assert told(-1) == told(1)
+    assert "It was called <strong><bdi>Chores</bdi>" in place.get(f"/lists/{made}/past?at=3").text
+    assert "by you" in place.text()
+    assert {one.principal for one in place.db.audit(field="title")} == {str(user.id)}
+    assert not any(one.table == "sessions" for one in place.db.audit())
+    place.get(f"/lists/{made}/past?until=10000000", 409)
+    assert "That is still to come" in place.text()
+    for before_all in (0, -1):
+        place.get(f"/lists/{made}/past?until={before_all}")
+        assert "Nothing has happened" in place.text()
 
 
 def test_what_zapdb_refuses_is_a_page_too(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -697,12 +732,41 @@ def test_a_life_of_a_list(visit: Callable[..., Page]) -> None:
     item = page.url
     page.goto("/")
     expect(page.get_by_role("heading", level=1)).to_have_text("Shopping")
-    page.get_by_text("This list").click()
+    page.get_by_text("This list", exact=True).click()
     press(page, "Delete the list and all its items")
     expect(page.get_by_role("status")).to_contain_text("is gone")
     expect(page.get_by_role("heading", level=1)).to_have_text("Today")
     assert page.goto(item).status == 404
     expect(page.get_by_role("heading", level=1)).to_have_text("There is nothing here")
+
+
+def test_the_slider_shows_the_past_by_keyboard(visit: Callable[..., Page]) -> None:
+    page = visit()
+    begin(page, "Ada")
+    add(page, "Milk")
+    add(page, HOSTILE)
+    press(page, "Done: Milk")
+    follow(page, "What this list looked like")
+    assert shown(page) == [HOSTILE, "Milk"]
+    page.get_by_label("Moment", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    # The slider still has the focus, so one can go on.
+    expect(page.get_by_label("Moment", exact=True)).to_be_focused()
+    expect(page.get_by_label("Moment", exact=True)).to_have_value("2")
+    assert shown(page) == ["Milk"]
+    expect(page.get_by_label("What happened")).to_have_text("Added: Milk")
+    follow(page, "Later →")
+    expect(page.get_by_label("What happened")).to_have_text(f"Added: {HOSTILE}")
+    follow(page, "Later →")
+    expect(page.get_by_role("link", name="Later →")).to_have_count(0)
+    expect(page.locator(".touched .change")).to_have_text("Done")
+    page.get_by_text("All moments").click()
+    go(page, page.locator(".moments a").last)
+    expect(page.get_by_text("The list was empty.")).to_be_visible()
+    assert page.evaluate(LOOK) == []
 
 
 def test_no_form_leads_a_browser_away_and_no_old_cookie_lets_it_in(
@@ -854,8 +918,11 @@ def test_every_page_can_be_read_and_used_by_everybody(
     assert page.evaluate(LOOK) == []
     follow(page, "#garden")
     page.get_by_text("How this was found").click()
-    page.get_by_text("This list").click()
+    page.get_by_text("This list", exact=True).click()
     assert page.evaluate(LOOK) == []
+    follow(page, "What this list looked like")
+    assert page.evaluate(LOOK) == []
+    page.go_back()
     go(page, page.locator(".item .title").first)
     assert page.evaluate(LOOK) == []
     page.goto("/due/overdue")

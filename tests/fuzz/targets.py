@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from tests.blobs import NO_BLOBS
+from tests.native.codecs import DECLINED, exact, outcome, pair_of
 from tests.strategies import PLACE, STATE, TYPES
 from tests.zoned import ZONES
 from zapdb.catalog import row_values
@@ -38,6 +39,7 @@ from zapdb.records import (
     codec_for,
     compile_conversion,
     held,
+    native,
 )
 from zapdb.schema import Field, Schema, TableSchema, canonical_bytes, read_canonical_bytes
 from zapdb.storage.entry_statements import pack_entry, unpack_entry
@@ -109,6 +111,7 @@ def _programs() -> tuple[tuple[Codec, Conversion], ...]:
 
 
 PROGRAMS: Final = _programs()
+PAIRS: Final = () if native.accelerator is None else tuple(map(pair_of, TABLES))
 
 
 def read_value(data: bytes) -> None:
@@ -141,6 +144,21 @@ def read_record(data: bytes) -> None:
         return
     assert codec.encode(PREFIX, held(record), NO_BLOBS) == data
     assert codec.skip(data, 1) == len(data)
+
+
+def compare_codecs(data: bytes) -> None:
+    """Whatever the accelerator does not leave to Python, it does as Python does."""
+    if not PAIRS:
+        return
+    pair, data = PAIRS[data[0] % len(PAIRS)], PREFIX + data[1:]
+    given = (KEY, data, 1, NO_BLOBS)
+    expected = outcome(pair.python.decode, *given)
+    assert outcome(pair.alone.decode, *given) in (DECLINED, expected)
+    stepped = outcome(pair.python.skip, data, 1)
+    assert outcome(pair.alone.skip, data, 1) in (DECLINED, stepped)
+    with suppress(CorruptRecord):
+        record = held(pair.python.decode(*given))
+        assert outcome(pair.alone.encode, PREFIX, record, NO_BLOBS) in (DECLINED, exact(data))
 
 
 def read_key(data: bytes) -> None:
@@ -228,6 +246,7 @@ def _check_offset(error: CorruptRecord) -> None:
 TARGETS: Final[Mapping[str, Callable[[bytes], None]]] = {
     "value": read_value,
     "record": read_record,
+    "native": compare_codecs,
     "key": read_key,
     "convert": convert_record,
     "structure": read_structure,

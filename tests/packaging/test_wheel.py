@@ -1,6 +1,7 @@
 """The wheel works where nothing but the wheel is: no checkout, no tests, no development tools."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,6 +11,17 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = "Scripts" if os.name == "nt" else "bin"
+HAS_COMPILER = shutil.which("cc") is not None
+
+COMPILE = """\
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+from tools.native_build import build
+
+print(build(Path(sys.argv[1], "native"), Path(sys.argv[2]), must=bool(sys.argv[3])))
+"""
 
 MIGRATION = """\
 zapdb: 1
@@ -40,9 +52,9 @@ db.close()
 """
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **more: str) -> str:
     """Run a command in an environment that doesn't lead back to the checkout; return its output."""
-    environment = {
+    environment = more | {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTHON", "ZAPDB_")) and name != "VIRTUAL_ENV"
@@ -52,13 +64,55 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("wheel")
+def build_wheel(directory: Path, native: str) -> Path:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory]
-    run(*build, cwd=REPOSITORY)
+    run(*build, cwd=REPOSITORY, ZAPDB_NATIVE=native)
     (wheel,) = directory.glob("*.whl")
     return wheel
+
+
+@pytest.fixture(scope="module")
+def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("pure"), "no")
+
+
+@pytest.fixture(scope="module")
+def native_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not HAS_COMPILER:
+        pytest.skip("there is no compiler for the accelerator")
+    return build_wheel(tmp_path_factory.mktemp("native"), "yes")
+
+
+@pytest.fixture(scope="module")
+def wheel(request: pytest.FixtureRequest) -> Path:
+    """The one for this machine."""
+    found: Path = request.getfixturevalue("native_wheel" if HAS_COMPILER else "pure_wheel")
+    return found
+
+
+def modules_in(wheel: Path) -> list[str]:
+    names = zipfile.ZipFile(wheel).namelist()
+    return [name for name in names if name.endswith((".so", ".pyd", ".c"))]
+
+
+def test_a_pure_wheel_is_for_every_python(pure_wheel: Path) -> None:
+    assert pure_wheel.name.endswith("-py3-none-any.whl")
+    assert modules_in(pure_wheel) == []
+
+
+def test_a_native_wheel_is_for_this_python(native_wheel: Path) -> None:
+    assert f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in native_wheel.name
+    (module,) = modules_in(native_wheel)
+    assert module.startswith("zapdb/_native.")
+
+
+def test_a_missing_compiler_is_an_error_only_if_the_accelerator_must_be_built(
+    tmp_path: Path,
+) -> None:
+    script = [sys.executable, "-c", COMPILE, REPOSITORY, tmp_path]
+    assert "None" in run(*script, "", cwd=REPOSITORY, CC="/nonexistent")
+    with pytest.raises(AssertionError, match=r"CompileError|distutils\.errors"):
+        run(*script, "must", cwd=REPOSITORY, CC="/nonexistent")
 
 
 def test_wheel_holds_the_package_and_its_storage_upgrades_only(wheel: Path) -> None:
@@ -91,6 +145,9 @@ def test_installed_wheel_serves_an_application_and_the_command_line(
 
     run(python, "main.py", cwd=application)
     assert "migrate" in run(zapdb, "--help", cwd=application)
+    codec = "native codec" if HAS_COMPILER else "pure Python codec"
+    assert codec in run(zapdb, "--version", cwd=application)
+    assert "pure Python codec" in run(zapdb, "--version", cwd=application, ZAPDB_NATIVE="no")
     database = ["--database", "sqlite:///x.db", "--migrations", migrations.name]
     status = run(zapdb, "migrate", "status", *database, cwd=application).split()
     assert status[-3:] == ["0001", "people", "applied"]

@@ -110,6 +110,13 @@ def fits(kind: ValueType, value: Any) -> bool:
     return True
 
 
+class AsItIs:
+    prefix = b"\x81"
+
+    def convert(self, key: bytes, value: bytes, attachments: Any) -> bytes:
+        return value
+
+
 @settings(unhurried, max_examples=cases(200))
 @given(tables_and_records, st.data())
 def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
@@ -126,6 +133,10 @@ def test_batches_show_what_the_codec_decodes_and_give_back_its_bytes(
     batch = decode_batch(arrow_decoder(table, as_text=texts), rows, lambda *_: NO_BLOBS)
     batch.validate(full=True)
     assert encode_batch(table, batch, b"\x81", NO_BLOBS) == rows
+    by_row, count = arrow_decoder(table, as_text=texts).decode_rows(
+        rows, lambda *_: NO_BLOBS, AsItIs()
+    )
+    assert (count, batch.equals(by_row)) == (len(rows), True)
     part = decode_batch(arrow_decoder(table, names, texts), rows, lambda *_: NO_BLOBS)
     part.validate(full=True)
     assert part.schema.names == [f.name for f in table.fields if f.name in names]

@@ -5,11 +5,11 @@ Against every index by itself, with values around the length at which keys are t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from zapdb.database.fields import bind, make_field
 from zapdb.datasets import Collation
@@ -111,9 +111,11 @@ def revalue(draw: st.DrawFn, part: Predicate) -> Predicate:
     """The same condition with other values."""
     match part:
         case Comparison(_, name, "in", value):
-            return replace(part, value=tuple(v if v is None else draw(VALUES[name]) for v in value))
+            return structs.replace(
+                part, value=tuple(v if v is None else draw(VALUES[name]) for v in value)
+            )
         case Comparison(_, name, _, value) if value is not None:
-            return replace(part, value=draw(VALUES[name]))
+            return structs.replace(part, value=draw(VALUES[name]))
         case And(parts) | Or(parts):
             return type(part)(tuple(revalue(draw, one) for one in parts))
         case Not(inner):

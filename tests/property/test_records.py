@@ -8,9 +8,11 @@ import itertools
 import pickle
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import forms
 from tests.blobs import NO_BLOBS
 from tests.forms import cases
 from tests.strategies import damage, order_of, records_of, tables
@@ -24,6 +26,8 @@ from zapdb.schema import (
     fingerprint,
     read_canonical_bytes,
 )
+
+pytestmark = [pytest.mark.usefixtures("codec_in_use")] if forms.is_long else []
 
 
 def several_of(table: TableSchema) -> st.SearchStrategy[list[dict[str, Any]]]:

@@ -16,9 +16,25 @@ import pytest
 import zapdb
 from tools import aio as tool
 from zapdb import aio
-from zapdb.database import admin, change_log, changes, database, query, table, transactions
+from zapdb.database import (
+    admin,
+    change_log,
+    changes,
+    database,
+    history_store,
+    job_control,
+    query,
+    table,
+    transactions,
+)
 from zapdb.database.history import past
+from zapdb.database.history.verification import HistoryVerification
 from zapdb.database.sql import Result
+from zapdb.history.erasing import HistoryErasure
+from zapdb.history.moving import HistoryMove
+from zapdb.history.purge import HistoryPurge
+from zapdb.history.repairing import HistoryRepair
+from zapdb.history.stores import HistoryStatus
 
 PAIRS: dict[type, type] = {
     database.Database: aio.Database,
@@ -29,7 +45,9 @@ PAIRS: dict[type, type] = {
     query.Query: aio.Query,
     changes.ChangeFollower: aio.ChangeFollower,
     admin.DatabaseAdmin: aio.DatabaseAdmin,
+    job_control.DatabaseJobs: aio.DatabaseJobs,
     change_log.DatabaseChangeLog: aio.DatabaseChangeLog,
+    history_store.DatabaseHistory: aio.DatabaseHistory,
     past.Past: aio.Past,
     past.PastTable: aio.PastTable,
 }
@@ -82,6 +100,12 @@ def hints(member: Any) -> dict[str, Any]:
     function = member.fget if isinstance(member, property) else member
     names = {
         "Result": Result,
+        "HistoryErasure": HistoryErasure,
+        "HistoryMove": HistoryMove,
+        "HistoryPurge": HistoryPurge,
+        "HistoryRepair": HistoryRepair,
+        "HistoryVerification": HistoryVerification,
+        "HistoryStatus": HistoryStatus,
         "Iterator": Iterator,
         "faces": sys.modules["zapdb.aio.faces"],
         "Block": getattr(sys.modules[function.__module__], "Block", None),

@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "zapdb"
 
 ORDER = [
-    {"errors", "formats", "limits", "printing", "release", "datasets", "logs", "memo", "metrics"},
+    {"_native", "accelerator", "errors", "formats", "limits", "printing", "release"}
+    | {"datasets", "logs", "memo", "metrics"},
     {"values"},
     {"schema"},
     {"expressions"},
@@ -25,11 +26,12 @@ ORDER = [
     {"indexes"},
     {"writes"},
     {"jobs"},
+    {"history"},
     {"database"},
     {"aio"},
     {"export", "inference"},
     {"mirror"},
-    {"spark", "history", "service", "cli", "models", "testing"},
+    {"spark", "service", "cli", "models", "testing"},
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
 PURE = {layer for layer in RANK if RANK[layer] < RANK["storage"]}
@@ -132,7 +134,7 @@ def test_every_module_belongs_to_a_known_layer() -> None:
         ("from .. import schema", "values", "1: values imports zapdb.schema"),
         ("def f():\n import zapdb.cli", "jobs", "2: jobs imports zapdb.cli"),
         ("class A:\n def f(self):\n  import zapdb.jobs", "jobs", None),
-        ("import zapdb.history", "spark", "1: spark imports zapdb.history"),
+        ("import zapdb.models", "spark", "1: spark imports zapdb.models"),
         ("import zapdb", "values", "1: values imports the whole package"),
         ("from zapdb import open", "database", "1: database imports the whole package"),
         ("from zapdb import open", "cli", None),

@@ -10,7 +10,7 @@ import pytest
 
 import zapdb
 
-EXTRAS = {"duckdb", "pandas", "psycopg", "pyarrow", "pyspark"}
+EXTRAS = {"duckdb", "pandas", "psycopg", "pyarrow", "pyspark", "sqlalchemy.dialects.postgresql"}
 OF_COMMANDS = {"alembic", "prometheus_client", "rich.progress"}
 OF_A_DATABASE = {"cbor2", "icu", "msgspec", "sqlalchemy", "sqlite3", "yaml"}
 ALL = EXTRAS | OF_COMMANDS | OF_A_DATABASE | {"asyncio", "typer"}
@@ -35,6 +35,18 @@ def test_what_is_not_needed_is_not_loaded(statement: str, unwanted: set[str]) ->
     script = f"{statement}\nimport sys\nprint(sorted({unwanted!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+def test_garbage_is_collected_once_a_command_is_loaded() -> None:
+    script = (
+        "import gc, zapdb.cli.program as program\n"
+        "program.put_off_collection()\n"
+        "before = gc.isenabled()\n"
+        "program.run_program(['migrate', 'check', '-m', 'nowhere'])\n"
+        "print(before, gc.isenabled(), gc.get_freeze_count() > 100_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["False True True"], done.stdout + done.stderr
 
 
 def test_the_package_has_the_names_that_applications_use() -> None:

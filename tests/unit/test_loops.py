@@ -15,6 +15,7 @@ SLEEPS = {
     "jobs/throttle.py": "a job keeps to its rate",
     "jobs/undivided.py": "a job keeps to its rate, or waits until an operator resumes it",
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
+    "history/retention.py": "a throttle: other processes write in the pauses of a pruning",
     "cli/sources/following.py": "the source is read again at the interval that the operator gave",
 }
 """The modules that may sleep."""
@@ -24,6 +25,7 @@ DELETES = "each round deletes some rows, and the last one finds none"
 STREAM = "reads a stream of bytes or messages to its end"
 WORK = "waits for work, not for success: it ends when it is stopped"
 LOOPS = {
+    "storage/rewound_records.py": PAGES,
     "storage/retries.py": "the loop of all policies, which ends with its tries or its deadline",
     "aio/retries.py": "the same on an event loop",
     "activation/tenant_removal.py": DELETES,
@@ -33,12 +35,12 @@ LOOPS = {
     "catalog/retired_tables.py": DELETES,
     "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
     "mirror/run.py": WORK,
-    "cli/sources/csv_files.py": STREAM,
     "cli/sources/following.py": WORK,
-    "cli/sources/json_files.py": STREAM,
+    "database/imports/json_rows.py": STREAM,
     "database/arrow.py": PAGES,
     "database/background.py": WORK,
     "database/changes_pruning.py": DELETES,
+    "database/history/difference.py": PAGES,
     "database/history/listing.py": PAGES,
     "database/imports/batches.py": "each round writes rows that the last one could not",
     "database/paging.py": PAGES,
@@ -50,6 +52,7 @@ LOOPS = {
     "database/sql/sandbox/statement.py": STREAM,
     "database/sequences.py": "draws the block of numbers that each round lacks",
     "database/table.py": PAGES,
+    "history/run.py": "takes batches of the change log into files, and ends with the last one",
     "inference/copying.py": PAGES,
     "inference/table_rows.py": PAGES,
     "jobs/archives.py": DELETES,

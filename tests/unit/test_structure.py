@@ -34,6 +34,10 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:ReadAccess.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
+    "zapdb/database/async_typing.py:AsyncTypedTable.import_file": INTERFACE,
+    "zapdb/database/table.py:Table.import_file": INTERFACE,
+    "zapdb/database/typing_protocols.py:TypedTable.import_file": INTERFACE,
+    "zapdb/inference/importing.py:import_database": INTERFACE,
 }
 
 IGNORE = re.compile(r"#\s*(?:type:\s*ignore|noqa)\b(?:\[[^]]*\]|:\s*[A-Z0-9, ]+)?(?P<reason>.*)")
@@ -59,6 +63,9 @@ HEAVY = {
 
 HEAVY_MODULES = {
     "zapdb.database.arrow": "pyarrow",
+    "zapdb.database.history.stored_moments": "pyarrow",
+    "zapdb.database.history.stored_audit": "pyarrow",
+    "zapdb.database.history.stored_table": "pyarrow",
     "zapdb.database.imports.arrow_rows": "pyarrow",
     "zapdb.database.pandas_frames": "pandas",
     "zapdb.database.sql": "duckdb",
@@ -66,6 +73,14 @@ HEAVY_MODULES = {
     "zapdb.export.all_tenants": "pyarrow",
     "zapdb.export.directory": "pyarrow",
     "zapdb.export.loading": "pyarrow",
+    "zapdb.export.past_directory": "pyarrow",
+    "zapdb.database.history.verification": "pyarrow",
+    "zapdb.history.erasing": "pyarrow",
+    "zapdb.history.moving": "pyarrow",
+    "zapdb.history.purge": "pyarrow",
+    "zapdb.history.repairing": "pyarrow",
+    "zapdb.history.run": "pyarrow",
+    "zapdb.history.stores": "pyarrow",
     "zapdb.mirror.duckdb_target": "duckdb",
     "zapdb.mirror.postgresql_target": "psycopg",
     "zapdb.spark": "pyspark",

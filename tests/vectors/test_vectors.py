@@ -45,6 +45,8 @@ from zapdb.values import (
     Zones,
 )
 
+pytestmark = pytest.mark.usefixtures("codec_in_use")
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 Vector = dict[str, Any]

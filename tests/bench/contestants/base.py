@@ -12,16 +12,11 @@ SQLITE_PRAGMAS: Final = {"journal_mode": "wal", "synchronous": "full"}
 """The durability that zapdb has."""
 
 
-class Contestant(ABC):
-    """One library with a fresh database open; each call is what an application would write.
-
-    What writes is committed, one transaction for each record, and one for all of `insert_many`.
-    """
+class Reader(ABC):
+    """One library with a fresh database open, which takes many records in a transaction, and reads
+    them; each call is what an application would write."""
 
     name: ClassVar[str]
-
-    @abstractmethod
-    def insert(self, people: Sequence[Values]) -> None: ...
 
     @abstractmethod
     def insert_many(self, people: Sequence[Values]) -> None: ...
@@ -29,6 +24,28 @@ class Contestant(ABC):
     @abstractmethod
     def get(self, ids: Sequence[int]) -> None:
         """Read each as an object."""
+
+    @abstractmethod
+    def find_one(self, numbers: Sequence[int]) -> None:
+        """Read the first one with each number as an object."""
+
+    @abstractmethod
+    def find(self, lows: Sequence[int], count: int) -> int:
+        """How many there are in all of the first `count`, by number, from each number on."""
+
+    @abstractmethod
+    def scan(self) -> int:
+        """Read all as objects, a page at a time; how many there were."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class Contestant(Reader):
+    """One that writes, too: what it writes is committed, one transaction for each record."""
+
+    @abstractmethod
+    def insert(self, people: Sequence[Values]) -> None: ...
 
     @abstractmethod
     def update(self, ids: Sequence[int], city: str) -> None:
@@ -45,14 +62,3 @@ class Contestant(ABC):
     @abstractmethod
     def insert_in_transaction(self, people: Sequence[Values]) -> None:
         """One by one, committed together."""
-
-    @abstractmethod
-    def find(self, lows: Sequence[int], count: int) -> int:
-        """How many there are in all of the first `count`, by number, from each number on."""
-
-    @abstractmethod
-    def scan(self) -> int:
-        """Read all as objects, a page at a time; how many there were."""
-
-    @abstractmethod
-    def close(self) -> None: ...

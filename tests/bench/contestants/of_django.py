@@ -63,6 +63,10 @@ class OfDjango(Contestant):
         for id in ids:
             self._people.get(pk=id)
 
+    def find_one(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._people.filter(number=number).first()
+
     def update(self, ids: Sequence[int], city: str) -> None:
         for id in ids:
             self._people.filter(pk=id).update(city=city)

@@ -64,6 +64,10 @@ class OfPeewee(Contestant):
         for id in ids:
             Person.get_by_id(id)
 
+    def find_one(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            Person.select().where(Person.number == number).first()
+
     def update(self, ids: Sequence[int], city: str) -> None:
         for id in ids:
             Person.update(city=city).where(Person.id == id).execute()

@@ -40,6 +40,12 @@ class OfOrm(Contestant):
                 person = session.get(Person, id)
                 session.expunge(person)  # or the next get of it would read nothing
 
+    def find_one(self, numbers: Sequence[int]) -> None:
+        with Session(self._engine) as session:
+            for number in numbers:
+                query = sa.select(Person).where(Person.number == number).limit(1)
+                session.expunge(session.scalars(query).one())
+
     def update(self, ids: Sequence[int], city: str) -> None:
         for id in ids:
             with Session(self._engine) as session:
@@ -106,6 +112,13 @@ class OfCore(Contestant):
         with self._engine.connect() as connection:
             for id in ids:
                 connection.execute(sa.select(self._table).where(c.id == id)).one()
+
+    def find_one(self, numbers: Sequence[int]) -> None:
+        c = self._table.c
+        with self._engine.connect() as connection:
+            for number in numbers:
+                query = sa.select(self._table).where(c.number == number).limit(1)
+                connection.execute(query).one()
 
     def update(self, ids: Sequence[int], city: str) -> None:
         for id in ids:

@@ -28,6 +28,11 @@ class OfZapdb(Contestant):
         for id in ids:
             self._people.get(id)
 
+    def find_one(self, numbers: Sequence[int]) -> None:
+        people = self._people
+        for number in numbers:
+            people.where(people.f.number == number).first()
+
     def update(self, ids: Sequence[int], city: str) -> None:
         for id in ids:
             self._people.update(id, city=city)

@@ -11,16 +11,17 @@ from tests.documents import document
 
 TABLE = "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
 DATABASE = (
-    "admin applied at before change_log close diff for_tenant moments on_schema_change "
-    "position run snapshot sql"
+    "admin applied at audit before change_log close diff diff_schemas for_tenant history jobs "
+    "moments on_schema_change position run snapshot sql"
 )
 ADMIN = (
-    "cancel_job catalog catalog_seq cluster_level count_by_revision create_tenant "
-    "find_fingerprint job_status jobs metrics nodes pause_job remove_tenant repair resume_job "
-    "run_jobs schema_history set_job_priority set_setting setting settings sweep tenants "
-    "throttle_job verify wait_for_catalog"
+    "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint metrics "
+    "nodes reindex remove_tenant repair run_jobs schema_history set_setting setting settings sweep "
+    "tenants verify wait_for_catalog"
 )
-CHANGE_LOG = "begin end follower followers prune read"
+CHANGE_LOG = "begin end follower followers prune read read_back read_moment"
+JOBS = "cancel get list pause resume set_priority throttle"
+HISTORY = "erase erase_fields flush follow move purge repair run start status stop verify wait"
 
 
 @pytest.fixture
@@ -38,6 +39,8 @@ def test_each_facet_has_what_its_reader_needs_and_no_internals(db: zapdb.Databas
         assert names_of(db) == [*DATABASE.split(), "table", "tables", "transaction"]
         assert names_of(db.admin) == ADMIN.split()
         assert names_of(db.change_log) == CHANGE_LOG.split()
+        assert names_of(db.jobs) == JOBS.split()
+        assert names_of(db.history) == HISTORY.split()
 
 
 def test_the_names_of_tables_are_those_of_the_processs_own_files(db: zapdb.Database) -> None:
@@ -54,7 +57,7 @@ def test_jobs_nodes_and_settings_are_listed(db: zapdb.Database) -> None:
         assert db.admin.settings(table="items")["on_read"] == "write_back"
         (node,) = db.admin.nodes()
         assert node.is_alive
-        assert db.admin.jobs() == []
+        assert db.jobs.list() == []
 
 
 def test_a_tenant_is_created_and_removed(db: zapdb.Database) -> None:

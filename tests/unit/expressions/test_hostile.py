@@ -29,6 +29,7 @@ from zapdb.values import (
 from zapdb.values.source import Namespace, compile_function
 from zapdb.values.varint import INTEGER_MAX
 
+pytestmark = pytest.mark.usefixtures("no_collection")
 SECONDS_MAX = 2.0
 FIELDS: dict[str, tuple[Type, Any]] = {
     "s": (Type(String()), "x" * VALUE_SIZE_BYTES_MAX),

@@ -7,14 +7,15 @@ import random
 import pytest
 
 from zapdb.indexes.keys import NULL, PRESENT, prefix_end, truncate_unique_key
-from zapdb.indexes.spans import Entry, Span, sort_ties
+from zapdb.indexes.spans import Span, Ties
+from zapdb.records import PagedRow
 from zapdb.values import String
 from zapdb.values.length_prefixed import ESCAPED_END
 
 
-def make_entries(seed: int) -> list[tuple[bytes, Entry, bool]]:
-    """(entry key, (full key, record key, no record), has null) of two strings, by entry key."""
-    generator, made = random.Random(seed), list[tuple[bytes, Entry, bool]]()
+def make_entries(seed: int) -> list[tuple[bytes, PagedRow, bool]]:
+    """(entry key, (full key, record key, no bytes), has null) of two strings, by entry key."""
+    generator, made = random.Random(seed), list[tuple[bytes, PagedRow, bool]]()
     encode = String().encode_key
     seen: set[bytes] = set()
     for number in range(400):
@@ -31,7 +32,7 @@ def make_entries(seed: int) -> list[tuple[bytes, Entry, bool]]:
         if not has_null and parts in seen:
             continue
         seen.add(parts)
-        entry: Entry = (parts, key, None)
+        entry: PagedRow = (parts, key, b"")
         made.append((truncate_unique_key(parts, key, has_null=has_null), entry, has_null))
     made.sort(key=lambda found: found[0])
     assert len({found[0] for found in made}) == len(made)
@@ -59,7 +60,9 @@ def test_rule_24_a_search_of_a_unique_index_finds_what_the_full_keys_say(
         ]
         if descending:
             read.reverse()
-        found = list(sort_ties(read, span, unique=True, descending=descending))
+        ties, found = Ties(span, unique=True, descending=descending), list[PagedRow]()
+        for at in range(0, len(read) + 1, 50):
+            found += ties.sort(read[at : at + 50], is_last=at + 50 > len(read))
         wanted = sorted(
             (entry for _, entry, _ in entries if span.holds(entry[0])),
             key=lambda entry: entry[:2],

@@ -102,7 +102,7 @@ def test_rule_19_a_blob_moves_to_the_archive_and_back_without_being_loaded(splic
     assert attachments.blobs == {}
     (made,) = blobs.saved
     assert attachments.archived[3] == Blob(made, len(LONG), String()).encode()
-    blobs.saved.clear()  # whoever loads it now fails
+    blobs.saved.clear()  # loading it now would fail
     found, restored = restore(value, attachments.archived, splice, blobs)
     assert held(found)["fax"] == Blob(made, len(LONG), String())
     assert restored.blobs == {}

@@ -254,8 +254,9 @@ def test_a_default_that_is_a_container_is_not_shared() -> None:
 
 
 def test_codecs_are_compiled_once_for_a_shape() -> None:
-    assert codec_for(PEOPLE) is CODEC
-    assert codec_for(PEOPLE.with_fields(PEOPLE.fields[::-1])) is not CODEC
+    codec = codec_for(PEOPLE)  # CODEC may be no longer among those that are kept
+    assert codec_for(PEOPLE.with_fields(PEOPLE.fields)) is codec
+    assert codec_for(PEOPLE.with_fields(PEOPLE.fields[::-1])) is not codec
     assert "def encode(prefix, m, attachments):" in CODEC.source
     assert "def decode(key, value, start, attachments):" in CODEC.source
 

@@ -27,7 +27,7 @@ CHAIN = resolve_documents(
     document("rename_field: {table: people, field: name, to: title}"),
     document("add_field: {table: people, field: {name: age, type: integer, default: 7}}"),
 )
-POSITIONS = {1: 1, 2: 2, 63: 2, 64: 3, 65: 1, 300: 3}
+POSITIONS = {1: 1, 2: 2, 3: 3, 63: 2, 64: 3, 65: 1, 300: 3}
 """Revisions on both sides of 64, where prefixes begin to take more than a byte."""
 CURRENT = 300
 
@@ -86,10 +86,26 @@ def test_many_records_are_converted_as_each_is(reader: RecordReader) -> None:
     for group, values in converted:
         expected = [reader.convert(key, value, NO_BLOBS) for key, value in group]
         assert expected == [value for _, value in group] if values is None else values
-    assert [len(group) for group, values in converted if values is None] == [5, 5]
+    assert [len(group) for group, values in converted if values is None] == [5, 5, 5]
     assert list(reader.convert_rows([])) == []
     with pytest.raises(CorruptRecord):
         list(reader.convert_rows([*rows, (b"key", b"")]))
+
+
+def test_many_records_are_read_as_each_is(reader: RecordReader) -> None:
+    """Of one revision or of several, known already or not; a damaged one when it is reached."""
+    mixed = [encode(revision, identity) for identity in range(3) for revision in POSITIONS]
+    alike = [[encode(revision, identity) for identity in range(3)] for revision in POSITIONS]
+    current_first = sorted(mixed, key=lambda row: row[1][:1] != encode_prefix(3))
+    for rows in (mixed, *alike, current_first, []):
+        found = list(reader.read_many([(b"", *row) for row in rows]))
+        assert found == [(row[0], reader.read(*row)) for row in rows]
+    key, value = encode(CURRENT)
+    for damaged in (b"", value[:-1], b"\xff"):
+        read = reader.read_many([(b"", key, value), (b"", key, damaged)])
+        assert next(read)
+        with pytest.raises(CorruptRecord):
+            next(read)
 
 
 def test_a_program_is_asked_for_once_for_each_revision(
@@ -120,7 +136,7 @@ def test_rule_01_converted_records_have_the_current_prefix_and_others_are_left_a
     [
         b"",
         b"\x80",
-        b"\x83\x80",
+        b"\x84\x80",
         b"\x7f\x80",
         b"\xc0\x80\x80",
         b"\xc0\x05\x80",  # 5 in a longer form

@@ -1,4 +1,4 @@
-"""The lock that goes to whoever has waited longest."""
+"""The lock that goes to the thread that has waited longest."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ DIALECTS: dict[str, sa.Dialect] = {"sqlite": sqlite.dialect(), "postgresql": pos
 
 def statements(engine: str) -> list[str]:
     """What creates the fixed tables, one statement after the other."""
+    url = "sqlite:///unused.db" if engine == "sqlite" else "postgresql://unused"
+    storage = connect(url)  # nothing connects before the first statement
     dialect, made = DIALECTS[engine], [f"-- layout {STORAGE_VERSION}"]
     for table in METADATA.sorted_tables:
         made.append(str(CreateTable(table).compile(dialect=dialect)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         made += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
-    url = "sqlite:///unused.db" if engine == "sqlite" else "postgresql://unused"
-    storage = connect(url)  # nothing connects before the first statement
     made.append(storage.create_record_table_sql("zapdb_records_1"))
     made += [
         storage.create_index_table_sql("zapdb_entries_1", unique=unique) for unique in (False, True)

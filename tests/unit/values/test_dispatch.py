@@ -79,7 +79,7 @@ def modules() -> Iterator[str]:
     for module in pkgutil.walk_packages(zapdb.__path__, "zapdb."):
         path = Path(zapdb.__path__[0], *module.name.split(".")[1:])
         source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
-        if "singledispatch" in source.read_text():
+        if source.exists() and "singledispatch" in source.read_text():  # else it is in C
             yield module.name
 
 

@@ -97,7 +97,7 @@ def test_pydantic_takes_records_and_writes_them() -> None:
     class Answer(BaseModel):
         item: Item  # type: ignore[valid-type]  # a class, made at run time
         others: list[zapdb.Record] = []
-        maybe: Place | None = None  # type: ignore[valid-type]  # the same
+        maybe: Place | None = None  # type: ignore[valid-type]  # a class, made at run time
 
     answer = Answer(item=MILK, others=[Place("Bern"), MILK])
     assert answer.item is MILK

@@ -1,0 +1,123 @@
+"""Who changed what, and when: `db.audit`, `zapdb_audit` in SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
+from tests.support import Workspace
+from zapdb.database import Database
+from zapdb.errors import UnknownField, UnknownName, UsageError
+
+
+def told(entries: Any) -> list[tuple[Any, ...]]:
+    return [
+        (one.operation, one.table, one.key, one.fields, values(one.before), values(one.after))
+        for one in entries
+    ]
+
+
+def values(record: Any) -> Any:
+    return None if record is None else record.title
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    """Items that were changed before and after a renaming of a field and of their table."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    items = db.table("items")
+    with db.transaction() as tx:
+        tx.table("items").insert(id=1, title="Milk", size=1)
+        tx.table("items").insert(id=2, title="Bread", size=2)
+    items.update(1, size=10)
+    items.update(2, title="Rye")
+    workspace.write(
+        2,
+        RENAME_SIZE,
+        "rename_table: {table: items, to: goods}",
+        ADD_COLOR.replace("items", "goods"),
+    )
+    db.close()
+    db = workspace.open()
+    db.table("goods").update(1, extent=11)
+    db.table("goods").delete(2)
+    return db
+
+
+def test_changes_are_told_newest_first_by_table_and_field(db: Database) -> None:
+    every = list(db.audit())
+    records = [one for one in every if one.operation in ("insert", "update", "delete")]
+    new = ("id", "title", "extent", "note", "color")
+    assert told(records) == [
+        ("delete", "goods", (2,), new, "Rye", None),
+        ("update", "goods", (1,), ("extent",), "Milk", "Milk"),
+        ("update", "items", (2,), ("title",), "Bread", "Rye"),
+        ("update", "items", (1,), ("size",), "Milk", "Milk"),
+        ("insert", "items", (2,), ("id", "title", "size", "note"), None, "Bread"),
+        ("insert", "items", (1,), ("id", "title", "size", "note"), None, "Milk"),
+    ]
+    assert {"activation", "change", "change_log_on"} <= {one.operation for one in every}
+    numbers = [one.moment.number for one in every]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[-1] > 0
+    moments = {moment.number: moment for moment in db.moments()}
+    for one in every:
+        assert one.made_at == moments[one.moment.number].made_at
+        assert one.principal == moments[one.moment.number].principal
+
+    for name in ("size", "extent"):
+        sizes = list(db.audit(table="goods", field=name))
+        assert [one.key for one in sizes] == [(2,), (1,), (1,), (2,), (1,)]
+    # A table and a field are meant by any name that they had.
+    assert told(db.audit(table="items")) == told(db.audit(table="goods"))
+    assert len(list(db.audit(table="items"))) == len(records) + 1
+    updated = records[1]
+    assert [*db.audit(since=updated.moment.number - 1, until=updated.moment)] == [updated]
+    assert list(db.audit(principal="nobody")) == []
+    assert next(db.audit(principal=updated.principal, field="title")) == records[0]
+    with pytest.raises(UnknownField, match="titel"):
+        list(db.audit(field="titel"))
+    with pytest.raises(UnknownName, match="did you mean 'goods'"):
+        list(db.audit(table="good"))
+
+
+def test_sql_tells_the_same(db: Database) -> None:
+    columns = "moment, made_at, principal, table_name, operation, field, before, after"
+    rows = db.sql(f"SELECT {columns} FROM zapdb_audit ORDER BY moment").fetchall()
+    entries = [*db.audit()]
+    assert len(rows) == sum(max(1, len(one.fields)) for one in entries)
+    assert {row[:5] for row in rows} == {
+        (one.moment.number, one.made_at, one.principal, one.table, one.operation) for one in entries
+    }
+    assert db.sql(
+        "SELECT field, before, after FROM zapdb_audit"
+        " WHERE operation = 'update' AND key = '[1]' ORDER BY moment"
+    ).fetchall() == [("size", 1, 10), ("extent", 10, 11)]
+    assert db.sql(
+        "SELECT table_name, count(DISTINCT key) FROM zapdb_audit WHERE key IS NOT NULL"
+        " GROUP BY 1 ORDER BY 1"
+    ).fetchall() == [("goods", 2), ("items", 2)]
+    with db.transaction() as tx, pytest.raises(UsageError, match="inside a writing transaction"):
+        tx.sql("SELECT 1 FROM zapdb_audit")
+    with db.snapshot() as snap:
+        assert len(snap.sql("SELECT 1 FROM zapdb_audit")) == len(rows)
+
+
+def test_each_tenant_has_its_own(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.admin.create_tenant("other")
+    db.table("items").insert(id=1, title="Milk", note="fresh")
+    db.for_tenant("other").table("items").insert(id=9, title="Nail")
+    keys = {
+        name: {one.key for one in db.for_tenant(name).audit(table="items", field="title")}
+        for name in ("default", "other")
+    }
+    assert keys == {"default": {(1,)}, "other": {(9,)}}
+    told_in_sql = "SELECT DISTINCT key FROM zapdb_audit WHERE key IS NOT NULL"
+    assert db.for_tenant("other").sql(told_in_sql).fetchall() == [([9],)]

@@ -1,0 +1,105 @@
+"""What is wrong with a file, a record or a target is said where it is, and by the job, too."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.support import Workspace, error_of
+from zapdb.database import Database
+from zapdb.errors import CorruptRecord, InvalidValue, UsageError
+from zapdb.export.directory import export_directory
+from zapdb.export.sql_script import export_sql
+from zapdb.jobs import plan_jobs, run_job, run_locally
+from zapdb.mirror.keeping import keep_mirror
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Iterator[Database]:
+    workspace.write(1, ITEMS)
+    with workspace.open() as opened:
+        yield opened
+
+
+def test_a_job_says_what_has_ended_its_last_run(db: Database, tmp_path: Path) -> None:
+    table, path = db.table("items"), tmp_path / "items.csv"
+    path.write_text("id,title\n1,a\nx,b\n")
+    with pytest.raises(InvalidValue):
+        table.import_file(path)
+    (job,) = db.jobs.list()
+    assert job.state == "planned"
+    assert job.error == f"{path}:3: a value does not fit its field (field items.id)"
+    waits = db.jobs.get("import").waits
+    assert waits[0] == f"the last run has ended with an error: {job.error}"
+    assert waits[1].startswith("no process works on it")
+    path.write_text('id,title\n1,"a"b\n')
+    with pytest.raises(UsageError, match="not CSV from here on") as refused:
+        table.import_file(path)
+    assert "a quote inside it is written twice" in refused.value.hint
+    path.write_text("id,title\n1,a\n")
+    table.import_file(path)
+    assert [(job.state, job.error) for job in db.jobs.list()] == [("done", "")]
+
+
+def test_a_record_that_does_not_decode_is_named_by_its_table(
+    workspace: Workspace, db: Database, tmp_path: Path
+) -> None:
+    db.table("items").insert_many({"id": n, "title": "a"} for n in range(3))
+    workspace.execute("UPDATE zapdb_records_1 SET value = ?", (b"\x01\xff\xff",))
+    target = f"sqlite:///{tmp_path / 'mirror.db'}"
+    for work in (
+        lambda: export_directory(db, tmp_path / "parquet"),
+        lambda: export_directory(db, tmp_path / "csv", form="csv"),
+        lambda: export_sql(db, tmp_path / "out.sql", "sqlite"),
+        lambda: keep_mirror(db, target, once=True),
+    ):
+        error = error_of(work)
+        assert isinstance(error, CorruptRecord)
+        assert error.context["table"] == "items"
+        assert "`zapdb verify`" in error.hint
+    errors = {job.kind: job.error for job in db.jobs.list()}
+    assert errors == dict.fromkeys(errors, "stored bytes can't be decoded (table items)")
+    assert not (tmp_path / "out.sql").exists()
+
+
+def test_a_target_with_foreign_tables_is_refused_before_anything_is_begun(
+    db: Database, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "foreign.db")) as connection:
+        connection.execute("CREATE TABLE people (id INTEGER PRIMARY KEY)")
+    with pytest.raises(UsageError, match="tables that are no mirror's") as refused:
+        keep_mirror(db, f"sqlite:///{tmp_path / 'foreign.db'}", once=True)
+    assert refused.value.context["tables"] == "people"
+    assert db.admin.setting("change_log") == "off"
+    assert db.jobs.list() == []
+
+
+def test_a_job_of_a_table_that_was_dropped_is_not_needed_any_more(
+    workspace: Workspace, db: Database, tmp_path: Path
+) -> None:
+    db.table("items").insert(id=1, title="a")
+    (tmp_path / "items.csv").write_text("id,title\nx,a\n")
+    with pytest.raises(InvalidValue):
+        db.table("items").import_file(tmp_path / "items.csv")
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    workspace.open().close()
+    with workspace.follow() as opened:
+        (job,) = plan_jobs(opened._storage, 1)
+        workspace.write(3, "drop_table: {table: items, records: discard}")
+        workspace.open().close()
+        assert run_job(opened._storage, job, run_locally) is None
+        assert opened.jobs.get(job.id).job.state == "superseded"
+        with pytest.raises(UsageError, match="the job is superseded") as refused:
+            opened.jobs.cancel(job.id)
+        assert "not needed any more" in refused.value.hint
+        status = opened.jobs.get("import")
+        assert status.waits == (
+            f"its table items was dropped: `zapdb jobs cancel {status.job.id}`",
+        )
+        opened.jobs.cancel("import")
