@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -12,8 +13,9 @@ import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.catalog import cache
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import SettingRow
-from zapdb.database.catalog_watch import SchemaChange
+from zapdb.database.catalog_watch import ChangedRows, SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
 from zapdb.storage import TransactionMode
 
@@ -138,15 +140,52 @@ def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
     db = workspace.open()
     seq = db.admin.set_setting("on_read", "leave")
     db.admin.wait_for_catalog(seq)
-    update = "UPDATE zapdb_catalog SET value = ?, seq = ? WHERE kind = 'setting'"
-    workspace.execute("UPDATE zapdb_counters SET value = value + 1 WHERE name = 'seq'")
-    workspace.execute(update, (SET.replace("leave", "dance"), seq + 1))
+    store_setting(workspace, "dance", seq + 1)
     with pytest.raises(CorruptCatalog, match="an invalid value"):
         db.admin.wait_for_catalog(seq + 1)
     assert db.admin.catalog().seq == seq
     assert "the catalog could not be followed" in caplog.text
-    workspace.execute(update, (SET.replace("leave", "write_back"), seq + 1))
+    store_setting(workspace, "write_back", seq + 1)
     assert db.admin.wait_for_catalog(seq + 1).seq == seq + 1
+
+
+def store_setting(workspace: Workspace, value: str, seq: int) -> None:
+    """Change the setting as nobody may; the number comes last, since it is what is looked at."""
+    update = "UPDATE zapdb_catalog SET value = ?, seq = ? WHERE kind = 'setting'"
+    workspace.execute(update, (SET.replace("leave", value), seq))
+    workspace.execute("UPDATE zapdb_counters SET value = ? WHERE name = 'seq'", (seq,))
+
+
+class Pause:
+    """Holds the first step of the watcher that it hears of."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def on_change(self, cache: CatalogCache, changed: ChangedRows) -> None:
+        self.reached.set()
+        assert self.go_on.wait(GUARD_SECONDS)
+
+    def stop(self) -> None:
+        self.go_on.set()
+
+
+def test_who_waits_is_not_told_what_was_repaired_before(workspace: Workspace) -> None:
+    """The step under way has read the wrong value; the one that is waited for has not."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    seq = db.admin.set_setting("on_read", "leave")
+    db.admin.wait_for_catalog(seq)
+    watcher, pause = db._node_context.watcher, Pause()
+    watcher._listeners.insert(0, pause)
+    store_setting(workspace, "dance", seq + 1)
+    assert pause.reached.wait(GUARD_SECONDS)
+    store_setting(workspace, "write_back", seq + 1)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(db.admin.wait_for_catalog, seq + 1)
+        wait_until(lambda: watcher._changed._waiters, "it waits")
+        pause.go_on.set()
+        assert waiting.result(GUARD_SECONDS).seq == seq + 1
 
 
 # Jobs in the background

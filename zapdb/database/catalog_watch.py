@@ -64,7 +64,7 @@ class CatalogWatcher:
         self._storage = storage
         self._cache: CatalogCache | None = None
         self._error: ZapdbError | None = None
-        self._steps = 0
+        self._begun = self._ended = 0  # how many steps
         self._listeners: list[CatalogListener] = []
         self._callbacks: list[tuple[int, Callback]] = []
         self._changed = threading.Condition()
@@ -85,15 +85,16 @@ class CatalogWatcher:
     def wait(self, seq: int, timeout_seconds: float) -> CatalogCache:
         """The cache, once it has the change with this seq; raises `CatalogBehind`.
 
-        What keeps the cache from being loaded is raised as it is.
+        What keeps the cache from being loaded is raised as it is, if a step that begins from now
+        on meets it: one under way may have read what has been repaired since.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            steps = self._steps
+            begun = self._begun
             while self._cache is None or self._cache.seq < seq:
                 if self._stopped:
                     raise UsageError("the database is closed", hint="open it again")
-                if self._error is not None and self._steps > steps:
+                if self._error is not None and self._ended > begun:
                     raise self._error
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -154,6 +155,8 @@ class CatalogWatcher:
             if self._stopped:
                 return
             self._storage.reap_connections()  # what ended threads left open keeps others out
+            with self._changed:
+                self._begun += 1
             error: ZapdbError | None = None
             changes: list[SchemaChange] = []
             try:
@@ -163,7 +166,7 @@ class CatalogWatcher:
                 if self._error is None and not self._stopped:
                     logger.warning("the catalog could not be followed: %s", error)
             with self._changed:
-                self._error, self._steps = error, self._steps + 1
+                self._error, self._ended = error, self._begun
                 self._changed.notify_all()
             for change in changes:
                 self._call_back(change)
