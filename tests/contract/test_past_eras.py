@@ -15,8 +15,10 @@ from tests import forms
 from tests.contract.stored_pasts import begin, check_store, flush
 from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.support import Workspace
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.errors import HistoryBehind
+from zapdb.errors import HistoryBehind, HistoryGap
+from zapdb.history.stores import hold_store, start_store
 from zapdb.jobs.archives import prune_archives
 from zapdb.jobs.rollback import roll_back_newest
 
@@ -34,6 +36,7 @@ TEXT_SIZE = (
     "change_type: {table: items, field: size, type: string, default: '0', up: 'text(size)',"
     " down: 'length(size)', reversibility: lossy, because: a test}"
 )
+OWNERS = "create_table: {table: owners, key: [name], fields: [{name: name, type: string}]}"
 BACK, CONVERT, PRUNE, WRITE = "back", "convert", "prune", "write"
 
 LIVES = {
@@ -147,3 +150,32 @@ def test_each_moment_is_exact(
         past = life.db.at(moment)
         assert (read_state(past), past.exact) == (state, True), moment
         assert told.get(moment, state) == state, moment
+
+
+def test_values_changed_before_the_first_checkpoint_leave_a_gap(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """H2, H7: what was answered before is refused then, and never answered otherwise; other tables
+    have no gap."""
+    life = Life(workspace, random.Random(1))
+    workspace.write(2, OWNERS)
+    life.db = workspace.open()
+    life.db.table("owners").insert(name="Ada")
+    for _ in range(3):
+        life.write()
+    with hold_store(life.db._storage, life.db._catalog.tenant, Owner.here(), 10) as working:
+        start_store(working, tmp_path / "store")
+    life.note()
+    begins = max(life.states)
+    assert read_state(life.db.at(begins)) == life.states[begins]
+    life.number = 2
+    life.step(TEXT_SIZE)
+    migrated = max(life.states)
+    life.write()
+    flush(life.db)
+    check_store(life.db)
+    with pytest.raises(HistoryGap, match="before its first checkpoint was complete"):
+        life.db.at(begins).table("items").get(1)
+    assert [record.name for record in life.db.at(begins).table("owners").scan()] == ["Ada"]
+    for moment in (migrated, max(life.states)):
+        assert read_state(life.db.at(moment)) == life.states[moment]
