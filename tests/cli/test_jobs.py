@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.cli.program import Project
+from zapdb.cli.undivided import CommandJob, JobCounter
 
 
 @pytest.fixture
@@ -140,3 +143,13 @@ def test_records_that_can_not_be_read_are_listed(people: Project) -> None:
     assert "converted people to revision 4: " in result.out
     assert people.run("jobs", "list").out == "no jobs\n"
     assert people.run("verify").status == 0
+
+
+def test_the_counter_of_an_import_says_how_long_it_takes() -> None:
+    counter = JobCounter(CommandJob("import", "a.csv", None, None))
+    job: Any = SimpleNamespace(left=None)
+    counter._is_begun, counter._job = True, job
+    assert counter._describe(0.0) == ""
+    counter.count, job.left = 100, 500
+    assert counter._describe(1.0) == " of about 600, ETA 5 s"
+    assert counter._describe(7.0) == ""  # nothing came

@@ -106,6 +106,9 @@ def test_what_there_was_not_is_refused(workspace: Workspace, tmp_path: Path) -> 
     made = export_past(db.at(early), tmp_path / "early")
     assert [table.records for table in made.tables] == [1]
     assert {one.name for one in made.settings} == {"change_log"}
+    (job,) = db.jobs.list()
+    assert (job.kind, job.state, job.subject) == ("export", "done", str(tmp_path / "early"))
+    assert (db.jobs.get(job.id).progress.read, db.jobs.get(job.id).reads) == (1, 1)
     load_export(tmp_path / "early", f"sqlite:///{tmp_path}/early.db")
     with zapdb.open(f"sqlite:///{tmp_path}/early.db") as copy:
         drawn = copy.table("items").insert(title="c").id

@@ -10,19 +10,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
 
+from tests.contract.paces import NotedPace
 from tests.forms import cases
 from tests.support import GUARD_SECONDS, PostgresServer, Workspace, wait_until
 from zapdb import asdict
 from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.errors import LeaseHeld, StorageError, UsageError
+from zapdb.errors import JobError, LeaseHeld, StorageError, UsageError
 from zapdb.inference import CopyOptions, Follower, SourceDatabase, infer_tables, source_changes
 from zapdb.inference import source as sources
 from zapdb.jobs import Job, roll_back_newest, run_locally
@@ -51,10 +52,15 @@ class Place(NamedTuple):
         return psycopg.connect(self.source.replace("+psycopg", ""))
 
     @contextlib.contextmanager
-    def follower(self, db: Database) -> Iterator[Follower]:
+    def follower(
+        self,
+        db: Database,
+        options: CopyOptions | None = None,
+        on_wait: Callable[[str], object] | None = None,
+    ) -> Iterator[Follower]:
         with SourceDatabase.opened(self.source) as source:
             found = infer_tables(source)
-            with Follower.opened(source, found, db, CopyOptions()) as follower:
+            with Follower.opened(source, found, db, options or CopyOptions(), on_wait) as follower:
                 yield follower
 
     def require_equal(self, db: Database) -> None:
@@ -278,6 +284,67 @@ def test_a_roll_back_of_the_target_is_waited_for(place: Place) -> None:
             follower.copy()
             follower.switch()
         place.require_equal(db)
+
+
+def test_a_job_is_told_of_each_batch_and_waits_for_none_under_the_lock(place: Place) -> None:
+    pace = NotedPace()
+    options = CopyOptions(batch_records=50, pace=pace)
+    with place.workspace.follow() as db, place.connect() as writer:
+        with place.follower(db, options) as follower:
+            follower.copy()
+            # Of 40 authors, none with a rival, and 120 books.
+            assert pace.expected == [160, 120, 70, 20, None]
+            writer.execute("UPDATE books SET title = 'x', updated_at = now()")
+            writer.execute("DELETE FROM authors WHERE id = 1")
+            writer.commit()
+            pace.held.clear()
+            done = follower.step()
+            assert (pace.held[0], pace.held[1:3]) == (0, [50, 50])
+            # Its keys are compared with those of the source: the 40 authors, and the 120 books.
+            assert (done.deleted, sum(pace.held)) == (4, done.read + 160)
+            assert not pace.counted
+            pace.held.clear()
+            writer.execute("UPDATE books SET title = 'y', updated_at = now()")
+            writer.commit()
+            follower.switch()
+        assert pace.held == [0]
+        assert sum(pace.counted) >= 117
+        assert not pace.is_open
+
+
+def test_a_follower_is_a_job_until_the_switch(place: Place) -> None:
+    told = list[str]()
+    with place.workspace.follow() as db:
+        with place.follower(db) as follower:
+            follower.copy()
+            (job,) = db.jobs.list()
+            assert (job.kind, job.state) == ("import", "planned")
+            db.jobs.cancel(job.id)
+            with pytest.raises(JobError, match="the import was cancelled"):
+                wait_until(lambda: follower.step() is None, "it ends")
+            with pytest.raises(JobError):
+                follower.switch()
+        with pytest.raises(UsageError), place.follower(db):
+            raise UsageError("the application had enough")
+        (job,) = db.jobs.list()
+        assert (job.state, job.error) == ("planned", "the application had enough")
+        with place.follower(db, on_wait=told.append) as follower:
+            assert follower.copy() == 0
+            (job,) = db.jobs.list()
+            assert (job.state, job.error) == ("planned", "")
+            db.jobs.pause(job.id)
+            resume = threading.Thread(
+                target=lambda: (wait_until(lambda: told, "it waits"), db.jobs.resume(job.id))
+            )
+            resume.start()
+            wait_until(lambda: follower.step() and told, "it has waited")
+            resume.join()
+            assert told[0].startswith("paused by ")
+        assert [job.state for job in db.jobs.list()] == ["planned"]
+        assert db.jobs.get(job.id).waits[0].startswith("no process works on it")
+        with place.follower(db) as follower:
+            follower.switch()
+        assert [job.state for job in db.jobs.list()] == ["done"]
 
 
 def test_what_can_not_be_followed(place: Place, postgres: PostgresServer) -> None:

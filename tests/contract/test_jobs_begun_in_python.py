@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+import pyarrow
 import pytest
 import sqlalchemy as sa
 
 import zapdb
+from tests.contract.paces import NotedPace
 from tests.contract.tables import ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb import aio
 from zapdb.catalog.kinds import JobKind
 from zapdb.database import Database
+from zapdb.database.imports.arrow_rows import _count_if_known
 from zapdb.errors import InvalidValue, JobError, LeaseHeld, UsageError
 from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
@@ -29,7 +32,10 @@ from zapdb.export.sql_script import export_sql
 from zapdb.inference import import_database
 from zapdb.jobs.undivided import LOOK_SECONDS
 from zapdb.limits import BATCH_RECORDS_MIN
+from zapdb.mirror.addresses import open_target
 from zapdb.mirror.keeping import keep_mirror
+from zapdb.mirror.mirror import Mirror
+from zapdb.mirror.run import run_mirror
 
 COUNT = 600
 IMPORT = """
@@ -196,6 +202,35 @@ def test_a_database_is_imported_and_mirrored_by_jobs(db: Database, tmp_path: Pat
     stop.set()
     finish(work)
     assert (work.error, states(db, "mirror")) == (None, ["done"])
+
+
+def test_a_baseline_tells_how_much_is_left_and_then_no_more(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.mirror.structure.NOTED_ROWS", 10)
+    table, pace = db.table("items"), NotedPace()
+    table.insert_many({"id": n, "title": "t"} for n in range(25))
+    target = open_target(f"sqlite:///{tmp_path / 'mirror.db'}", db._storage)
+    mirror = Mirror(db, target)
+    mirror.switch_on()
+    mirror.pace = pace
+    run_mirror(mirror, once=True, report=lambda mirror: mirror.report.tell(pace))
+    assert pace.expected == [25, None]
+    assert [count for count in pace.held if count] == [10, 10, 5]
+    table.delete(1)
+    table.insert(id=100, title="t")
+    table.update(2, title="u")
+    pace.held.clear()
+    run_mirror(mirror, once=True, report=lambda mirror: mirror.report.tell(pace))
+    target.close()
+    assert sum(pace.held) == 3  # a deletion counts as a row does
+    assert len(pace.expected) == 2
+
+
+def test_the_rows_of_a_frame_are_known_without_a_query() -> None:
+    frame = pandas.DataFrame({"id": range(25)})
+    arrow = pyarrow.table({"id": range(25)})
+    assert [_count_if_known(data) for data in (frame, arrow, arrow.to_reader())] == [25, 25, None]
 
 
 def wait_of(db: Database, kind: str, begin: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
@@ -21,7 +22,7 @@ from zapdb.database import Database
 from zapdb.errors import LeaseHeld
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job import claim, give_back
-from zapdb.jobs.undivided import Undivided, working_on
+from zapdb.jobs.undivided import Undivided, _plan, working_on
 
 EXPORT = Undivided("export", 1, "/somewhere")
 COUNT = 1_500
@@ -187,6 +188,34 @@ def test_a_mirror_waits_and_ends_as_the_operator_says(
     assert (status, "`zapdb mirror run` does not run on Spark" in err) == (2, True)
     assert end_of(start("mirror", "run", "--to", target, "--once"))[0] == 0
     assert [job.state for job in db.jobs.list()] == ["done"]
+
+
+def test_a_killed_import_of_a_frame_says_what_to_do_and_goes_with_the_next(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zapdb.database.imports.arrow_rows.IMPORT_BLOCK_RECORDS", 10)
+    about = Undivided("import", 1, "the frame", 1, "items", is_resumable=False)
+    file = Undivided("import", 1, "a.csv", 1, "items")
+    for one in (about, file):  # a process that was killed has neither ended its job nor its range
+        _plan(db._storage, one)
+        assert claim(db._storage, one.job_id, Owner.here()) is not None
+    held = {job.subject: db.jobs.get(job.id).waits for job in db.jobs.list()}
+    assert held == {"the frame": (), "a.csv": ()}
+    db.table("items").import_from(pandas.DataFrame({"id": range(30), "title": "t"}))
+    assert len(db.jobs.list()) == 3  # it may be alive
+    workspace.execute("UPDATE zapdb_ranges SET expires_at = 1")
+    (waits,) = db.jobs.get(about.job_id).waits
+    assert waits.startswith("interrupted: its process ended, and nobody else has its rows; import")
+    (waits,) = db.jobs.get(file.job_id).waits
+    assert (
+        waits
+        == "interrupted: its process ended; `zapdb import`, run again, goes on where it stopped"
+    )
+    db.table("items").import_from(pandas.DataFrame({"id": range(30, 60), "title": "t"}))
+    assert [job.subject for job in db.jobs.list() if job.state == "planned"] == ["a.csv"]
+    with working_on(db._storage, file, [].append):
+        pass
+    assert [job.subject for job in db.jobs.list()][-1:] == ["a.csv"]
 
 
 def kinds(db: Database) -> list[str]:

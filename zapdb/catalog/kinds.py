@@ -283,7 +283,8 @@ class Job(CatalogRow, frozen=True):
     if it is blocked. Of the planned jobs, those with a higher priority run first. `changed_at` and
     `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
     throttle. `subject` is the source of an import, or the target of an export or a mirror,
-    and `error` is what ended the last process that worked on it.
+    and `error` is what ended the last process that worked on it. With it goes what it works on if
+    the job is not `is_resumable`: nobody else has a frame that is in its memory.
     """
 
     KIND = "job"
@@ -308,6 +309,7 @@ class Job(CatalogRow, frozen=True):
     changed_by: str = ""
     subject: str = ""
     error: str = ""
+    is_resumable: bool = True
 
     def __repr__(self) -> str:
         return (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.cli.output import Output, format_duration, print_note
+from zapdb.cli.progress_counter import RateMeter
 from zapdb.errors import ZapdbError
 from zapdb.jobs import Job, read_progress
 from zapdb.jobs.job import read_job
@@ -27,8 +27,6 @@ from zapdb.storage import Connection, Storage, TransactionMode
 POLL_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
 """How often it is asked what the job waits for."""
-RATE_SECONDS: Final = 5.0
-"""The time over which the rate is measured."""
 COUNT_SECONDS: Final = 1.0
 COUNT_SHARE: Final = 0.05
 """Records are counted by revision at most so often, and for no more than this part of the time."""
@@ -89,7 +87,7 @@ class _Follower:
         self._waits = waits
         self._show = show
         self._shown = _Shown()
-        self._reads: deque[tuple[float, int]] = deque()
+        self._meter = RateMeter()
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._count_at = 0.0
 
@@ -119,15 +117,8 @@ class _Follower:
                     shown.waits = find_waits(connection, catalog, job, self._seen_by)
                     self._look_at = now + LOOK_SECONDS
         self._waits |= {reason.partition(":")[0]: reason for reason in shown.waits}
-        shown.read, shown.rate = progress.read, self._measure(now, progress.read)
+        shown.read, shown.rate = progress.read, self._meter.measure(now, progress.read)
         self._show(shown)
-
-    def _measure(self, now: float, read: int) -> float | None:
-        self._reads.append((now, read))
-        while self._reads[0][0] < now - RATE_SECONDS:
-            self._reads.popleft()
-        began, before = self._reads[0]
-        return (read - before) / (now - began) if now > began else None
 
 
 def _show_revisions(connection: Connection, catalog: TenantCatalog, job: Job) -> str:

@@ -116,7 +116,6 @@ class _Reporter:
 
     def __init__(self, output: Output, job: UndividedJob) -> None:
         self._job = job
-        self._passed = 0, 0
         self._output = output
         self._told = 0, 0, 0, 0
         self._repaired = 0
@@ -145,7 +144,7 @@ class _Reporter:
             if text and self._problems.get(name) != text:
                 print_note(f"{name} is not kept: {text}\n  hint: {PROBLEM_HINT}")
         self._problems = dict(report.problems)
-        self._passed = report.note_since(self._passed, self._job)
+        report.tell(self._job)
 
     def wait(self, reason: str) -> None:
         if reason != self._waits_for:

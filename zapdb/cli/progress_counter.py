@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from types import TracebackType
 from typing import Final
 
 from zapdb.cli.output import format_count
 
 SHOWN_EVERY_SECONDS: Final = 0.1
+RATE_SECONDS: Final = 5.0
+"""The time over which a rate is measured."""
+
+
+class RateMeter:
+    """How fast a count grows."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def measure(self, now: float, count: int) -> float | None:
+        """The rate per second in the last seconds before `now`; None at the first call."""
+        self._counts.append((now, count))
+        while self._counts[0][0] < now - RATE_SECONDS:
+            self._counts.popleft()
+        began, before = self._counts[0]
+        return (count - before) / (now - began) if now > began else None
 
 
 class ProgressCounter:
@@ -38,5 +56,9 @@ class ProgressCounter:
         self.count += count
         if self._is_shown and (now := time.monotonic()) >= self._due:
             self._due = now + SHOWN_EVERY_SECONDS
-            sys.stderr.write(f"\r{format_count(self.count, self._what)}\x1b[K")
+            sys.stderr.write(f"\r{format_count(self.count, self._what)}{self._describe(now)}\x1b[K")
             sys.stderr.flush()
+
+    def _describe(self, now: float) -> str:
+        """What else there is to say at a time of the monotonic clock."""
+        return ""

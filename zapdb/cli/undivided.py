@@ -16,11 +16,11 @@ from zapdb.catalog.kinds import JobKind
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.engine import EngineName
-from zapdb.cli.output import print_note
-from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.cli.output import format_duration, print_note
+from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError
 from zapdb.jobs.kinds import KINDS_OF_JOBS
-from zapdb.jobs.undivided import NoJob, Undivided, UndividedJob, WorkPace, working_on
+from zapdb.jobs.undivided import JobPace, NoJob, Undivided, UndividedJob, working_on
 from zapdb.storage import TransactionMode, connect
 
 OnlyLocalOption = Annotated[
@@ -78,6 +78,7 @@ class JobCounter(ProgressCounter):
         self._job: UndividedJob | None = None
         self._is_begun = False
         self._stack = ExitStack()
+        self._meter = RateMeter()
 
     def __enter__(self) -> JobCounter:
         return self
@@ -105,8 +106,14 @@ class JobCounter(ProgressCounter):
                 raise
             print_note(f"this export is not among the jobs of the database: {error.message}")
 
+    def _describe(self, now: float) -> str:
+        rate, left = self._meter.measure(now, self.count), self.pace.left
+        if left is None or not rate:
+            return ""
+        return f" of about {self.count + left:,}, ETA {format_duration(left / rate)}"
+
     @property
-    def pace(self) -> WorkPace:
+    def pace(self) -> JobPace:
         """What the work asks and tells between its batches."""
         if not self._is_begun:
             self.begin()

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from zapdb.catalog.kinds import JobKind
 from zapdb.database.session import Session
-from zapdb.jobs.undivided import NoJob, Undivided, UndividedJob, WorkPace, working_on
+from zapdb.jobs.undivided import JobPace, NoJob, Undivided, UndividedJob, working_on
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -45,7 +45,7 @@ def noted_as_job(
     subject: str,
     table: tuple[int, str] = (0, ""),
     on_wait: OnWait | None = None,
-) -> Iterator[WorkPace]:
+) -> Iterator[JobPace]:
     """Work on a job in the block, which notes each batch.
 
     A job that was cancelled begins again. Raises `LeaseHeld` while a process works on the same one.
@@ -68,6 +68,8 @@ class FrameJob:
 
     It begins with the second batch: what is done at once needs nobody's hand.
     """
+
+    is_job = True
 
     def __init__(self, session: Session, name: str, table: tuple[int, str]) -> None:
         self._session = session
@@ -102,7 +104,7 @@ class FrameJob:
     def batch_records_max(self) -> int | None:
         return None if self._job is None else self._job.batch_records_max
 
-    def expect(self, left: int) -> None:
+    def expect(self, left: int | None) -> None:
         if self._job is not None:
             self._job.expect(left)
 

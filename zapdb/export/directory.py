@@ -36,7 +36,7 @@ from zapdb.export.pace import ExportPace, Progress, ignore_progress
 from zapdb.export.record_files import csv_writer, json_writer, write_batches
 from zapdb.export.snapshots import read_catalog, written_whole
 from zapdb.export.table_errors import naming_table
-from zapdb.jobs.undivided import NoJob, WorkPace
+from zapdb.jobs.undivided import WorkPace
 from zapdb.migrations.chain import Chain, digest_chain
 from zapdb.release import __version__
 from zapdb.schema import TableSchema
@@ -106,7 +106,7 @@ def _export(
                 last,
                 [*settings],
             )
-        if not isinstance(pace.work, NoJob):
+        if pace.work.is_job:
             pace.work.expect(sum(table.count() for table, _ in state.tables))
         return write_export(state, target, form, migrations, pace)
 

@@ -7,16 +7,19 @@ values of fields that were dropped before the moment are left out.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from os.path import realpath
 from pathlib import Path
 
 from zapdb.database.history.chain_then import read_chain_then
 from zapdb.database.history.past import Past
+from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
 from zapdb.export.directory import ExportedState, write_export
 from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import ExportedMoment, Form, Manifest
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
-from zapdb.jobs.undivided import NoJob, WorkPace
+from zapdb.jobs.undivided import WorkPace
 from zapdb.storage.sequences import read_last_numbers
 
 
@@ -34,13 +37,18 @@ def export_past(
 
     The directory is that of `export_directory`, and its manifest says which moment it is. Settings
     and the last numbers of sequences are those of now; archived values of fields that had been
-    dropped by then are left out. `pace` is the job of the caller, if it has one. Raises
-    `UsageError` for a directory that is not empty, and before anything is written the errors of
-    `past.table`.
+    dropped by then are left out.
+
+    It is a job of `db.jobs`, as that of `export_directory`; `pace` is the job of a caller that has
+    its own. Raises `UsageError` for a directory that is not empty, before anything is written the
+    errors of `past.table`, and `JobError` if the job is cancelled.
     """
-    with past:
-        told = ExportPace(progress, pace or NoJob())
-        return write_export(_read_state(past), Path(directory), form, migrations, told)
+    noted = noted_as_job(past._session, "export", realpath(directory))
+    with noted if pace is None else nullcontext(pace) as job, past:
+        state = _read_state(past)
+        if job.is_job:
+            job.expect(sum(table.count() for table, _ in state.tables))
+        return write_export(state, Path(directory), form, migrations, ExportPace(progress, job))
 
 
 def _read_state(past: Past) -> ExportedState:

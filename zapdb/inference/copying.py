@@ -8,7 +8,7 @@ table that was copied to its end is remembered until the whole source is.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.inferred import Inference, InferredField
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.table_rows import TableRows
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.undivided import JobPace
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CopyOptions:
     skipped: Skipped | None = None
     anew: bool = False
     progress: Callable[[int], object] = field(default=lambda _: None)
-    pace: WorkPace | None = None
+    pace: JobPace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def copy_tables(
     plans = plan_tables(found, db)
     with source.reading() as connection:
         copier = Copier(connection, source, db, options)
+        copier.count(plans)
         reports = {plan.inferred.name: copier.copy(plan) for plan in plans}
         for plan in plans:
             if plan.later:
@@ -101,6 +102,19 @@ class Copier:
         self._db = db
         self._options = options
         self._skipped_to = 0
+        self._expected = dict[str, int]()
+        """How many rows there are from the beginning of a part on, by its identity."""
+
+    def count(self, plans: Sequence[CopyPlan]) -> None:
+        """Count all rows that are to be copied, of which the job tells how many are left."""
+        if self._options.pace is None or not self._options.pace.is_job:
+            return
+        parts = [self._rows(plan, plan.fields) for plan in plans]
+        parts += [self._later_rows(plan) for plan in plans if plan.later]
+        expected = 0
+        for part in reversed(parts):
+            expected += part.count()
+            self._expected[part.identity] = expected
 
     def copy(self, plan: CopyPlan) -> ImportReport:
         """All rows of a table, without the references that are set later."""
@@ -111,18 +125,25 @@ class Copier:
 
     def set_references(self, plan: CopyPlan, copied: ImportReport) -> None:
         """The references that could not be set at once; rows that were skipped have no record."""
-        key = tuple(f for f in plan.inferred.fields if f.name in plan.inferred.key)
-        rows = self._rows(plan, (*key, *plan.later))
-        later = [plan.inferred.source.c[f.columns[0]] for f in plan.later]
-        rows.condition = sa.or_(*(column.is_not(None) for column in later))
+        rows = self._later_rows(plan)
         if copied.skipped:
             table = self._db.table(plan.inferred.name)
             rows.keep = lambda values: table.exists(**{name: values[name] for name in plan.key})
         report = self._importer(plan, "upsert").run_and_keep(rows, self.checkpoints)
         self._skipped_to = report.skipped_to
 
+    def _later_rows(self, plan: CopyPlan) -> TableRows:
+        """The rows that have references which are set later."""
+        key = tuple(f for f in plan.inferred.fields if f.name in plan.inferred.key)
+        rows = self._rows(plan, (*key, *plan.later))
+        later = [plan.inferred.source.c[f.columns[0]] for f in plan.later]
+        rows.condition = sa.or_(*(column.is_not(None) for column in later))
+        return rows
+
     def _rows(self, plan: CopyPlan, fields: tuple[InferredField, ...]) -> TableRows:
-        return TableRows(self._connection, self._source, plan, fields, self._options.time_zone)
+        rows = TableRows(self._connection, self._source, plan, fields, self._options.time_zone)
+        rows.expected = self._expected.get(rows.identity)
+        return rows
 
     def _importer(self, plan: CopyPlan, mode: ImportMode) -> Importer:
         options = self._options

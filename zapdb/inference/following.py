@@ -8,14 +8,17 @@
 How far it has come is kept in the row of a checkpoint: what was changed since the moment there is
 not copied yet. It is written when a pass has ended, so a pass that was killed is done again, which
 changes nothing (rows that are equal are not written). One process at a time follows a source.
+
+It is a job, which is held back between batches, while the source's snapshot stays open. Under the
+lock of the switch it is not: writers wait. A job that is cancelled ends there, too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -24,6 +27,7 @@ from zapdb.database import Database, Table
 from zapdb.database.imports import Checkpoint, Importer, forget_all
 from zapdb.database.imports.batches import write_batch
 from zapdb.database.imports.checkpoint import checkpoint_id
+from zapdb.database.undivided_work import OnWait, noted_as_job
 from zapdb.errors import ConstraintViolation, StorageError, UsageError
 from zapdb.inference.comparing import ComparedTable, compare_table
 from zapdb.inference.copy_plans import CopyPlan, plan_tables
@@ -32,6 +36,7 @@ from zapdb.inference.inferred import Inference
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.source_changes import SourceMoment, changed_since, read_moment
 from zapdb.inference.table_rows import TableRows
+from zapdb.jobs.undivided import JobPace, NoJob
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, TransactionMode
 
@@ -74,12 +79,16 @@ class Follower:
         db: Database,
         options: CopyOptions,
         checkpoint: Checkpoint,
+        job: JobPace,
     ) -> None:
         self._source = source
         self._plans = plans
         self._db = db
         self._options = options
         self._checkpoint = checkpoint
+        self._job = job
+        self._is_locked = False
+        """Whether writers of the source wait for this process."""
         self._renewed = time.monotonic()
         self._look_at = 0.0
         """When rows that are gone are looked for next, by the monotonic clock."""
@@ -87,10 +96,20 @@ class Follower:
     @classmethod
     @contextmanager
     def opened(
-        cls, source: SourceDatabase, found: Inference, db: Database, options: CopyOptions
+        cls,
+        source: SourceDatabase,
+        found: Inference,
+        db: Database,
+        options: CopyOptions,
+        on_wait: OnWait | None = None,
     ) -> Iterator[Follower]:
-        """Raises `UsageError` for a source that is not PostgreSQL, and for tables that have records
-        which are not of it; `LeaseHeld` while another process follows it."""
+        """Follow a source in the block, as a job of the database: that of the caller, if `options`
+        has its `pace`. It is done when the application has switched over; otherwise the next
+        follower goes on. `on_wait` is called with what the job waits for.
+
+        Raises `UsageError` for a source that is not PostgreSQL, and for tables that have records
+        which are not of it; `LeaseHeld` while another process follows it.
+        """
         if source.dialect != "postgresql":
             raise UsageError(
                 "only a PostgreSQL database can be followed",
@@ -101,15 +120,18 @@ class Follower:
         tenant = db._session.catalog.tenant
         names = ",".join(plan.name for plan in plans)
         name = checkpoint_id(tenant, 0, f"follow {source.shown} {names}")
-        checkpoint = Checkpoint.claim(db._storage, name, source.shown, anew=False)
-        made = cls(source, plans, db, options, checkpoint)
-        try:
-            if not checkpoint.state:
-                made._require_empty()
-            yield made
-        finally:
-            if checkpoint.state is not _ENDED:
-                checkpoint.release()
+        noted = noted_as_job(db._session, "import", source.shown, on_wait=on_wait)
+        with noted if options.pace is None else nullcontext(options.pace) as job:
+            checkpoint = Checkpoint.claim(db._storage, name, source.shown, anew=False)
+            made = cls(source, plans, db, replace(options, pace=job), checkpoint, job)
+            try:
+                if not checkpoint.state:
+                    made._require_empty()
+                yield made
+            finally:
+                if checkpoint.state is not _ENDED:
+                    checkpoint.release()
+                    job.leave_open()
 
     def _require_empty(self) -> None:
         filled = [plan.name for plan in self._plans if self._table(plan).first() is not None]
@@ -141,6 +163,7 @@ class Follower:
         since = self._since()
         with self._source.reading() as connection:
             copier = Copier(connection, self._source, self._db, self._options)
+            copier.count(self._plans)
             reports = []
             for plan in self._plans:
                 reports.append(copier.copy(plan))
@@ -150,6 +173,7 @@ class Follower:
             for plan, report in zip(self._plans, reports, strict=True):
                 if plan.later:
                     copier.set_references(plan, report)
+        self._job.expect(None)  # as long as there are changes
         self._save({**self._checkpoint.state, "is_copied": True})
         forget_all(copier.checkpoints)
         return sum(report.written for report in reports)
@@ -157,7 +181,8 @@ class Follower:
     # Passes
 
     def step(self) -> PassReport:
-        """One pass; raises the error of a row that can't be written."""
+        """One pass, when the job may go on; raises the error of a row that can't be written."""
+        self._job.note(0)
         moment = read_moment(self._source.engine, self._since())
         with self._source.reading() as connection:
             report = self._bring_all(connection, is_last=False)
@@ -205,6 +230,7 @@ class Follower:
             "upsert",
             self._options.batch_records,
             progress=lambda _: self._renew(),
+            pace=_HurriedPace(self._job) if self._is_locked else self._job,
         )
         return importer.run(rows).read
 
@@ -233,6 +259,7 @@ class Follower:
             gone = [value for one, value in values.items() if one not in there]
             deleted += table.delete_many([value if len(value) > 1 else value[0] for value in gone])
             self._renew()
+            self._keep_pace(len(page), len(gone))
         return deleted
 
     # The switch
@@ -245,7 +272,8 @@ class Follower:
         Raises `StorageError` if the lock can't be had, or if the tables are not equal in the end.
         """
         locked = [plan.inferred.source for plan in self._plans]
-        with self._source.reading(locked) as connection:
+        self._job.note(0)
+        with self._source.reading(locked) as connection, self._hurrying():
             last = self._bring_all(connection, is_last=True)
             repaired, compared = 0, list[ComparedTable]()
             for _ in range(COMPARED_TWICE):
@@ -264,7 +292,12 @@ class Follower:
 
     def _compare(self, connection: sa.Connection, plan: CopyPlan) -> ComparedTable:
         rows = self._rows(connection, plan, (*plan.fields, *plan.later))
-        return compare_table(rows, self._table(plan), lambda _: self._renew())
+
+        def progress(_: int) -> None:
+            self._renew()
+            self._keep_pace(0)
+
+        return compare_table(rows, self._table(plan), progress)
 
     def _repair(self, plan: CopyPlan, found: ComparedTable) -> None:
         def require(_: Connection, refused: Any) -> None:
@@ -274,6 +307,21 @@ class Follower:
         for start in range(0, len(found.differing), PAGE_RECORDS_MAX):
             some = found.differing[start : start + PAGE_RECORDS_MAX]
             write_batch(self._db._session, self._table(plan), some, "upsert", require)
+
+    # Its job
+
+    @contextmanager
+    def _hurrying(self) -> Iterator[None]:
+        """Under the lock of the source the job is not held back."""
+        self._is_locked = True
+        try:
+            yield
+        finally:
+            self._is_locked = False
+
+    def _keep_pace(self, read: int, written: int = 0) -> None:
+        note = self._job.count if self._is_locked else self._job.note
+        note(read, written)
 
     # How far it has come
 
@@ -289,6 +337,16 @@ class Follower:
     def _renew(self) -> None:
         if time.monotonic() - self._renewed >= RENEW_SECONDS:
             self._save(self._checkpoint.state)
+
+
+class _HurriedPace(NoJob):
+    """Counts for a job that is not held back."""
+
+    def __init__(self, job: JobPace) -> None:
+        self._job = job
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
+        self._job.count(read, written)
 
 
 _ENDED: Final[dict[str, Any]] = {}

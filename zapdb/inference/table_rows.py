@@ -46,6 +46,8 @@ class TableRows(RowSource):
         """Which rows are wanted; None: all."""
         self.keep: Callable[[dict[str, Any]], bool] | None = None
         """Whether a row with these values is wanted."""
+        self.expected: int | None = None
+        """How many rows there are, those of the tables behind this one included."""
         self._connection = connection
         self._plan = plan
         table = plan.inferred.source
@@ -128,6 +130,16 @@ class TableRows(RowSource):
         except ZapdbError as error:
             return SourceRow(number, {}, given, error)
         return SourceRow(number, values, given)
+
+    def count(self) -> int:
+        """How many rows there are, if all are kept."""
+        query = sa.select(sa.func.count()).select_from(self._plan.inferred.source)
+        if self.condition is not None:
+            query = query.where(self.condition)
+        return int(self._connection.execute(query).scalar_one())
+
+    def estimate_rows(self, read: int) -> int | None:
+        return self.expected
 
     def position_of(self, row: SourceRow) -> str:
         return json.dumps([_write_part(row.given[name]) for name in self._key])

@@ -64,3 +64,8 @@ KINDS_OF_JOBS: Final[dict[JobKind, KindOfJob]] = {
 
 def kind_of(job: Job) -> KindOfJob:
     return KINDS_OF_JOBS[job.kind]
+
+
+def can_go_on(job: Job) -> bool:
+    """Whether another process can go on with a job whose process has ended."""
+    return job.is_resumable and kind_of(job).goes_on != BEGINS_ANEW

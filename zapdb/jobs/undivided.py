@@ -39,7 +39,7 @@ from zapdb.jobs.job import (
     read_progress,
     set_state,
 )
-from zapdb.jobs.kinds import BEGINS_ANEW, KINDS_OF_JOBS, kind_of
+from zapdb.jobs.kinds import KINDS_OF_JOBS, can_go_on, kind_of
 from zapdb.jobs.progress import BatchCounts, record_progress
 from zapdb.jobs.throttle import STEP_SECONDS, Throttle
 from zapdb.jobs.waiting import find_hold, find_more_urgent, is_worked_on
@@ -85,12 +85,15 @@ class WorkPace(Protocol):
     """What work asks and tells between its batches."""
 
     @property
+    def is_job(self) -> bool: ...
+
+    @property
     def counts_bytes(self) -> bool: ...
 
     @property
     def batch_records_max(self) -> int | None: ...
 
-    def expect(self, left: int) -> None: ...
+    def expect(self, left: int | None) -> None: ...
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
 
@@ -98,16 +101,24 @@ class WorkPace(Protocol):
 class NoJob:
     """The pace of work that is no job: as fast as it can."""
 
+    is_job = False
     counts_bytes = False
     batch_records_max: int | None = None
+    left: int | None = None
 
-    def expect(self, left: int) -> None: ...
+    def expect(self, left: int | None) -> None: ...
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
+
+    def count(self, read: int, written: int = 0) -> None: ...
+
+    def leave_open(self) -> None: ...
 
 
 class UndividedJob:
     """A job that this process works on; to be used by one thread."""
+
+    is_job = True
 
     def __init__(
         self,
@@ -120,6 +131,8 @@ class UndividedJob:
         """Why nobody may go on now."""
         self.ended: ZapdbError | None = None
         """Why this process may not go on at all."""
+        self.is_left_open = False
+        """Whether it is not done when this process has worked on it."""
         self._storage = storage
         self._about = about
         self._claimed = claimed
@@ -154,17 +167,21 @@ class UndividedJob:
             found = min(found, self._throttle.batch_target_seconds / self._record_seconds)
         return None if found == inf else max(1, int(found))
 
-    def expect(self, left: int) -> None:
-        """About so many records are still to be read."""
-        self._expected = self._before + self._read + left
+    @property
+    def left(self) -> int | None:
+        """About how many records are still to be read, if that is known."""
+        return max(0, self._expected - self._before - self._read) if self._expected else None
+
+    def expect(self, left: int | None) -> None:
+        """About so many records are still to be read; None if it has no end."""
+        self._expected = 0 if left is None else self._before + self._read + left
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
         """So much was done since the last call; waits until the next batch may begin.
 
         Raises `JobError` if the job was cancelled, and `LeaseLost`.
         """
-        self._read += read
-        self._written += written
+        self.count(read, written)
         if read:
             self._record_seconds = (time.monotonic() - self._began) / read
         self._throttle.note(read, size_bytes, self._began)
@@ -179,6 +196,20 @@ class UndividedJob:
                 self._on_wait(self.held or "")
             time.sleep(STEP_SECONDS)
         self._began = time.monotonic()
+
+    def count(self, read: int, written: int = 0) -> None:
+        """Note the same where others wait for this work: it is not held back here.
+
+        Raises `JobError` if the job was cancelled, and `LeaseLost`.
+        """
+        self._read += read
+        self._written += written
+        if self.ended is not None:
+            raise self.ended
+
+    def leave_open(self) -> None:
+        """Say that there is more to do when this process has ended its work."""
+        self.is_left_open = True
 
     def close(self, *, is_done: bool, error: str = "") -> None:
         """End this process's work, because of an error if there is one: others may go on, unless it
@@ -275,6 +306,10 @@ class UndividedJob:
         return now
 
 
+JobPace = UndividedJob | NoJob
+"""The pace of work that is a job, or would be one if its row could be written."""
+
+
 @contextmanager
 def working_on(
     storage: Storage, about: Undivided, on_wait: Callable[[str], object]
@@ -297,7 +332,7 @@ def working_on(
     try:
         job.note(0)
         yield job
-        is_done = True
+        is_done = not job.is_left_open
     except Exception as error:
         failure = _describe(error)
         raise
@@ -356,6 +391,7 @@ def _plan(storage: Storage, about: Undivided) -> None:
                     now,
                     kind.priority,
                     subject=about.subject,
+                    is_resumable=about.is_resumable,
                 ),
             )
             insert_ranges(connection, about.job_id, [(None, None)])
@@ -367,7 +403,7 @@ def _is_over(connection: Connection, job: Job) -> bool:
         return True
     if any(is_worked_on(one) for one in list_open_ranges(connection, job.id)):
         return False
-    return job.state == "cancelled" or kind_of(job).goes_on == BEGINS_ANEW
+    return job.state == "cancelled" or not can_go_on(job)
 
 
 def _note_end(connection: Connection, about: Undivided, error: str, *, is_done: bool) -> None:
@@ -375,7 +411,7 @@ def _note_end(connection: Connection, about: Undivided, error: str, *, is_done: 
     job = structs.replace(read_job(connection, about.job_id, lock=True), error=error)
     if is_done:
         set_state(connection, job, "done")
-    elif not about.is_resumable or kind_of(job).goes_on == BEGINS_ANEW:
+    elif not can_go_on(job):
         set_state(connection, job, "superseded")
     elif error:
         rows.put(connection, job)

@@ -150,7 +150,19 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
             watch = ", or `zapdb convert watch`" if command == CONVERT else ""
             yield f"no process works on it: run `{command}`{watch}"
     elif all(one.lease_left_us <= 0 for one in left if one.is_held):
-        yield "its workers ended without giving their ranges back: the next run takes these over"
+        yield _describe_interruption(job)
+
+
+def _describe_interruption(job: Job) -> str:
+    """What became of a job whose workers were killed, and the way on."""
+    if not kind_of(job).is_undivided:
+        return "its workers ended without giving their ranges back: the next run takes these over"
+    if not job.is_resumable:
+        return (
+            "interrupted: its process ended, and nobody else has its rows; import them again, as "
+            "an upsert, since some are here. The next import removes this job"
+        )
+    return f"interrupted: its process ended; {kind_of(job).again}"
 
 
 def _list_waits_for_others(left: list[OpenRange]) -> Iterator[str]:

@@ -32,22 +32,16 @@ def keep_mirror(
     """
     target = open_target(to, db._storage)
     mirror = Mirror(db, target)
-    passed = 0, 0
     try:
         mirror.require_place()
         mirror.switch_on()
         with noted_as_job(db._session, "mirror", target.shown, on_wait=on_wait) as job:
             mirror.pace = job
-
-            def count(_: Mirror) -> None:
-                nonlocal passed
-                passed = mirror.report.note_since(passed, job)
-
             run_mirror(
                 mirror,
                 once=once,
                 stop=stop,
-                report=count,
+                report=lambda mirror: mirror.report.tell(job),
                 wait=on_wait or (lambda _: None),
                 keep_pace=lambda: job.note(0),
             )

@@ -313,7 +313,15 @@ class Mirror:
 
     def _change_structure(self, session: TargetSession, state: MirrorState, step: _Step) -> bool:
         work = StructureWork(
-            self.db, session, state, self._remade, self._long, self._now(), step.done, step.built
+            self.db,
+            session,
+            state,
+            self._remade,
+            self._long,
+            self._now(),
+            self.pace,
+            step.done,
+            step.built,
         )
         now = time.monotonic()
         waiting = {number for number, at in self._retry_at.items() if at > now}
@@ -360,6 +368,7 @@ class Mirror:
         for number in batch.stale:
             save_table(session, state, replace(state.tables[number], is_stale=True))
         step.done.changes += batch.changes
+        step.done.untold = max(step.done.untold, batch.changes)
         step.done.batches += 1
 
     def _apply_table(

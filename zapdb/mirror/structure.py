@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from zapdb.activation import TableDescriptor
 from zapdb.database import Database, Snapshot
@@ -27,6 +28,9 @@ from zapdb.mirror.stored_state import forget_table, save_table
 from zapdb.mirror.target import Row, TargetBlocked, TargetSession
 from zapdb.storage.stamps import LogSnapshot
 
+NOTED_ROWS: Final = 1_000
+"""After how many rows of a baseline its job is told of them, at most."""
+
 
 @dataclass
 class MirrorReport:
@@ -44,17 +48,20 @@ class MirrorReport:
     """Rows that others had changed, removed or added."""
     rows: int = 0
     """Rows that were written to the target."""
-    size_bytes: int = 0
-    """About how many bytes these have."""
+    untold: int = 0
+    """Rows that its job was not told of, and their bytes. A change without a row, such as a
+    deletion, counts as one with a row does."""
+    untold_bytes: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     """Why a table is not kept, by its name; empty for one that is kept again."""
 
     def add(self, more: MirrorReport) -> None:
         """Take in what one transaction has done."""
+        self.untold += more.untold
+        self.untold_bytes += more.untold_bytes
         self.changes += more.changes
         self.batches += more.batches
         self.rows += more.rows
-        self.size_bytes += more.size_bytes
         self.repaired += more.repaired
         self.made += more.made
         self.altered += more.altered
@@ -66,15 +73,23 @@ class MirrorReport:
         """Count rows, and their bytes, while they are written."""
         for row in rows:
             self.rows += 1
-            self.size_bytes += sum(map(measure_value, row))
+            self.untold += 1
+            self.untold_bytes += sum(map(measure_value, row))
             yield row
 
-    def note_since(self, passed: tuple[int, int], pace: WorkPace) -> tuple[int, int]:
-        """Tell a job of what was done since this was last called; returns what is for the next
-        call. A change without a row, such as a deletion, counts as one with a row does."""
-        done = max(self.rows, self.changes), self.size_bytes
-        pace.note(done[0] - passed[0], 0, done[1] - passed[1])
-        return done
+    def paced(self, rows: Iterable[Row], pace: WorkPace) -> Iterator[Row]:
+        """Tell a job of rows while they are written, which may wait meanwhile."""
+        bound = min(NOTED_ROWS, pace.batch_records_max or NOTED_ROWS)
+        for row in self.measured(rows):
+            yield row
+            if self.untold >= bound:
+                self.tell(pace)
+                bound = min(NOTED_ROWS, pace.batch_records_max or NOTED_ROWS)
+
+    def tell(self, pace: WorkPace) -> None:
+        """Tell a job of what was done since it was last told."""
+        read, size_bytes, self.untold, self.untold_bytes = self.untold, self.untold_bytes, 0, 0
+        pace.note(read, 0, size_bytes)
 
 
 @dataclass
@@ -92,6 +107,7 @@ class StructureWork:
     remade: set[int]
     long: dict[int, set[str]]
     now: int
+    pace: WorkPace
     done: MirrorReport = field(default_factory=MirrorReport)
     built: set[int] = field(default_factory=set)
     at: tuple[int, str] = (0, "")
@@ -201,9 +217,12 @@ class StructureWork:
             snap._session.reload()
             wanted = list_mirrored(read_catalog(snap._session))
             baseline = read_baseline(snap)
-            for number in numbers:
-                if number in wanted:  # not dropped meanwhile
-                    self._build_one(snap, wanted[number], baseline)
+            built = [wanted[n] for n in numbers if n in wanted]  # not dropped meanwhile
+            if self.pace.is_job:
+                self.pace.expect(sum(snap.table(one.schema.name).count() for one in built))
+            for one in built:
+                self._build_one(snap, one, baseline)
+        self.pace.expect(None)  # as long as there are changes
 
     def _build_one(
         self, snap: Snapshot, descriptor: TableDescriptor, baseline: LogSnapshot
@@ -224,7 +243,8 @@ class StructureWork:
             checked_at=self.now,
         )
         plain = plan_of(schema, self.session, made)
-        rows = self.done.measured(rows_of(snap.table(schema.name).scan(), plain, schema.number))
+        read = rows_of(snap.table(schema.name).scan(), plain, schema.number)
+        rows = self.done.paced(read, self.pace)
         with naming_table(schema.name):
             if is_kept:
                 self.session.empty(made.name)

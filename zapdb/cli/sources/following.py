@@ -56,7 +56,6 @@ def _follow(
 ) -> None:
     print_note("following; interrupt it at any time, and end it with --switch")
     while True:
-        counter.pace.note(0)  # waits while the job is paused
         done = _when_free(follower.step, counter)
         if done.read or done.deleted:
             deleted = f", {format_count(done.deleted, 'record')} deleted" if done.deleted else ""

@@ -70,6 +70,8 @@ class ArrowSource(RowSource):
     ) -> None:
         self.name = name
         self.identity = ""
+        self.count: int | None = None
+        """How many rows there are, if that is known."""
         self._open = open_data
         self._table = target
         self._mapping = mapping
@@ -79,6 +81,9 @@ class ArrowSource(RowSource):
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         for block in self.blocks(lambda suiting: suiting, 0):
             yield from block.rows()
+
+    def estimate_rows(self, read: int) -> int | None:
+        return self.count
 
     def blocks(self, size: BatchSize, passed: int) -> Iterator[RowBlock]:
         data = self._open(passed)
@@ -296,12 +301,11 @@ class ArrowFileSource(ArrowSource):
         super().__init__(path, partial(open_arrow_file, path), target, mapping, how, mode)
         self.identity = f"file:{os.path.realpath(path)}"
         self.stamp = _stamp_of(Path(path))
-        self._count: int | None = None
 
     def estimate_rows(self, read: int) -> int | None:
-        if self._count is None:
-            self._count = _count_rows(self.name)
-        return self._count or None
+        if self.count is None:
+            self.count = _count_rows(self.name)
+        return self.count or None
 
 
 def _count_rows(path: str) -> int:
@@ -377,9 +381,16 @@ def import_data(
         return found
 
     source = ArrowSource(name, open_data, schema, mapping, how, importer.mode)
+    source.count = _count_if_known(data)
     with FrameJob(importer.session, name, (schema.number, schema.name)) as job:
         importer.pace = job
         return importer.run(source)
+
+
+def _count_if_known(data: Any) -> int | None:
+    """How many rows there are, if that takes no query: a relation of DuckDB has a length, too."""
+    is_held = type(data).__module__.split(".")[0] in ("pandas", "polars", "pyarrow")
+    return len(data) if is_held and hasattr(data, "__len__") else None
 
 
 def _to_reader(data: Any) -> tuple[str, Any, bool]:

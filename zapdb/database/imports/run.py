@@ -196,7 +196,7 @@ class _Run:
             return
         expected = self.source.estimate_rows(self.read)
         if expected is not None:
-            pace.expect(max(0, expected - self.read))
+            pace.expect(max(0, expected - self.read + block.count))
         size_bytes = block.measure_bytes() if pace.counts_bytes else 0
         pace.note(block.count, block.count, size_bytes)
 
