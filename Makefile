@@ -6,6 +6,7 @@ SECONDS_EACH ?= 60
 SOAK_SECONDS ?= 600
 HISTORY_SECONDS ?= 1800
 CRASH_SECONDS ?= 600
+RACES_SECONDS ?= 600
 TODO ?=
 
 venv := .venv
@@ -14,7 +15,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo todo test lint format fuzz sanitized soak crash bench docs test-system-icu clean
+.PHONY: help setup demo todo test lint format fuzz sanitized soak crash races bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -56,6 +57,9 @@ soak: setup ## a history store (HISTORY_SECONDS=1800), rolling deployments and a
 
 crash: setup ## kill drivers, executors, workers, backends and mirrors at random points; CRASH_SECONDS=600 on each engine
 	ZAPDB_CRASH_SECONDS=$(CRASH_SECONDS) $(python) -m pytest --long -s tests/crash
+
+races: setup ## test files in random order, with threads scheduled with malice; RACES_SECONDS=600
+	$(python) -m tests.races --seconds $(RACES_SECONDS)
 
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench

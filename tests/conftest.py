@@ -13,6 +13,7 @@ import pytest
 
 from tests import forms
 from tests.codecs_in_use import CODECS, using_codec
+from tests.races import RacyTests
 from tests.support import SHORT_LIVED, PostgresServer, Workspace, find_memory
 from zapdb.storage import connect, ensure_storage
 
@@ -21,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the long form of tests (make test-long)"
     )
+    parser.addoption("--racy", type=int, metavar="SEED", help="schedule threads with malice")
 
 
 SLOW = ("crash", "docs", "examples", "fuzz", "packaging", "spark")
@@ -29,6 +31,9 @@ SLOW = ("crash", "docs", "examples", "fuzz", "packaging", "spark")
 
 def pytest_configure(config: pytest.Config) -> None:
     forms.is_long = config.getoption("--long")
+    seed = config.getoption("--racy")
+    if seed is not None:
+        config.pluginmanager.register(RacyTests(seed))
     # What starts in the background of a shell inherits that Ctrl-C is ignored; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Images of containers tend to set it: each of hundreds of processes would compile all modules.
