@@ -103,6 +103,8 @@ class RacyTests:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if item.get_closest_marker("timed") is not None:
+            return (yield)
         malice = Malice(f"{self.seed} {item.nodeid}")
         item.add_report_section("call", "malice", f"--racy={self.seed}: {malice}")
         with malice:

@@ -252,6 +252,15 @@ class Workspace:
         )
 
 
+def has_waiting_session(place: Workspace) -> bool:
+    """Whether a session of a PostgreSQL database waits for a lock that another one holds."""
+    sql = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    return bool(place.execute(sql)[0][0])
+
+
 def count_connections(place: Workspace) -> int:
     """This process's open files of a SQLite database, or a server's connections to one.
 

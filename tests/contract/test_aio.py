@@ -499,8 +499,6 @@ async def count_in_snapshot(db: zapdb.aio.Database) -> int:
 def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.aio.runtime.CONNECTION_WAIT_SECONDS", 0.3)
-
     async def main() -> None:
         async with opened(place, max_connections=2) as db:
             inside, done = asyncio.Barrier(3), asyncio.Event()
@@ -513,7 +511,9 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
 
             tasks = [asyncio.create_task(hold()) for _ in range(2)]
             await inside.wait()
-            error = await error_of(db.snapshot().__aenter__())
+            with monkeypatch.context() as patched:  # those that wait later get a place
+                patched.setattr("zapdb.aio.runtime.CONNECTION_WAIT_SECONDS", 0.3)
+                error = await error_of(db.snapshot().__aenter__())
             assert isinstance(error, ConnectionsBusy)
             assert error.context["held_by"].count(HERE) == 2
             await insert(db, 1)

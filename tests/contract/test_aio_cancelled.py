@@ -22,7 +22,8 @@ import pytest
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import GUARD_SECONDS, Workspace, wait_until
+from tests.support import GUARD_SECONDS, Workspace, has_waiting_session, wait_until
+from zapdb.aio import faces
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import Connection, Storage
 from zapdb.storage.interruption import InterruptibleCall, current_call
@@ -211,8 +212,17 @@ def test_a_long_statement_is_interrupted(place: Workspace, kind: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])
 def test_a_transaction_goes_on_in_nothing_that_was_cancelled(place: Workspace) -> None:
-    """A limit of time inside a block: what it ended is over with all of the transaction."""
+    """A limit of time inside a block: what it ended is over with all of the transaction.
+
+    On SQLite a task in a transaction has waited for all that there is.
+    """
+
+    async def end_once_it_waits(limit: asyncio.Timeout) -> None:
+        while not has_waiting_session(place):
+            await asyncio.sleep(0.005)
+        limit.reschedule(0)
 
     async def main() -> None:
         async with opened(place) as db:
@@ -220,32 +230,22 @@ def test_a_transaction_goes_on_in_nothing_that_was_cancelled(place: Workspace) -
             async def go_on() -> None:
                 async with db.transaction() as tx:
                     await tx.table("items").insert(id=1, title="undone")
-                    with suppress(TimeoutError), held_if(place):
-                        async with asyncio.timeout(0.3):
+                    with suppress(TimeoutError), held(place):
+                        async with asyncio.timeout(None) as limit:
+                            ending = apart(end_once_it_waits(limit))
                             await tx.table("items").update(0, size=1)
-                            await asyncio.sleep(60)
-                    if place.engine == "postgresql":
-                        error = await refused(tx.sql("SELECT 1"))
-                        assert isinstance(error, UsageError)
-                        assert error.message == "the transaction has ended"
+                    await ending
+                    error = await refused(tx.sql("SELECT 1"))
+                    assert isinstance(error, UsageError)
+                    assert error.message == "the transaction has ended"
 
-            if place.engine == "postgresql":
-                error = await refused(go_on())
-                assert isinstance(error, UsageError)
-                assert error.message == "the transaction was undone before its block was left"
-                assert [r.id async for r in db.table("items")] == [0]
+            error = await refused(go_on())
+            assert isinstance(error, UsageError)
+            assert error.message == "the transaction was undone before its block was left"
+            assert [r.id async for r in db.table("items")] == [0]
             await all_is_free(db)
 
     asyncio.run(main())
-
-
-@contextmanager
-def held_if(place: Workspace) -> Iterator[None]:
-    if place.engine == "sqlite":  # a task in a transaction has waited for all
-        yield
-        return
-    with held(place):
-        yield
 
 
 # A COMMIT that is on its way
@@ -260,14 +260,17 @@ class Gate:
         commit, run = storage.commit, Pipeline.run
 
         def held_up(connection: Connection) -> None:
-            if not self.is_on or connection.is_waiting:  # COMMIT goes with what it commits
+            # COMMIT goes with what it commits; a heartbeat's is none of a task's.
+            if not self.is_on or connection.is_waiting or current_call() is None:
                 commit(connection)
                 return
             self._hold_up(fails)
             commit(connection)
 
         def held_up_together(pipeline: Pipeline, statements: Sequence[Statement]) -> Outcome:
-            if not self.is_on or len(statements) == 1 or statements[-1].sql != "COMMIT":
+            if not self.is_on or current_call() is None:
+                return run(pipeline, statements)
+            if len(statements) == 1 or statements[-1].sql != "COMMIT":
                 return run(pipeline, statements)
             outcome = None if fails else run(pipeline, statements)
             self._hold_up(fails)
@@ -345,8 +348,9 @@ def test_before_its_commit_a_transaction_is_undone(
 
             def hold(connection: Connection, seconds: float) -> None:
                 before(connection, seconds)
-                reached.set()
-                may_go_on.wait(GUARD_SECONDS)
+                if current_call() is not None:  # and it is no heartbeat
+                    reached.set()
+                    may_go_on.wait(GUARD_SECONDS)
 
             monkeypatch.setattr(storage, "before_commit", hold)
             task = asyncio.create_task(write(db))
@@ -488,14 +492,30 @@ def test_a_task_that_is_cancelled_while_it_begins_leaves_nothing(place: Workspac
     asyncio.run(main())
 
 
-def test_an_open_that_is_cancelled_is_closed_again(place: Workspace) -> None:
+def test_an_open_that_is_cancelled_is_closed_again(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_sync, begun, may_go_on = faces.open_sync, threading.Event(), threading.Event()
+
+    def held_up(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        assert may_go_on.wait(GUARD_SECONDS)
+        return open_sync(*arguments, **options)
+
+    monkeypatch.setattr(faces, "open_sync", held_up)
+
     async def main() -> None:
-        for _ in range(3):
+        for waits_until_begun in (False, True):
+            begun.clear()
+            may_go_on.clear()
             task = asyncio.create_task(
                 zapdb.aio.open(place.address, migrations=place.directory, apply="auto")
             )
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            if waits_until_begun:
+                wait_until(begun.is_set, "a worker opens it")
             task.cancel()
+            may_go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
         async with asyncio.timeout(60):

@@ -20,6 +20,7 @@ from tests.support import (
     dump,
     error_of,
     finish,
+    has_waiting_session,
     wait_until,
 )
 from zapdb import release
@@ -286,7 +287,8 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     reached.wait(GUARD_SECONDS)
     monkeypatch.setattr(release, "LEVEL", NEXT)
     raises.start()
-    raises.join(0.3)  # it waits for the level's row, or for the counter of seqs behind it
+    # With the lock it waits, for the level's row or for the counter of seqs behind it.
+    wait_until(lambda: got or has_waiting_session(workspace), "the other one is done, or waits")
     go_on.set()
     finish(registers)
     finish(raises)
@@ -494,6 +496,7 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
 
 
 def test_what_a_short_transaction_leaves_alone(workspace: Workspace, db: Database) -> None:
+    db._heartbeat.stop()
     before = only_node(db._storage).lease.expires_at
     with db.transaction():
         db.table("items").insert(id=1, title="quick")

@@ -75,7 +75,7 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
         return closed.type
 
     waiting.start()
-    time.sleep(0.05)
+    wait_until(lambda: db._node_context.watcher._changed._waiters, "it waits")
     db.close()
     finish(waiting)
     assert errors == [UsageError]
@@ -215,7 +215,8 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
         "the index is built",
     )
     seq = other.admin.set_setting("profile", "development")
-    db.admin.wait_for_catalog(seq)
+    for process in (db, other):
+        process.admin.wait_for_catalog(seq)
     workspace.write(3, ADD_WEIGHT)
     db.admin.wait_for_catalog(workspace.open().admin.catalog_seq())
     time.sleep(0.1)

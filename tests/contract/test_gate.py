@@ -254,7 +254,7 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
 
     if not gate:
         without_the_gate(workspace, storage, monkeypatch)
-    was_first, error = write_around(db, do_it, 0.3 if gate else 15)
+    was_first, error = write_around(db, do_it, 0.3 if gate else GUARD_SECONDS)
 
     if gate:
         # The change waits for the writer, whose record belongs to what was in force before.

@@ -347,8 +347,9 @@ def test_h11_writers_go_on_without_the_directory(
         wait_until(lambda: db.history.status().ends == newest(db), "it was in a file")
         place.rename(tmp_path / "away")
         db.table("items").insert(id=2, title="b")
-        wait_until(lambda: db.history.status().problem, "the store had a problem")
+        wait_until(lambda: told, "the reason why it waits is told")
         assert "is not there" in told[0]
+        assert db.history.status().problem  # it is stored before it is told
         db.table("items").insert(id=3, title="c")
         (tmp_path / "away").rename(place)
         wait_until(lambda: db.history.status().ends == newest(db), "it was in a file")

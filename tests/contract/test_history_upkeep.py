@@ -16,7 +16,7 @@ from tests.contract.test_history_erased import (
     make_people,
     names_at,
 )
-from tests.support import Workspace, finish
+from tests.support import GUARD_SECONDS, Workspace, finish
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryBehind, HistoryUnreachable, UsageError
 from zapdb.history import run
@@ -162,7 +162,7 @@ def test_an_open_database_follows_in_a_thread_until_it_is_closed(
     named = [t for t in threading.enumerate() if t.name == "zapdb-history"]
     assert len(named) == 1
     db.table("people").insert(mail="later@example.org", name="Later")
-    assert db.history.wait(seconds=30).is_followed
+    assert db.history.wait(seconds=GUARD_SECONDS).is_followed
     db.close()
     assert not named[0].is_alive()
     db = workspace.open()
