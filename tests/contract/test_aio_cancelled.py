@@ -24,6 +24,7 @@ import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, has_waiting_session, wait_until
 from zapdb.aio import faces
+from zapdb.aio.errand import Errand
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import Connection, Storage
 from zapdb.storage.interruption import InterruptibleCall, current_call
@@ -492,37 +493,49 @@ def test_a_task_that_is_cancelled_while_it_begins_leaves_nothing(place: Workspac
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("moment", ["begun", "opened", "done", "told"])
 def test_an_open_that_is_cancelled_is_closed_again(
-    place: Workspace, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    open_sync, begun, may_go_on = faces.open_sync, threading.Event(), threading.Event()
+    """The event loop stands still from before that moment until the task is cancelled."""
+    open_sync, tell, made = faces.open_sync, Errand._tell, list[Any]()
+    reached, may_go_on = threading.Event(), threading.Event()
 
-    def held_up(*arguments: Any, **options: Any) -> Any:
-        begun.set()
-        assert may_go_on.wait(GUARD_SECONDS)
-        return open_sync(*arguments, **options)
+    def reach(here: str) -> None:
+        if here == moment:
+            reached.set()
+            assert may_go_on.wait(GUARD_SECONDS)
 
-    monkeypatch.setattr(faces, "open_sync", held_up)
+    def open_in_steps(*arguments: Any, **options: Any) -> Any:
+        reach("begun")
+        made.append(open_sync(*arguments, **options))
+        reach("opened")
+        return made[-1]
+
+    def tell_in_steps(errand: Errand[Any]) -> None:
+        reach("done")
+        tell(errand)
+        reach("told")
+
+    monkeypatch.setattr(faces, "open_sync", open_in_steps)
+    monkeypatch.setattr(Errand, "_tell", tell_in_steps)
 
     async def main() -> None:
-        for waits_until_begun in (False, True):
-            begun.clear()
-            may_go_on.clear()
-            task = asyncio.create_task(
-                zapdb.aio.open(place.address, migrations=place.directory, apply="auto")
-            )
-            await asyncio.sleep(0)
-            if waits_until_begun:
-                wait_until(begun.is_set, "a worker opens it")
-            task.cancel()
-            may_go_on.set()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        task = asyncio.create_task(
+            zapdb.aio.open(place.address, migrations=place.directory, apply="auto")
+        )
+        await asyncio.sleep(0)
+        wait_until(reached.is_set, moment)
+        task.cancel()
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         async with asyncio.timeout(60):
             while [t for t in threading.enumerate() if t.name.startswith("zapdb-aio")]:
                 await asyncio.sleep(0.01)
 
     asyncio.run(main())
+    assert [db._storage.is_closed for db in made] == [True] * (moment != "begun")
 
 
 def test_ctrl_c_undoes_what_is_open(place: Workspace) -> None:

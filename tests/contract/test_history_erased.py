@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from tests import forms
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest, stored_state
 from tests.contract.tables import ADD_COLOR
-from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
+from tests.support import GUARD_SECONDS, ROOT, Workspace, advance_clock, finish, wait_until
 from zapdb.cluster.leases import Owner, acquire
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged, HistoryPurged, HistoryUnreachable, UnknownName, UsageError
@@ -403,7 +402,7 @@ def test_killed_at_each_step_of_a_purge_nothing_is_half_gone(
 
 
 def test_retention_purges_the_store_and_prunes_the_log_behind_it(
-    workspace: Workspace, tmp_path: Path
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = make_people(workspace, tmp_path / "store")
     flush(db)
@@ -413,9 +412,9 @@ def test_retention_purges_the_store_and_prunes_the_log_behind_it(
     with hold_store(db._storage, 1, Owner.here()) as working:
         Retention(working).step()
         assert len(list(db.change_log.read())) == logged
-        db.admin.set_setting("change_log_retention_seconds", "1")
-        db.admin.set_setting("history_retention_seconds", "1")
-        time.sleep(1.2)
+        db.admin.set_setting("change_log_retention_seconds", "60")
+        db.admin.set_setting("history_retention_seconds", "60")
+        advance_clock(monkeypatch, db._storage, 61)
         kept = find_stored_before(working, db._storage.now_us(db._storage.connection()))
         assert kept == newest
         retention = Retention(working)

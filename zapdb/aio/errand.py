@@ -57,7 +57,6 @@ class Errand(Generic[T]):
         self._waiter: asyncio.Future[None] | None = None
         self._worker: Worker | None = None
         self._has_arrived = False
-        self._is_abandoned = False
         self._result: T | None = None
         self._failure: BaseException | None = None
 
@@ -112,9 +111,11 @@ class Errand(Generic[T]):
 
     def _abandon(self) -> None:
         """Stop waiting for the work: it is undone when it has ended."""
-        self._is_abandoned = self.call.is_interrupted = True
+        self.call.is_interrupted = True
         self.interrupt()
         self._forget()
+        if self._worker is not None:  # now, since it may be stopped next; it does one by one
+            self._worker.submit(self._undone)
 
     def _perform(self) -> None:
         """In the worker's thread."""
@@ -156,8 +157,6 @@ class Errand(Generic[T]):
 
     def _arrive(self) -> None:
         self._has_arrived = True
-        if self._is_abandoned and self._worker is not None:
-            self._worker.submit(self._undone)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
