@@ -262,9 +262,13 @@ def test_h3_two_followers_at_once_store_each_change_once(
     threads = [threading.Thread(target=follow) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for _ in range(30):
+
+    def write() -> bool:
         write_some(db, rnd)
         states[newest(db)] = current_state(db)
+        return len(states) >= 30 and bool(errors)
+
+    wait_until(write, "they had met")
     stop.set()
     finish(*threads)
     workspace.execute("DELETE FROM zapdb_leases WHERE name = 'history/1'")
