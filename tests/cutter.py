@@ -12,12 +12,15 @@ import sqlalchemy as sa
 
 Direction = Literal["request", "reply"]
 LENGTH_SIZE_BYTES = 4
+BACKEND_KEY_DATA = b"K"
 
 
 class Cutter:
     """Forwards messages whole, until it is to cut: then neither side hears of the connection again.
 
-    `seen` counts messages of the direction since the last call of `arm`.
+    `seen` counts messages of the direction since the last call of `arm`. `cut_sessions` has the
+    numbers of the server's processes that lost their clients: one of them does all that it has got
+    before it ends, however late it comes to it.
     """
 
     def __init__(self, address: str) -> None:
@@ -32,6 +35,7 @@ class Cutter:
         self._sockets: list[socket.socket] = []
         self.seen = 0
         self.has_cut = False
+        self.cut_sessions: list[int] = []
         port = self._listener.getsockname()[1]
         plain = url.difference_update_query(["host", "port"]).set(host="127.0.0.1", port=port)
         plain = plain.update_query_dict({"sslmode": "disable", "gssencmode": "disable"})
@@ -55,12 +59,13 @@ class Cutter:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 server = self._connect()
                 self._sockets += (client, server)
+                session = list[int]()
                 for source, target, way in (
                     (client, server, "request"),
                     (server, client, "reply"),
                 ):
                     threading.Thread(
-                        target=self._forward, args=(source, target, way), daemon=True
+                        target=self._forward, args=(source, target, way, session), daemon=True
                     ).start()
 
     def _connect(self) -> socket.socket:
@@ -73,10 +78,15 @@ class Cutter:
         made.connect(f"{host}/.s.PGSQL.{port}")
         return made
 
-    def _forward(self, source: socket.socket, target: socket.socket, way: Direction) -> None:
+    def _forward(
+        self, source: socket.socket, target: socket.socket, way: Direction, session: list[int]
+    ) -> None:
         with contextlib.suppress(OSError, EOFError):
             for message in _read_messages(source, is_first_bare=way == "request"):
+                if way == "reply" and message.startswith(BACKEND_KEY_DATA):
+                    session.append(int.from_bytes(message[5:9]))
                 if self._is_cut(way):
+                    self.cut_sessions += session
                     break
                 target.sendall(message)
         _close(source)

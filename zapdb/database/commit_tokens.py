@@ -1,9 +1,11 @@
 """Commit tokens: rows that tell whether a COMMIT with an unknown outcome took effect (rule 15).
 
 A transaction that carries a token inserts a row with it. If COMMIT then reports an error, another
-connection inserts the same row again. The database makes that insert wait until the first
-transaction has ended. Then the row either exists, together with everything that the transaction
-wrote, or it does not exist and never will.
+connection inserts the same row, with `NEVER` as its owner. PostgreSQL makes that insert wait until
+the first transaction has ended. Then the first one's row is there, together with everything that
+the transaction wrote; or the other row is there, and stays: the first session may not have come to
+its insert yet, though its client is gone, and is refused when it does. SQLite has no such session,
+so that looking is enough.
 
 The rows have a table of their own: a row of the catalog would need a number of its feed, whose
 counter all writers would wait for. A row expires by the database's clock. An expired row tells
@@ -31,6 +33,9 @@ _INSERT: Final = (
     "INSERT INTO zapdb_commit_tokens (id, owner, expires_at)"
     " SELECT {mark}, {mark}, ({clock}) + {kept}"
 )
+_FIND: Final = "SELECT owner FROM zapdb_commit_tokens WHERE id = {mark}"
+NEVER: Final = "-"
+"""The owner of a row that keeps the transaction of its token from taking effect."""
 PURGE: Final = "DELETE FROM zapdb_commit_tokens WHERE expires_at < {mark}"
 
 
@@ -85,28 +90,16 @@ def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown)
         ) from unknown
 
 
-class _Undo(Exception):
-    """Ends the transaction that only looks."""
-
-
 def _took_effect(storage: Storage, token: CommitToken) -> bool | None:
-    found: bool | None = None
-    with suppress(_Undo), storage.transaction(TransactionMode.CATALOG) as connection:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
         if storage.dialect == "postgresql":
             connection.run(f"SET LOCAL lock_timeout = {int(COMMIT_OUTCOME.seconds * 1000)}")
-        sql = _insert_sql(storage) + _UNLESS[storage.dialect]
-        added = connection.run(sql, (token.id, token.owner))
+            connection.run(_insert_sql(storage) + " ON CONFLICT DO NOTHING", (token.id, NEVER))
+        rows = connection.fetch_all(_FIND.format(mark=storage.placeholder), (token.id,))
         # The row may have been purged if that took so long.
-        if storage.now_us(connection) < token.expires_at:
-            found = added == 0
-        raise _Undo
-    return found
-
-
-_UNLESS: Final = {
-    "sqlite": " WHERE true ON CONFLICT DO NOTHING",  # WHERE keeps ON from being a join's
-    "postgresql": " ON CONFLICT DO NOTHING",
-}
+        if storage.now_us(connection) >= token.expires_at:
+            return None
+        return any(owner != NEVER for (owner,) in rows)
 
 
 def _insert_sql(storage: Storage) -> str:

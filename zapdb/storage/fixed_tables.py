@@ -221,7 +221,7 @@ COMMIT_TOKENS = Table(
     Column("expires_at", BigInteger, nullable=False),
 )
 """Transactions that took effect and carried a token (rule 15), by a UUID of version 7; `owner` is
-the id of the node."""
+the id of the node, or `-` where the transaction is never to take effect."""
 
 TRANSACTIONS = Table(
     "zapdb_transactions",
