@@ -264,7 +264,7 @@ def test_ctrl_c_ends_a_job_cleanly_and_the_next_run_goes_on(project: Project, wo
     project.write("0002_add_age")
     project.run("migrate", "up")
     # So that it is under way for long, however late that is seen.
-    project.run("settings", "set", "job_records_per_second", "5000")
+    project.run("settings", "set", "job_records_per_second", "1000")
     with project.start("convert", "run", "--workers", workers) as process:
         wait_while_running(
             process, lambda: project.sql("SELECT 1 FROM zapdb_ranges WHERE read > 0")

@@ -322,14 +322,18 @@ def test_a_killed_import_goes_on_and_every_row_is_there_once(place: Place) -> No
         for n in range(total):
             file.write(f"{n},t{n},{'x' if n % 1_000 == 7 else n - n % 100}\n")
     options = ("--batch", "50", "--on-error", "skip", "--skipped", str(skipped))
+    assert place.run_again(str(path)).status == 1  # it is a job from now on
     chance = random.Random(7)
-    for _ in range(4):
-        enough = count(place) + 300
-        with start(place, path, *options) as process:
-            wait_until(partial(is_at_least, place, enough), "it goes on")
-            time.sleep(chance.random() / 50)
-            process.kill()
-    assert 1_000 < count(place) < total
+    with contextlib.closing(place.workspace.follow()) as db:
+        db.jobs.throttle("import", records_per_second=1_000)  # it is not done before it is killed
+        for _ in range(4):
+            enough = count(place) + 300
+            with start(place, path, *options) as process:
+                wait_until(partial(is_at_least, place, enough), "it goes on")
+                time.sleep(chance.random() / 50)
+                process.kill()
+        assert 1_000 < count(place) < total
+        db.jobs.throttle("import")
     last = place.run_again(str(path), *options)
     assert last.status == 3
     assert "went on after" in last.err

@@ -187,12 +187,12 @@ def plain(workspace: Workspace) -> Database:
 def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
     workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
-    monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
-    monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
-    monkeypatch.setattr("zapdb.cluster.leases.CATALOG", CATALOG.within(1.0))
     other = workspace.connect()
-    with plain.transaction():
+    with plain.transaction(), monkeypatch.context() as patch:
+        patch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
+        patch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
+        patch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
+        patch.setattr("zapdb.cluster.leases.CATALOG", CATALOG.within(1.0))
         plain.table("items").insert(id=2, title="Bread", size=2)
         with pytest.raises((GateTimeout, TransactionConflict)):
             begin_index(workspace, other)

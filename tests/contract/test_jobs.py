@@ -36,8 +36,9 @@ from zapdb.jobs.range_work import run_range
 from zapdb.jobs.work import HeldBack
 from zapdb.storage import Storage, connect
 
-SLOW = 200
-"""Records a second: a job of the tests takes some seconds, and is in its middle for long."""
+SLOW = 10
+"""Records a second: a job of the tests would take minutes, so it is in its middle whenever a test
+looks, however late."""
 
 
 @pytest.fixture(autouse=True)
@@ -117,8 +118,8 @@ def test_rule_17_a_worker_killed_and_a_job_paused_leave_nothing_undone(
     process.send_signal(signal.SIGKILL)
     process.wait()
     db.jobs.pause(job.id)
-    killed = progress_of(db, job)
-    assert killed.written == COUNT - stale(db)
+    # A server may still commit what it was sent; from then on, nothing changes.
+    wait_until(lambda: progress_of(db, job).written == COUNT - stale(db), "each is counted once")
     assert db.admin.run_jobs() == []
     db.jobs.resume(job.id)
     db.jobs.throttle(job.id)
@@ -308,7 +309,7 @@ def test_rule_14_an_index_does_not_wait_for_a_long_conversion_in_the_background(
     workspace: Workspace, db: Database
 ) -> None:
     job = only_job(db._storage)
-    db.jobs.throttle(job.id, records_per_second=20)
+    db.jobs.throttle(job.id, records_per_second=1)
     db.admin.set_setting("convert", "background")
     wait_until(lambda: progress_of(db, job).read > 0, "the conversion is under way")
     workspace.write(5, INDEX_SIZE)

@@ -30,7 +30,7 @@ from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.sql_script import export_sql
 from zapdb.inference import import_database
-from zapdb.jobs.undivided import LOOK_SECONDS
+from zapdb.jobs.undivided import UndividedJob
 from zapdb.limits import BATCH_RECORDS_MIN
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.keeping import keep_mirror
@@ -50,6 +50,31 @@ def db(workspace: Workspace) -> Iterator[Database]:
     workspace.write(1, ITEMS)
     with workspace.open() as opened:
         yield opened
+
+
+class Looks:
+    """Counts how often a job of this process has looked at its row."""
+
+    def __init__(self) -> None:
+        self._begun = self._ended = 0
+        self._look = UndividedJob._look
+
+    def count(self, job: UndividedJob) -> None:
+        self._begun += 1
+        self._look(job)
+        self._ended = self._begun
+
+    def wait(self) -> None:
+        """Until one has ended that begins from now on: it knows what was changed before."""
+        begun = self._begun
+        wait_until(lambda: self._ended > begun, "the job was looked at")
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    found = Looks()
+    monkeypatch.setattr(UndividedJob, "_look", lambda job: found.count(job))
+    return found
 
 
 def write_csv(path: Path, *numbers: object) -> Path:
@@ -85,7 +110,7 @@ def test_an_import_is_cancelled_and_killed_and_imports_each_row_once(
     path = write_csv(tmp_path / "items.csv", *range(COUNT - 1), "x")
     with pytest.raises(InvalidValue, match=r"items\.csv:601"):
         table.import_file(path, batch_records=COUNT)
-    db.jobs.throttle("import", records_per_second=100)
+    db.jobs.throttle("import", records_per_second=20)
     work = Begun(lambda: table.import_file(path, batch_records=10))
     wait_until(lambda: table.count() > 0, "it has begun")
     db.jobs.pause("import")
@@ -158,7 +183,7 @@ def test_a_frame_is_a_job_from_its_second_batch_on(
     assert (db.jobs.get(job.id).progress.written, table.count()) == (25, 35)
 
 
-def test_exports_and_what_is_loaded_are_jobs(db: Database, tmp_path: Path) -> None:
+def test_exports_and_what_is_loaded_are_jobs(db: Database, tmp_path: Path, looks: Looks) -> None:
     db.table("items").insert_many({"id": n, "title": "t"} for n in range(30))
     made = export_directory(db, tmp_path / "out", form="csv")
     assert [table.records for table in made.tables] == [30]
@@ -167,7 +192,7 @@ def test_exports_and_what_is_loaded_are_jobs(db: Database, tmp_path: Path) -> No
 
     def cancel(_: int) -> None:
         finish(Begun(lambda: db.jobs.cancel("export")))  # this thread is in a snapshot
-        time.sleep(2 * LOOK_SECONDS)
+        looks.wait()
 
     with pytest.raises(JobError, match="the export was cancelled"):
         export_sql(db, tmp_path / "out.sql", "sqlite", progress=cancel)
@@ -255,7 +280,7 @@ def test_an_import_keeps_to_bytes_and_to_a_ceiling_within_its_batch(
     wait_until(lambda: db.jobs.get("import").reads > 1, "it is known how much there is")
     assert COUNT * 0.9 < db.jobs.get("import").reads < COUNT * 1.1
     assert wait_of(db, "import", "throttled to 540 bytes per second")
-    db.jobs.throttle("import", max_latency_ms=1, records_per_second=200)
+    db.jobs.throttle("import", max_latency_ms=1, records_per_second=20)
     wait_until(lambda: wait_of(db, "import", "slowed down, since queries may take 1 ms"), "slow")
     assert table.count() < COUNT
     db.jobs.throttle("import")
@@ -264,7 +289,9 @@ def test_an_import_keeps_to_bytes_and_to_a_ceiling_within_its_batch(
 
 
 @pytest.mark.long_on("postgresql")
-def test_exports_and_mirrors_are_throttled_while_they_run(db: Database, tmp_path: Path) -> None:
+def test_exports_and_mirrors_are_throttled_while_they_run(
+    db: Database, tmp_path: Path, looks: Looks
+) -> None:
     db.table("items").insert_many({"id": n, "title": "t"} for n in range(COUNT))
     written, has_begun, may_go_on = list[int](), threading.Event(), threading.Event()
 
@@ -275,11 +302,11 @@ def test_exports_and_mirrors_are_throttled_while_they_run(db: Database, tmp_path
 
     work = Begun(lambda: export_directory(db, tmp_path / "out", form="ndjson", progress=count))
     assert has_begun.wait(GUARD_SECONDS)
-    db.jobs.throttle("export", bytes_per_second=1_000)
-    time.sleep(2 * LOOK_SECONDS)
+    db.jobs.throttle("export", bytes_per_second=100)
+    looks.wait()
     may_go_on.set()
     wait_until(lambda: db.jobs.get("export").reads == COUNT, "it is known how much there is")
-    assert wait_of(db, "export", "throttled to 1,000 bytes per second")
+    assert wait_of(db, "export", "throttled to 100 bytes per second")
     assert sum(written) < COUNT
     db.jobs.throttle("export")
     finish(work)
@@ -288,8 +315,8 @@ def test_exports_and_mirrors_are_throttled_while_they_run(db: Database, tmp_path
     stop, target = threading.Event(), tmp_path / "mirror.db"
     work = Begun(lambda: keep_mirror(db, f"sqlite:///{target}", stop=stop))
     wait_until(lambda: mirrored(target) == COUNT, "the baseline is there")
-    db.jobs.throttle("mirror", records_per_second=100)
-    time.sleep(2 * LOOK_SECONDS)
+    db.jobs.throttle("mirror", records_per_second=10)
+    looks.wait()
     for n in range(COUNT, COUNT + 200):
         db.table("items").insert(id=n, title="t")
     wait_until(lambda: mirrored(target) > COUNT, "it goes on")

@@ -14,10 +14,10 @@ from tests.contract.test_conversion import db as db
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import UsageError
-from zapdb.jobs import latency, run_locally
+from zapdb.jobs import Job, latency, run_locally
 from zapdb.jobs.latency import THREAD_NAME, LatencyProbe, list_probes
 from zapdb.limits import SHARE_LEAST
-from zapdb.storage import TransactionMode
+from zapdb.storage import Storage, TransactionMode
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,11 @@ def slow_queries(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return more
 
 
+def run_slowly(storage: Storage, job: Job, workers: int) -> None:
+    """In hundreds of batches with a wait after each: it does not end before it is measured."""
+    run_locally(storage, job, workers=workers, batch_records_max=2)
+
+
 def count_probes() -> int:
     return sum(thread.name == THREAD_NAME for thread in threading.enumerate())
 
@@ -44,7 +49,7 @@ def test_a_job_that_queries_suffer_from_slows_down_and_says_so(
     job, storage = only_job(db._storage), db._storage
     changed = db.jobs.throttle(job.id, max_latency_ms=100)
     assert changed.throttle.max_latency_ms == 100
-    worker = threading.Thread(target=lambda: run_locally(storage, job, workers=2))
+    worker = threading.Thread(target=lambda: run_slowly(storage, job, workers=2))
     worker.start()
 
     def shares() -> list[int]:
@@ -72,7 +77,7 @@ def test_a_ceiling_is_taken_away_while_the_job_runs(
 ) -> None:
     job, storage = only_job(db._storage), db._storage
     db.jobs.throttle(job.id, max_latency_ms=100)
-    worker = threading.Thread(target=lambda: run_locally(storage, job, workers=1))
+    worker = threading.Thread(target=lambda: run_slowly(storage, job, workers=1))
     worker.start()
     wait_until(lambda: db.jobs.get(job.id).probes, "it measures")
     db.jobs.throttle(job.id)
@@ -86,7 +91,7 @@ def test_the_setting_is_the_ceiling_of_jobs_that_have_none(
 ) -> None:
     db.admin.set_setting("job_max_latency_ms", "100", table="items")
     job = only_job(db._storage)
-    worker = threading.Thread(target=lambda: run_locally(db._storage, job, workers=1))
+    worker = threading.Thread(target=lambda: run_slowly(db._storage, job, workers=1))
     worker.start()
     wait_until(lambda: db.jobs.get(job.id).probes, "it measures")
     slow_queries[0] = 0.0

@@ -459,7 +459,7 @@ def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) ->
         thread.start()
         thread.join()
     assert items.count() == 30
-    assert count_connections(workspace) <= 5
+    wait_until(lambda: count_connections(workspace) <= 5, "those of ended threads are closed")
 
 
 def test_closing_inside_a_transaction_undoes_it(workspace: Workspace) -> None:

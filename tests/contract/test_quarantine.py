@@ -115,7 +115,7 @@ def test_a_worker_that_was_killed_leaves_its_quarantine(
 ) -> None:
     whole = break_records(workspace, *BROKEN)
     job = only_job(db._storage)
-    db.jobs.throttle(job.id, records_per_second=200)
+    db.jobs.throttle(job.id, records_per_second=10)
     process = start()
     wait_until(lambda: progress_of(db, job).quarantined == 2, "the first ones are found")
     process.send_signal(signal.SIGKILL)

@@ -217,7 +217,7 @@ def test_a_process_that_was_killed_and_two_resumes_lose_nothing_of_a_range_that_
     workspace.write(2, "add_field: {table: items, field: {name: color, type: string, default: r}}")
     with workspace.open() as db:
         (job,) = plan_jobs(db._storage, 1)
-        db.jobs.throttle(job.id, records_per_second=2_000)
+        db.jobs.throttle(job.id, records_per_second=300)
         killed, other = start(), start()
         wait_until(lambda: progress_of(db, job).ranges > 1, "the range was cut")
         before = progress_of(db, job).read

@@ -14,7 +14,18 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.lookups import between, find, starts_with
-from tests.support import WAYS, Faults, Way, Workspace, dump, error_of, finish, is_resolved, writing
+from tests.support import (
+    WAYS,
+    Faults,
+    Way,
+    Workspace,
+    dump,
+    error_of,
+    finish,
+    is_resolved,
+    wait_until,
+    writing,
+)
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database, Table
@@ -489,8 +500,10 @@ def test_rule_25_a_writer_that_does_not_see_the_builders_entry_runs_again(
     assert_clean(doubled)
 
 
-def change_at_random(db: Database, seed: int, stop: Callable[[], bool]) -> int:
-    generator, items, refused = random.Random(seed), db.table("items"), 0
+def change_at_random(
+    db: Database, seed: int, stop: Callable[[], bool], refused: list[UniqueViolation]
+) -> None:
+    generator, items = random.Random(seed), db.table("items")
     while not stop():
         number, title = generator.randint(0, 60), f"title {generator.randint(0, 40)}"
         kind = generator.random()
@@ -501,12 +514,11 @@ def change_at_random(db: Database, seed: int, stop: Callable[[], bool]) -> int:
                 items.update(number, title=title)
             else:
                 items.insert(id=number, title=title)
-        except UniqueViolation:
-            refused += 1
+        except UniqueViolation as error:
+            refused.append(error)
         except (RecordNotFound, RecordExists, TransactionConflict):
             pass
         time.sleep(0.002)
-    return refused
 
 
 def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: Workspace) -> None:
@@ -516,11 +528,11 @@ def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: 
     workspace.write(2, UNIQUE_TITLE)
     db = workspace.open()
     storage = workspace.connect()
-    with writing(lambda seed, ends: change_at_random(db, seed, ends)) as refused:
+    refused = list[UniqueViolation]()
+    with writing(lambda seed, ends: change_at_random(db, seed, ends, refused)):
         for _ in range(5):
             run_jobs(storage, batch_records_max=8)
-            time.sleep(0.05)
-    assert sum(refused) > 0
+        wait_until(lambda: refused, "a duplicate was refused")
     items = db.table("items")
     for _ in range(60):
         for report in run_jobs(storage):

@@ -248,7 +248,9 @@ def test_an_idle_watch_asks_for_no_tenant(
     assert run_program(["convert", "watch", "--for", "0.1", "-d", workspace.address]) == 0
     begun = len(statements)
     assert run_program(["convert", "watch", "--for", "3.1", "-d", workspace.address]) == 0
-    assert 0 < len(statements) - 2 * begun < 30
+    assert begun > 0
+    # Some for each second, however many it was; there are more tenants than that.
+    assert len(statements) - 2 * begun < 100
 
 
 def test_needy_tenants_are_those_for_which_jobs_are_planned(workspace: Workspace) -> None:

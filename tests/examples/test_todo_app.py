@@ -573,6 +573,7 @@ def browser() -> Iterator[Browser]:
     known = Path(sys.prefix, "chromium")
     path = known.read_text().strip() if known.exists() else ""
     assert path, "no Chromium: `make setup` says what to install"
+    expect.set_options(timeout=GUARD_SECONDS * 1_000)
     with sync_playwright() as playwright:
         # With a user-data-dir of its own, new and empty: that is what `launch` does.
         launched = playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -618,7 +619,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
 
     def open_page(**options: Any) -> Page:
         context = browser.new_context(base_url=address, reduced_motion="reduce", **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(GUARD_SECONDS * 1_000)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
