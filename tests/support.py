@@ -273,6 +273,21 @@ def count_connections(place: Workspace) -> int:
     return int(place.execute(sql)[0][0])
 
 
+def count_statements(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> Callable[[], int]:
+    """Return a function that returns how many statements a storage has sent since this call."""
+    sent = 0
+    for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
+        original = getattr(Connection, name)
+
+        def call(this: Connection, *arguments: Any, _call: Any = original, **named: Any) -> Any:
+            nonlocal sent
+            sent += this.storage is storage
+            return _call(this, *arguments, **named)
+
+        monkeypatch.setattr(Connection, name, call)
+    return lambda: sent
+
+
 def lose_connections(workspace: Workspace, storage: Storage) -> None:
     """As when the server is restarted; of a file, this thread's connection alone.
 

@@ -12,7 +12,17 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.lookups import find
-from tests.support import GUARD_SECONDS, WAYS, Faults, Way, Workspace, error_of, finish, is_resolved
+from tests.support import (
+    GUARD_SECONDS,
+    WAYS,
+    Faults,
+    Way,
+    Workspace,
+    count_statements,
+    error_of,
+    finish,
+    is_resolved,
+)
 from zapdb.database import Database, Table
 from zapdb.errors import (
     CommitUnknown,
@@ -51,6 +61,20 @@ def assert_clean(db: Database) -> None:
 
 
 # One record
+
+
+def test_a_record_is_looked_for_by_one_statement_whether_it_is_there_or_not(
+    db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items.insert(id=1, title="a", size=3)
+    sent = count_statements(monkeypatch, db._storage)
+    assert items.find(1) is not None
+    assert sent() == 1
+    assert items.find(2) is None
+    assert sent() == 2
+    with pytest.raises(RecordNotFound):
+        items.get(2)
+    assert sent() == 3
 
 
 def test_a_record_comes_back_as_it_was_inserted(db: Database, items: Table) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.lookups import find
-from tests.support import GUARD_SECONDS, LIVE, Workspace, dump, finish
+from tests.support import GUARD_SECONDS, LIVE, Workspace, count_statements, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
@@ -979,12 +978,12 @@ def test_a_fleet_with_nothing_to_do_costs_no_statement_per_tenant(
             for at in range(more):
                 tenants.add_tenant(connection, f"t{more}-{at}")
         migrate_all_tenants(storage)
-        statements = count_statements(monkeypatch, storage)
+        sent = count_statements(monkeypatch, storage)
         assert migrate_all_tenants(storage) == []
         status = read_all_tenants(storage)
         assert status.behind == ()
         assert status.positions == {1: status.tenants}
-        counts.append(next(statements))
+        counts.append(sent())
         # Nor does opening one of them read the others.
         listed: list[str] = []
         with monkeypatch.context() as patched:
@@ -993,31 +992,12 @@ def test_a_fleet_with_nothing_to_do_costs_no_statement_per_tenant(
         assert listed
         assert not [kind for kind in listed if kind.startswith("tenant")]
         monkeypatch.undo()
-    assert counts[0] == counts[1]
+    assert counts[0] == counts[1] > 0
 
 
 def note_listed(list_rows: Any, listed: list[str], connection: Any, kind: Any, *within: Any) -> Any:
     listed.append(kind.KIND)
     return list_rows(connection, kind, *within)
-
-
-def count_statements(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> Iterator[int]:
-    """How many statements a storage sent since this was made, whenever it is asked."""
-    from zapdb.storage import Connection
-
-    calls = itertools.count()
-    sent = [0]
-    for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
-        original = getattr(Connection, name)
-
-        def call(this: Any, *arguments: Any, _original: Any = original, **named: Any) -> Any:
-            if this.storage is storage:
-                sent[0] = next(calls) + 1
-            return _original(this, *arguments, **named)
-
-        monkeypatch.setattr(Connection, name, call)
-    while True:
-        yield sent[0]
 
 
 def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Database) -> None:

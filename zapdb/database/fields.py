@@ -397,6 +397,8 @@ def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
         )
     if given._known is None:
         field = _find_named(table, given._name)
+    elif given._known[0] is table:
+        field = given._known[1]
     else:
         field = find_field(table, given._known[1].number, given._name)
     if given._collation is None:

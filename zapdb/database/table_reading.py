@@ -14,12 +14,12 @@ from zapdb.database.habits import Uncounted, no_attribute, no_place, not_by_name
 from zapdb.database.history.versions import Version, list_versions
 from zapdb.database.page import Page
 from zapdb.database.query import Query
-from zapdb.database.selection import EVERY_RECORD
+from zapdb.database.selection import Selection
 from zapdb.database.session import Session, TableRead
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import InvalidValue, RecordNotFound, UnknownField, UsageError
 from zapdb.indexes import BoundTable
-from zapdb.indexes.predicates import Predicate
+from zapdb.indexes.predicates import And, Predicate
 from zapdb.records import ReadConflict, Record
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, MissingTable
@@ -69,17 +69,19 @@ class ReadableTable(Uncounted):
             return self._find_in_full(key)
         encoded = self._encode_key(bound, key)
         try:
-            row = session.storage.own_connection().fetch_one(bound.records.get_sql, (encoded,))
+            row = session.storage.own_connection().fetch_one(bound.records.find_sql, (encoded,))
         except MissingTable:
             row = None
         # Nearly always, the catalog version is the one that this process has loaded.
-        is_current = row is not None and row[1] == bound.catalog.version
-        if is_current and not session.writes_back(bound):
-            return bound.adapter.reader.read(encoded, row[0])
+        if row is not None and row[1] == bound.catalog.version:
+            if row[0] is None:
+                return None
+            if not session.writes_back(bound):
+                return bound.adapter.reader.read(encoded, row[0])
         return self._find_in_full(key)
 
     def _find_in_full(self, key: tuple[Any, ...]) -> Record | None:
-        """Find a record in all other cases: another catalog version, no record, a write-back."""
+        """Find a record in all other cases: another catalog version, a write-back."""
 
         def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
             encoded = self._encode_key(bound, key)
@@ -221,7 +223,7 @@ class ReadableTable(Uncounted):
         values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
         bound = self._current()
         parts = bind_all(bound.adapter.schema, predicates, values)
-        return Query(self._session, bound, EVERY_RECORD.narrowed(parts))
+        return Query(self._session, bound, Selection(And(tuple(parts))))
 
     def order_by(self, *fields: Any) -> Query:
         """Return a query for all records in the order of fields: see `Query.order_by`."""

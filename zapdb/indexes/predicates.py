@@ -93,8 +93,10 @@ class Comparison(Predicate, frozen=True):
 
     def describe(self) -> tuple[Hashable, int]:
         value, op = self.value, self.op
-        count = len(value) if op == "in" else 1
-        return (self.field, op, value is None, count, self.collation), max(count, 1)
+        if op != "in":
+            return (self.field, op, value is None, 1, self.collation), 1
+        count = len(value)
+        return (self.field, op, False, count, self.collation), max(count, 1)
 
 
 class And(Predicate, frozen=True):

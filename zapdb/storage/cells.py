@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -44,8 +43,10 @@ _Row = TypeVar("_Row", bound=tuple[bytes, ...])
 
 def require_bytes(rows: list[_Row]) -> list[_Row]:
     """Return rows of such cells alone; raises `CorruptRecord`. It is `as_bytes` for many."""
-    if others := {*map(type, chain.from_iterable(rows))} - {bytes}:
-        raise _no_bytes(others.pop())
+    for row in rows:
+        for cell in row:
+            if type(cell) is not bytes:
+                raise _no_bytes(type(cell))
     return rows
 
 

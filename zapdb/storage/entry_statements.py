@@ -233,28 +233,35 @@ class EntryStatements:
         sql = self._page_sqls.get(
             (has, limit, descending), lambda: self._make_page_sql(*has, limit, descending)
         )
-        return self._fetch_page(connection, sql, parameters)
+        return self._fetch_page(connection, sql, parameters, limit)
 
     def page_of(
         self, connection: Connection, key: bytes, limit: int, *, descending: bool
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
         """Return the same of the first entries with this very key."""
-        equal = f"x.key = {self.storage.placeholder}"
         sql = self._page_sqls.get(
-            (limit, descending), lambda: self._join_records([equal], limit, descending)
+            (limit, descending), lambda: self._make_key_sql(limit, descending)
         )
-        return self._fetch_page(connection, sql, (key,))
+        return self._fetch_page(connection, sql, (key,), limit)
 
     def _fetch_page(
-        self, connection: Connection, sql: str, parameters: Sequence[bytes]
+        self, connection: Connection, sql: str, parameters: Sequence[bytes], limit: int
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
-        rows = connection.fetch_all(sql, parameters)
+        if limit == 1:  # most look-ups: no list is made of the row
+            row = connection.fetch_one(sql, parameters)
+            rows = [] if row is None else [row]
+        else:
+            rows = connection.fetch_all(sql, parameters)
         if not rows:
             return self.records.read_catalog_version(connection), []
+        version = as_number(rows[0][0])
         if rows[0][1] is None:
-            return as_number(rows[0][0]), []
+            return version, []
         entries = [(key, record, value) for _, key, record, value in rows]
-        return as_number(rows[0][0]), require_bytes(entries)
+        return version, require_bytes(entries)
+
+    def _make_key_sql(self, limit: int, descending: bool) -> str:
+        return self._join_records([f"x.key = {self.storage.placeholder}"], limit, descending)
 
     def _make_page_sql(
         self, has_lower: bool, has_upper: bool, has_after: bool, limit: int, descending: bool
