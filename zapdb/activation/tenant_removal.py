@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from zapdb.activation.activate import bump_catalog_version
-from zapdb.catalog import rows
+from zapdb.catalog import DEFAULT_TENANT, rows
 from zapdb.catalog.kinds import (
     CatalogRow,
     ConstraintRow,
@@ -28,7 +28,7 @@ from zapdb.catalog.kinds import (
 )
 from zapdb.catalog.retired_tables import drop_unused_record_tables, list_retired
 from zapdb.catalog.stored import read_chain_state
-from zapdb.catalog.tenants import DEFAULT_TENANT, find_tenant_row
+from zapdb.catalog.tenants import find_tenant_row
 from zapdb.cluster.leases import delete_lease
 from zapdb.errors import RollbackInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX

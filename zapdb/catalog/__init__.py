@@ -1,5 +1,9 @@
-"""The catalog: zapdb's own typed rows and their log, tenants, settings, and the schema history."""
+"""The catalog: zapdb's own typed rows and their log, tenants, settings, and the schema history.
 
-from zapdb.catalog.tenants import DEFAULT_TENANT, DEFAULT_TENANT_NAME
+Only its modules need a database: what the command line says of tenants does not load them.
+"""
 
-__all__ = ["DEFAULT_TENANT", "DEFAULT_TENANT_NAME"]
+from typing import Final
+
+DEFAULT_TENANT: Final = 1
+DEFAULT_TENANT_NAME: Final = "default"

@@ -18,8 +18,6 @@ from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, 
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import CATALOG
 
-DEFAULT_TENANT: Final = 1
-DEFAULT_TENANT_NAME: Final = "default"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
 _SHOWN_MAX: Final = 10
 

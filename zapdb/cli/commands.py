@@ -37,7 +37,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         {
             "new": "migrate.migrate_new_command",
             "check": "migrate.migrate_check_command",
-            "rollback": "migrate.migrate_rollback_command",
+            "rollback": "rollback.migrate_rollback_command",
             "up": "applying.migrate_up_command",
             "status": "applying.migrate_status_command",
             "diff": "diff.migrate_diff_command",

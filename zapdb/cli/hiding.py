@@ -6,23 +6,17 @@ what it can't use. The same holds for an address that is given as a directory or
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Final
 
+from zapdb.cli.suspects import SUSPECT
 from zapdb.errors import UsageError
 from zapdb.storage.addresses import HIDDEN, read_address, show_address
 
-VARIABLES: Final = ("ZAPDB_DATABASE", "ZAPDB_MIGRATIONS", "ZAPDB_TENANT")
 
-_SUSPECT: Final = re.compile(r"://|[:/][^@]*@|pass\w*\s*=|secret\s*=", re.IGNORECASE | re.DOTALL)
-
-
-def hide_given(arguments: Sequence[str]) -> Callable[[str], str]:
-    """What hides, in a text, every argument and variable that may hold a password."""
-    given = {text for text in _given(arguments) if _SUSPECT.search(text) and not _is_harmless(text)}
+def hide_suspects(suspects: Collection[str]) -> Callable[[str], str]:
+    """What hides, in a text, those of the arguments that may hold a password."""
+    given = {text for text in suspects if not _is_harmless(text)}
     spellings = sorted(set(_spellings(given)), key=len, reverse=True)
 
     def hide(text: str) -> str:
@@ -41,16 +35,8 @@ def _is_harmless(text: str) -> bool:
         return False
 
 
-def _given(arguments: Sequence[str]) -> Iterator[str]:
-    for argument in arguments:
-        yield argument
-        yield argument.partition("=")[2]
-        yield argument[2:]  # of `-dURL`
-    yield from (os.environ.get(name, "") for name in VARIABLES)
-
-
 def _spellings(given: set[str]) -> Iterator[str]:
     """As errors quote them: as they are, as Python writes them, as paths, and a word of a DSN."""
     for text in given:
         yield from (text, repr(text)[1:-1], str(Path(text)), repr(str(Path(text)))[1:-1])
-        yield from (word for word in text.split() if _SUSPECT.search(word))
+        yield from (word for word in text.split() if SUSPECT.search(word))

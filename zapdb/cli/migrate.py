@@ -1,4 +1,4 @@
-"""`zapdb migrate new`, `check` and `rollback`."""
+"""`zapdb migrate new` and `check`, which need no database, and import nothing that does."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ from typing import Annotated
 
 import typer
 
-from zapdb.activation import TenantCatalog
-from zapdb.catalog.feed import read_seq
 from zapdb.cli.added_fields import describe_added_fields
 from zapdb.cli.configuration import (
-    DatabaseOption,
     JsonOption,
     MigrationsOption,
     find_migrations,
 )
-from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
-from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, format_count
-from zapdb.cli.rollback import confirm_steps, preview_steps, run_step, step_to_json, write_step
 from zapdb.cli.scaffold import create_migration
-from zapdb.errors import EXIT_ERROR
 from zapdb.migrations import (
     find_file,
     list_files,
@@ -109,65 +102,3 @@ def migrate_check_command(
             "lock_lines_written": written,
         }
     )
-
-
-def migrate_rollback_command(
-    database: DatabaseOption = None,
-    to: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Roll back all migrations above this number; by default the newest one.",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    evict: Annotated[
-        bool,
-        typer.Option("--evict", help="Evict running processes whose files contain the migration."),
-    ] = False,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    master: MasterOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Roll back the newest migration and convert its records back.
-
-    Rolls back every tenant for which the migration is active. Shows what is lost, and asks for
-    confirmation. The stored migrations are used, not the files. A rollback that was interrupted is
-    finished.
-
-    With `--json`, which needs `--yes`: `{position, rolled_back: [{number, label, tenants, lossy,
-    tables: [{table, action, records, fields, indexes}], milliseconds}], seq}`. A process whose
-    catalog cache has the seq sees the change. `tenants` is a count, and `records` a count over all
-    these tenants. `action` is what happened to the records: `deleted`, `converted` or `kept`;
-    `fields` and `indexes` are lost.
-    """
-    output, runs_on = Output(as_json), Engine(engine, workers, master)
-    runs_on.require_valid()
-    with opened(database) as (storage, catalog):
-        steps = preview_steps(storage, catalog, to)
-        if not steps:
-            output.write(f"nothing to roll back: the newest migration is {_newest(catalog)}")
-        for step in steps:
-            write_step(step, output)
-        if steps and not yes and not confirm_steps(steps, as_json=as_json):
-            output.write("nothing was changed")
-            return EXIT_ERROR
-        rolled_back = []
-        runs_on.prepare(storage)  # before writes are refused
-        try:
-            for step in steps:
-                seconds = run_step(storage, catalog, step, output, runs_on, evict=evict)
-                rolled_back.append(step_to_json(step, seconds))
-                catalog = read_tenant_catalog(storage)
-        finally:
-            if rolled_back or not steps:
-                seq = read_seq(storage.connection())
-                document = {"position": catalog.position, "rolled_back": rolled_back, "seq": seq}
-                output.document(document)
-    return 0
-
-
-def _newest(catalog: TenantCatalog) -> str:
-    return catalog.chain.at(catalog.position).label if catalog.position else "none"

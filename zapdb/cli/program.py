@@ -15,6 +15,7 @@ from zapdb.accelerator import describe_codec
 from zapdb.cli.collection import put_off_collection
 from zapdb.cli.commands import COMMANDS, load_function, make_group, show_help_without_command
 from zapdb.cli.output import print_note, report_error
+from zapdb.cli.suspects import find_suspects
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
 from zapdb.logs import log_as_json
 from zapdb.release import __version__
@@ -91,7 +92,10 @@ def run_program(arguments: Sequence[str]) -> int:
 
 def _hide(arguments: Sequence[str]) -> Callable[[str], str]:
     """Return a function that hides the given passwords; its module is imported only when needed."""
-    hide: Callable[[str], str] = load_function("hiding.hide_given")(arguments)
+    suspects = find_suspects(arguments)
+    if not suspects:
+        return str
+    hide: Callable[[str], str] = load_function("hiding.hide_suspects")(suspects)
     return hide
 
 

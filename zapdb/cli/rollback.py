@@ -1,19 +1,85 @@
-"""The rollback on the command line: the preview, the confirmation, and each step."""
+"""`zapdb migrate rollback`: the preview, the confirmation, and each step."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.cli.engine import Engine
+from zapdb.catalog.feed import read_seq
+from zapdb.cli.configuration import DatabaseOption, JsonOption
+from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
 from zapdb.cli.job_progress import name_job, with_bar
-from zapdb.cli.opening import read_tenant_catalog
+from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, confirm, format_count, format_seconds, print_note
-from zapdb.errors import UsageError
+from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.storage import Storage, TransactionMode
+
+
+def migrate_rollback_command(
+    database: DatabaseOption = None,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Roll back all migrations above this number; by default the newest one.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    evict: Annotated[
+        bool,
+        typer.Option("--evict", help="Evict running processes whose files contain the migration."),
+    ] = False,
+    engine: EngineOption = "local",
+    workers: WorkersOption = None,
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Roll back the newest migration and convert its records back.
+
+    Rolls back every tenant for which the migration is active. Shows what is lost, and asks for
+    confirmation. The stored migrations are used, not the files. A rollback that was interrupted is
+    finished.
+
+    With `--json`, which needs `--yes`: `{position, rolled_back: [{number, label, tenants, lossy,
+    tables: [{table, action, records, fields, indexes}], milliseconds}], seq}`. A process whose
+    catalog cache has the seq sees the change. `tenants` is a count, and `records` a count over all
+    these tenants. `action` is what happened to the records: `deleted`, `converted` or `kept`;
+    `fields` and `indexes` are lost.
+    """
+    output, runs_on = Output(as_json), Engine(engine, workers, master)
+    runs_on.require_valid()
+    with opened(database) as (storage, catalog):
+        steps = preview_steps(storage, catalog, to)
+        if not steps:
+            output.write(f"nothing to roll back: the newest migration is {_newest(catalog)}")
+        for step in steps:
+            write_step(step, output)
+        if steps and not yes and not confirm_steps(steps, as_json=as_json):
+            output.write("nothing was changed")
+            return EXIT_ERROR
+        rolled_back = []
+        runs_on.prepare(storage)  # before writes are refused
+        try:
+            for step in steps:
+                seconds = run_step(storage, catalog, step, output, runs_on, evict=evict)
+                rolled_back.append(step_to_json(step, seconds))
+                catalog = read_tenant_catalog(storage)
+        finally:
+            if rolled_back or not steps:
+                seq = read_seq(storage.connection())
+                document = {"position": catalog.position, "rolled_back": rolled_back, "seq": seq}
+                output.document(document)
+    return 0
+
+
+def _newest(catalog: TenantCatalog) -> str:
+    return catalog.chain.at(catalog.position).label if catalog.position else "none"
 
 
 def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> list[RollbackStep]:

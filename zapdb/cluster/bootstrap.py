@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 
-from zapdb.catalog import principal, rows
+from zapdb.catalog import DEFAULT_TENANT, DEFAULT_TENANT_NAME, principal, rows
 from zapdb.catalog.kinds import DatabaseRow, LevelRow
 from zapdb.catalog.stored import NO_MIGRATIONS
-from zapdb.catalog.tenants import DEFAULT_TENANT, DEFAULT_TENANT_NAME, add_tenant
+from zapdb.catalog.tenants import add_tenant
 from zapdb.cluster.level import first_level
 from zapdb.release import __version__
 from zapdb.storage import Storage, TransactionMode
