@@ -1,9 +1,12 @@
-"""The wheel works where nothing but the wheel is: no checkout, no tests, no development tools."""
+"""The wheels work where nothing but the wheel is: no checkout, no tests, no development tools."""
 
+import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -21,6 +24,14 @@ sys.path.insert(0, sys.argv[1])
 from tools.native_build import build
 
 print(build(Path(sys.argv[1], "native"), Path(sys.argv[2]), must=bool(sys.argv[3])))
+"""
+
+CAN_BUILD = """\
+import ensurepip, os, sys, sysconfig
+
+here = "%d.%d" % sys.version_info[:2], sysconfig.get_config_var("Py_GIL_DISABLED") or 0
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+sys.exit(here != (sys.argv[1], 0) or not os.path.exists(header))
 """
 
 MIGRATION = """\
@@ -83,11 +94,32 @@ def native_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("native"), "yes")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["native", "pure"])
 def wheel(request: pytest.FixtureRequest) -> Path:
-    """The one for this machine."""
-    found: Path = request.getfixturevalue("native_wheel" if HAS_COMPILER else "pure_wheel")
+    """Each of both."""
+    found: Path = request.getfixturevalue(f"{request.param}_wheel")
     return found
+
+
+def list_versions() -> list[str]:
+    """Return the versions of Python that pyproject.toml has wheels built for."""
+    configuration = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    names = configuration["tool"]["cibuildwheel"]["build"].split()
+    return [re.sub(r"cp(\d)(\d+)-\*", r"\1.\2", name) for name in names]
+
+
+@functools.cache
+def find_python(version: str) -> str | None:
+    """Return an interpreter of this version that extension modules can be compiled for: of the
+    search path, or pyenv's."""
+    found = [shutil.which(f"python{version}")]
+    if root := os.environ.get("PYENV_ROOT"):
+        found += map(str, Path(root).glob(f"versions/{version}.*/{BIN}/python"))
+    for python in filter(None, found):  # pyenv's on the search path may name a version that is off
+        probe = [python, "-c", CAN_BUILD, version]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return python
+    return None
 
 
 def modules_in(wheel: Path) -> list[str]:
@@ -128,16 +160,50 @@ def test_wheel_holds_the_package_and_its_storage_upgrades_only(wheel: Path) -> N
     assert not {name for name in names if "tests" in name.split("/")}
 
 
-def test_installed_wheel_serves_an_application_and_the_command_line(
+def test_wheels_are_built_for_this_python() -> None:
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in list_versions()
+
+
+def test_an_installed_wheel_serves_an_application_and_the_command_line(
     wheel: Path, tmp_path: Path
 ) -> None:
-    environment = tmp_path / "environment"
-    run(sys.executable, "-m", "venv", environment, cwd=tmp_path)
+    run(sys.executable, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
+    check_installed(wheel, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", list_versions())
+def test_a_wheel_with_the_accelerator_works_on_each_python(version: str, tmp_path: Path) -> None:
+    if not HAS_COMPILER:
+        pytest.skip("there is no compiler for the accelerator")
+    found = find_python(version)
+    if found is None:
+        pytest.skip(f"there is no python{version}, or it has no headers or no ensurepip")
+    run(found, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
+    python = tmp_path / "environment" / BIN / "python"
+    constraints = str(REPOSITORY / "constraints.txt")
+    run(
+        *[python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path],
+        REPOSITORY,
+        cwd=tmp_path,
+        ZAPDB_NATIVE="yes",
+        PIP_CONSTRAINT=constraints,
+        PIP_BUILD_CONSTRAINT=constraints,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    tag = f"cp{version.replace('.', '')}"
+    assert f"-{tag}-{tag}-" in wheel.name
+    check_installed(wheel, tmp_path)
+
+
+def check_installed(wheel: Path, place: Path) -> None:
+    """Install a wheel into the environment there, and use it."""
+    environment, is_pure = place / "environment", wheel.name.endswith("-none-any.whl")
     python, zapdb = environment / BIN / "python", environment / BIN / "zapdb"
     pip_install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run(*pip_install, "-c", REPOSITORY / "constraints.txt", wheel, cwd=tmp_path)
+    run(*pip_install, "-c", REPOSITORY / "constraints.txt", wheel, cwd=place)
 
-    application = tmp_path / "application"
+    application = place / "application"
     migrations = application / "people_migrations"
     migrations.mkdir(parents=True)
     (migrations / "0001_people.yaml").write_text(MIGRATION, encoding="utf-8")
@@ -145,7 +211,7 @@ def test_installed_wheel_serves_an_application_and_the_command_line(
 
     run(python, "main.py", cwd=application)
     assert "migrate" in run(zapdb, "--help", cwd=application)
-    codec = "native codec" if HAS_COMPILER else "pure Python codec"
+    codec = "pure Python codec" if is_pure else "native codec"
     assert codec in run(zapdb, "--version", cwd=application)
     assert "pure Python codec" in run(zapdb, "--version", cwd=application, ZAPDB_NATIVE="no")
     database = ["--database", "sqlite:///x.db", "--migrations", migrations.name]
