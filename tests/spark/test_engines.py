@@ -16,9 +16,10 @@ from tests.support import Workspace, finish, wait_until
 from zapdb.catalog.kinds import JobThrottle
 from zapdb.database import Database
 from zapdb.errors import UsageError
-from zapdb.jobs import list_jobs, read_progress, roll_back_newest
+from zapdb.jobs import Job, list_jobs, read_progress, roll_back_newest
 from zapdb.jobs.control import cancel_job, pause_job, resume_job, throttle_job
 from zapdb.spark import run_on_spark
+from zapdb.storage import Storage
 
 
 @pytest.mark.long
@@ -43,9 +44,15 @@ def test_rule_13_a_rollback_on_executors_is_paused_and_throttled(
         assert roll_back_newest(workspace.control).number == number
 
     storage, waits = workspace.connect(), list[str]()
+
+    def run_slowly_first(storage: Storage, job: Job) -> None:
+        if not waits:
+            control(workspace, job.id, "throttle")
+        run_on_spark(storage, job)
+
     run = threading.Thread(
         target=lambda: roll_back_newest(
-            storage, runner=run_on_spark, on_wait=lambda report: waits.append(str(report.hold))
+            storage, runner=run_slowly_first, on_wait=lambda report: waits.append(str(report.hold))
         )
     )
     seen = workspace.control
@@ -57,7 +64,6 @@ def test_rule_13_a_rollback_on_executors_is_paused_and_throttled(
 
         wait_until(back, "the job is planned")
         (job,) = back()
-        control(workspace, job.id, "throttle")
         wait_until(
             lambda: read_progress(seen.connection(), job.id).read > 0, "executors have begun"
         )
@@ -83,7 +89,7 @@ def control(place: Workspace, job_id: str, verb: str) -> None:
     """As an operator does, from elsewhere."""
     storage = place.control
     if verb == "throttle":
-        throttle_job(storage, job_id, JobThrottle(records_per_second=100))
+        throttle_job(storage, job_id, JobThrottle(records_per_second=10))
     elif verb == "unthrottle":
         throttle_job(storage, job_id, JobThrottle())
     else:

@@ -22,7 +22,7 @@ from zapdb.spark import run_on_spark
 @pytest.mark.long_on("sqlite")
 def test_rule_17_executors_stop_at_a_paused_job(db: Database, spark: Any) -> None:
     job, reports = only_job(db._storage), list[JobReport]()
-    db.jobs.throttle(job.id, records_per_second=100)
+    db.jobs.throttle(job.id, records_per_second=10)
     run = threading.Thread(target=lambda: reports.extend(db.admin.run_jobs(run_on_spark)))
     run.start()
     wait_until(lambda: progress_of(db, job).read > 0, "executors have begun")
