@@ -67,8 +67,11 @@ def watching(workspace: Workspace, *more: str) -> Iterator[subprocess.Popen[str]
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=GUARD_SECONDS)
-    return process.returncode, out, err
+    status = process.wait(GUARD_SECONDS)
+    # Not by `communicate`: more than a line may have come with a line that was read.
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return status, process.stdout.read(), process.stderr.read()
 
 
 def read_runs(process: subprocess.Popen[str], count: int) -> list[dict[str, Any]]:
