@@ -101,6 +101,30 @@ install_packages() {
         pip_install -c constraints.txt -e '.[dev]'
 }
 
+# The accelerator lies in the checkout, where it can be deleted, or be older than its sources.
+is_native_stale() {
+    local suffix module
+    suffix=$("$venv/bin/python" - <<'PYTHON'
+import sysconfig
+
+if not sysconfig.get_config_var("Py_GIL_DISABLED"):  # for which it isn't made
+    print(sysconfig.get_config_var("EXT_SUFFIX"))
+PYTHON
+    )
+    module=zapdb/_native$suffix
+    [ -n "$suffix" ] || return 1
+    [ ! -e "$module" ] || [ -n "$(find native -name '*.[ch]' -newer "$module")" ]
+}
+
+can_compile() { [ "${ZAPDB_NATIVE:-}" = yes ] || command -v "${CC:-cc}" >/dev/null; }
+
+build_native() {
+    say "compiling the accelerator"
+    "$venv/bin/python" -m tools.native_build >/dev/null 2>&1 && return
+    say "it can't be: python -m tools.native_build says why"
+    [ "${ZAPDB_NATIVE:-}" != yes ] # without that, the codec is the pure one
+}
+
 install_tzdata() {
     local version target
     for version in $tzdata; do
@@ -230,6 +254,10 @@ if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
     [ "$icu_version" = wheel ] || replace_icu
     install_tzdata
     echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
+fi
+
+if [ "${ZAPDB_NATIVE:-}" != no ] && is_native_stale && can_compile; then
+    build_native
 fi
 
 find_java || install_java
