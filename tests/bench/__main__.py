@@ -38,7 +38,7 @@ from tests.bench import (
     stale_read,
     transfer,
 )
-from tests.bench.databases import Bench
+from tests.bench.databases import ENGINES, Bench
 from tests.bench.measure import Row, show
 
 BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
@@ -75,6 +75,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="100 thousand records for 1 million")
     parser.add_argument("--largest", action="store_true", help="3 million records, too")
+    parser.add_argument("--engine", choices=ENGINES, help="on this one alone")
+    parser.add_argument("--changes", type=int, metavar="N", help="past: of a history")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(BENCHMARKS)
@@ -86,6 +88,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="zapdb-bench-"))
         bench = Bench(Path(directory), arguments.quick, stack, arguments.largest)
+        bench.changes = arguments.changes or bench.many
+        bench.engines = (arguments.engine,) if arguments.engine else ENGINES
         for name in arguments.names or BENCHMARKS:
             started = time.perf_counter()
             with progress.status(f"{name} …"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened
+from tests.bench.databases import TITLES, Bench, Engine, opened
 from tests.bench.measure import Row
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -25,7 +25,7 @@ KINDS = {
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _run(bench, engine)]
+    return [row for engine in bench.engines for row in _run(bench, engine)]
 
 
 def _run(bench: Bench, engine: Engine) -> list[Row]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, opened
+from tests.bench.databases import TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row
 from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from tests.bench.processor import postmaster_of, tree_seconds
@@ -43,7 +43,7 @@ class Cost:
 
 def run(bench: Bench) -> list[Row]:
     rows = list[Row]()
-    for engine in ENGINES:
+    for engine in bench.engines:
         with _Table.make(bench, engine, "local", bench.many) as table:
             rows += _compare(table, "the local runner", run_locally)
         with _Table.make(bench, engine, "indexed", bench.many, CREATE_INDEX) as table:
@@ -67,7 +67,7 @@ def run_spark(bench: Bench) -> list[Row]:
 def run_growth(bench: Bench) -> list[Row]:
     """How the time of a record grows with the number of records."""
     rows = list[Row]()
-    for engine in ENGINES:
+    for engine in bench.engines:
         costs = {}
         for records in (SMALL, *bench.sizes):
             with _Table.make(bench, engine, f"growth-{records}", records) as table:

@@ -27,6 +27,9 @@ class Bench:
     quick: bool
     cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     largest: bool = False
+    engines: tuple[Engine, ...] = ENGINES
+    changes: int = 1_000_000
+    """How many changes the longer of two histories has."""
 
     @property
     def many(self) -> int:
@@ -55,6 +58,10 @@ class Bench:
         """The data directory of the PostgreSQL server, which runs from here on."""
         assert self._server
         return self._server_directory
+
+    def server_of(self, engine: Engine) -> Path | None:
+        """The data directory of the server that databases of an engine are in, if it has one."""
+        return self.server_directory if engine == "postgresql" else None
 
     @property
     def _server_directory(self) -> Path:

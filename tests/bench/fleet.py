@@ -8,7 +8,7 @@ import time
 import sqlalchemy as sa
 
 import zapdb
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, opened
+from tests.bench.databases import TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row, take_turns
 from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
 from zapdb.catalog.tenants import add_tenant
@@ -29,7 +29,7 @@ COLOR = "add_field: {table: items, field: {name: color, type: string, default: r
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _measure(bench, engine)]
+    return [row for engine in bench.engines for row in _measure(bench, engine)]
 
 
 def _measure(bench: Bench, engine: Engine) -> list[Row]:

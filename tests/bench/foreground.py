@@ -23,7 +23,7 @@ from typing import Any
 
 import zapdb
 from tests.bench.convert import _change
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, Migrations, opened
+from tests.bench.databases import TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row
 from tests.bench.people import CREATE, make_people
 from zapdb.catalog.kinds import JobThrottle
@@ -53,7 +53,7 @@ class Phase:
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _measure(bench, engine)]
+    return [row for engine in bench.engines for row in _measure(bench, engine)]
 
 
 def _measure(bench: Bench, engine: Engine) -> list[Row]:

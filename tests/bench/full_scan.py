@@ -8,7 +8,7 @@ import warnings
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened, orm_engine
+from tests.bench.databases import TITLES, Bench, Engine, opened, orm_engine
 from tests.bench.measure import Reach, Row, take_turns
 from tests.bench.people import CREATE, Base, Person, make_people
 from zapdb.accelerator import load_accelerator
@@ -21,7 +21,7 @@ CORE: dict[Engine, Reach] = {"sqlite": ("≥", 3), "postgresql": ("≥", 2)}
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _run(bench, engine)]
+    return [row for engine in bench.engines for row in _run(bench, engine)]
 
 
 def _run(bench: Bench, engine: Engine) -> list[Row]:

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened
+from tests.bench.databases import TITLES, Bench, Engine, opened
 from tests.bench.measure import Reach, Row, take_turns
 from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from zapdb.database import Database
@@ -19,7 +19,7 @@ ROUNDS = 5
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _run(bench, engine)]
+    return [row for engine in bench.engines for row in _run(bench, engine)]
 
 
 def _run(bench: Bench, engine: Engine) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened, orm_engine
+from tests.bench.databases import TITLES, Bench, Engine, opened, orm_engine
 from tests.bench.measure import Row, take_turns
 from tests.bench.people import CREATE, CREATE_INDEX, Base, Person, make_people
 from zapdb.limits import INSERT_BATCH_RECORDS
@@ -19,7 +19,7 @@ ROUNDS = 5
 
 
 def run(bench: Bench) -> list[Row]:
-    return [_run(bench, engine) for engine in ENGINES]
+    return [_run(bench, engine) for engine in bench.engines]
 
 
 def _run(bench: Bench, engine: Engine) -> Row:

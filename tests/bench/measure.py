@@ -11,7 +11,7 @@ from typing import Literal
 
 from rich.table import Table
 
-Unit = Literal["s", "/s", "MB", "trips"]
+Unit = Literal["s", "/s", "MB", "trips", "×"]
 Reach = tuple[Literal["≤", "≥"], float]
 
 
@@ -19,7 +19,8 @@ Reach = tuple[Literal["≤", "≥"], float]
 class Row:
     """One line: `ratio` is to be at most, or at least, what `reach` says; None is information.
 
-    `unit` says what the two figures are: seconds, things per second, megabytes, or round trips.
+    `unit` says what the two figures are: seconds, things per second, megabytes, round trips, or
+    ratios.
     """
 
     work: str
@@ -93,6 +94,8 @@ def show(rows: Iterable[Row]) -> Table:
 def _show_figure(figure: float, unit: Unit) -> str:
     if unit == "MB":
         return f"{figure:.1f} MB"
+    if unit == "×":
+        return f"{figure:.2f}×"
     if unit == "trips":
         return f"{figure:g}"
     if unit == "/s":

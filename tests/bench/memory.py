@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import zapdb
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened
+from tests.bench.databases import TITLES, Bench, Engine, opened
 from tests.bench.measure import Row
 from tests.bench.people import CREATE, CREATE_INDEX, DROP_ONE_ADD_ONE, make_people
 
@@ -21,7 +21,7 @@ TENTH = 10
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _compare(bench, engine)]
+    return [row for engine in bench.engines for row in _compare(bench, engine)]
 
 
 def _compare(bench: Bench, engine: Engine) -> list[Row]:
@@ -80,10 +80,10 @@ def _work(work: str, address: str, migrations: str) -> None:
         else:
             (report,) = database.admin.run_jobs()
             records = report.progress.written
-    print(json.dumps({"records": records, "peak_mb": _peak_mb()}))
+    print(json.dumps({"records": records, "peak_mb": peak_mb()}))
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """Of this process alone: on Linux `getrusage` counts what its parent had when it forked."""
     status = Path("/proc/self/status")
     if status.exists():

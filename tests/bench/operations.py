@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 from tests.bench.contestants import Contestant, OfCore, OfDjango, OfOrm, OfPeewee, OfZapdb
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine
+from tests.bench.databases import TITLES, Bench, Engine
 from tests.bench.measure import Reach, Row, take_turns
 from tests.bench.people import CREATE, CREATE_INDEX, make_people
 
@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _run(bench, engine)]
+    return [row for engine in bench.engines for row in _run(bench, engine)]
 
 
 def _run(bench: Bench, engine: Engine) -> list[Row]:

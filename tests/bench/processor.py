@@ -56,6 +56,15 @@ def spend(server: Path | None, action: Callable[[], object]) -> Spent:
     return Spent(*(after - before for before, after in zip(begin, end, strict=True)))
 
 
+def spend_tree(server: Path | None, action: Callable[[], object]) -> float:
+    """The seconds of this process, of those that it has started, and of the server."""
+    gc.collect()
+    roots = os.getpid(), *(() if server is None else (postmaster_of(server),))
+    began = tree_seconds(*roots)
+    action()
+    return tree_seconds(*roots) - began
+
+
 def _server_seconds(directory: Path | None) -> float:
     """What the server and all its processes have used, also those that have ended."""
     return 0.0 if directory is None else tree_seconds(postmaster_of(directory))

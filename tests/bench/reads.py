@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 from tests.bench.contestants import OfCore, OfDriver, OfMsgspec, OfOrm, OfZapdb, Reader
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine
+from tests.bench.databases import TITLES, Bench, Engine
 from tests.bench.measure import Reach, Row
 from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from tests.bench.processor import spend_turns
@@ -34,7 +34,7 @@ ONE_QUERY: Reach = ("≤", 2.5)
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _run(bench, engine)]
+    return [row for engine in bench.engines for row in _run(bench, engine)]
 
 
 def _run(bench: Bench, engine: Engine) -> Iterator[Row]:

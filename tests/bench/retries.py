@@ -14,7 +14,7 @@ import threading
 
 import zapdb
 from tests.bench.convert import _change
-from tests.bench.databases import ENGINES, TITLES, Bench, Engine, opened
+from tests.bench.databases import TITLES, Bench, Engine, opened
 from tests.bench.measure import Reach, Row
 from tests.bench.people import CREATE, make_people
 from zapdb.metrics import JOB_BATCHES, RETRIES, Counter
@@ -24,7 +24,7 @@ REACH: Reach = ("≤", 0.05)
 
 
 def run(bench: Bench) -> list[Row]:
-    return [row for engine in ENGINES for row in _measure(bench, engine)]
+    return [row for engine in bench.engines for row in _measure(bench, engine)]
 
 
 def _measure(bench: Bench, engine: Engine) -> list[Row]:
