@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ from tests.contract.test_history_erased import (
 from tests.support import GUARD_SECONDS, Workspace, finish
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryBehind, HistoryUnreachable, UsageError
-from zapdb.history import run
+from zapdb.history import cleaning, run
 from zapdb.history.cleaning import delete_orphans, delete_retired
+from zapdb.history.files import read_footer
 from zapdb.history.stores import hold_store
+from zapdb.storage.history_manifest import HistoryEra, HistoryFile
 
 
 def test_h10_verify_tells_what_is_wrong_with_files_and_records(
@@ -170,3 +173,51 @@ def test_an_open_database_follows_in_a_thread_until_it_is_closed(
     db.history.stop()
     with pytest.raises(UsageError, match="is stopped"):
         db.history.follow()
+
+
+def test_a_step_reads_as_many_rows_and_footers_however_long_the_history(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H8 of those who follow and ask how far they are, not only of those who read the past."""
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    _, eras, files = read_manifest(db)
+    assert len({era.table_number for era in eras}) == 1 < len(eras)
+    read = Counter[str]()
+
+    def count(what: type) -> None:
+        of_row = what.from_row  # type: ignore[attr-defined]
+
+        def counted(row: object) -> object:
+            read[what.__name__] += 1
+            return of_row(row)
+
+        monkeypatch.setattr(what, "from_row", counted)
+
+    count(HistoryEra)
+    count(HistoryFile)
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        loaded = working.load()
+    assert loaded is not None
+    assert (*loaded.eras.values(),) == (eras[-1],)
+    assert read == {"HistoryEra": 1}
+    read.clear()
+    status = db.history.status()
+    kept = workspace.execute("SELECT count(*), sum(size_bytes) FROM zapdb_history_files")
+    assert (status.files, status.size_bytes) == tuple(map(int, kept[0]))
+    assert (read, status.files > len(files)) == ({}, True)
+
+    orphan = place / files[-1].path
+    orphan = orphan.with_name(f"orphan-{orphan.name}")
+    orphan.write_bytes((place / files[-1].path).read_bytes())
+    footers = list[Path]()
+
+    def note(path: Path) -> object:
+        footers.append(path)
+        return read_footer(path)
+
+    monkeypatch.setattr(cleaning, "read_footer", note)
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_orphans(working, age_seconds=-1) == 1
+    assert footers == [orphan]
+    assert db.history.verify(sample=9).problems == ()

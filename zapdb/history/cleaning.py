@@ -113,7 +113,7 @@ def _find_orphans(
 ) -> Iterator[Path]:
     """Yield this tenant's files that no row names; raises `HistoryDamaged` before, if a file is not
     of this database."""
-    found = list(_list_files(directory / str(working.tenant)))
+    found = [path for path in _list_files(directory / str(working.tenant)) if path not in named]
     footers = {path: read_footer(path)[0] for path in found if path.suffix == ".parquet"}
     for path, footer in footers.items():
         if footer.database != working.database:
@@ -123,7 +123,7 @@ def _find_orphans(
                 hint="move them away: nothing is deleted beside them",
             )
     for path in found:
-        if path not in named and (path not in footers or footers[path].timeline in timelines):
+        if path not in footers or footers[path].timeline in timelines:
             yield path
 
 

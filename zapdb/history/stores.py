@@ -39,7 +39,7 @@ from zapdb.storage.history_manifest import (
     insert_files,
     insert_store,
     list_eras,
-    list_history_files,
+    measure_files,
     read_store,
     save_era,
     update_store,
@@ -172,10 +172,8 @@ def _go_on(working: WorkingStore, found: HistoryStore) -> HistoryStore:
     if found.state != "stopped":
         return found
     with working.changing() as connection:
-        eras = list_eras(connection, found)
-        state: StoreState = (
-            "baseline" if any(era.state == "baseline" for era in eras) else "follows"
-        )
+        unfinished = list_eras(connection, found, state="baseline")
+        state: StoreState = "baseline" if unfinished else "follows"
         store = replace(found, state=state, problem=None)
         write_follower(connection, working.log, store)
         update_store(connection, found, store)
@@ -313,8 +311,8 @@ def require_store(connection: Connection, tenant: int) -> HistoryStore:
 def read_history_status(connection: Connection, tenant: int) -> HistoryStatus:
     """Read the status of a tenant's store, in a snapshot; raises `UsageError` without a store."""
     store = require_store(connection, tenant)
-    storage, files = connection.storage, list_history_files(connection, store, state=None)
-    eras = [era for era in list_eras(connection, store) if era.state == "baseline"]
+    storage, (files, size_bytes) = connection.storage, measure_files(connection, store)
+    eras = list_eras(connection, store, state="baseline")
     lag = ChangeLog(storage, tenant).measure_lag(connection, store.ends_bookmark)
     lease = leases.read_lease(connection, lease_of(tenant))
     names = {
@@ -329,8 +327,8 @@ def read_history_status(connection: Connection, tenant: int) -> HistoryStatus:
         visible_at=as_time(store.visible_at) if store.visible_at else None,
         flushed_at=as_time(store.flushed_at),
         lag=lag,
-        files=len(files),
-        size_bytes=sum(file.size_bytes for file in files),
+        files=files,
+        size_bytes=size_bytes,
         unfinished=tuple(names.get(era.table_number, str(era.table_number)) for era in eras),
         is_followed=lease is not None and not lease.is_over(storage.now_us(connection)),
         purged_before=store.purged_before,

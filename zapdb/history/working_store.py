@@ -126,9 +126,7 @@ class WorkingStore:
         if store is None:
             return None
         _require_format(store)
-        eras = {
-            era.table_number: era for era in list_eras(connection, store) if era.last_moment is None
-        }
+        eras = {era.table_number: era for era in list_eras(connection, store, is_last=True)}
         return LoadedStore(store, eras)
 
     def load_catalog(self, connection: Connection) -> TenantCatalog:

@@ -242,14 +242,36 @@ def list_history_files(
     return [HistoryFile.from_row(row) for row in connection.core_execute(query)]
 
 
+def measure_files(connection: Connection, store: HistoryStore) -> tuple[int, int]:
+    """Return how many files a timeline has, and their bytes."""
+    at = HISTORY_FILES.c
+    found = connection.core_execute(
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(at.size_bytes), 0)).where(
+            at.tenant == store.tenant, at.timeline == store.timeline
+        )
+    )
+    count, size_bytes = found.one()
+    return as_number(count), int(size_bytes)
+
+
 def list_eras(
-    connection: Connection, store: HistoryStore, table: int | None = None
+    connection: Connection,
+    store: HistoryStore,
+    table: int | None = None,
+    *,
+    state: EraState | None = None,
+    is_last: bool = False,
 ) -> list[HistoryEra]:
-    """Return the eras of a timeline, or of a table in it, by table and from the oldest on."""
+    """Return the eras of a timeline, or of a table in it, by table and from the oldest on; with
+    `is_last`, those that go on to the store's end, which are no more than its tables."""
     at = HISTORY_ERAS.c
     query = sa.select(HISTORY_ERAS).where(at.tenant == store.tenant, at.timeline == store.timeline)
     if table is not None:
         query = query.where(at.table_number == table)
+    if state is not None:
+        query = query.where(at.state == state)
+    if is_last:
+        query = query.where(at.last_moment.is_(None))
     rows = connection.core_execute(query.order_by(at.table_number, at.era))
     return [HistoryEra.from_row(row) for row in rows]
 
