@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,8 +186,8 @@ def test_a_step_reads_as_many_rows_and_footers_however_long_the_history(
     assert len({era.table_number for era in eras}) == 1 < len(eras)
     read = Counter[str]()
 
-    def count(what: type) -> None:
-        of_row = what.from_row  # type: ignore[attr-defined]
+    def count(what: Any) -> None:
+        of_row = what.from_row
 
         def counted(row: object) -> object:
             read[what.__name__] += 1
