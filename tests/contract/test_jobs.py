@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.tables import ADD_WEIGHT, INDEX_SIZE
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale, state_of
 from tests.contract.test_conversion import db as db
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
@@ -33,9 +33,12 @@ from zapdb.jobs import (
 from zapdb.jobs.job import Progress
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.verifying import plan_verification
 from zapdb.jobs.work import HeldBack
 from zapdb.storage import Storage, connect
 
+MANY = 24_000
+"""Records of a table that is cut by a sample."""
 SLOW = 10
 """Records a second: a job of the tests would take minutes, so it is in its middle whenever a test
 looks, however late."""
@@ -387,3 +390,32 @@ def test_what_is_at_its_end_can_not_be_changed(db: Database) -> None:
         with pytest.raises(UsageError, match="done") as caught:
             change(job.id)
         assert caught.value.hint == "it is at its end"
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_jobs_of_a_large_table_are_cut_by_a_sample_and_say_about(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a conversion is counted all the same, and each record is converted."""
+    monkeypatch.setattr("zapdb.storage.postgresql_statements.SAMPLE_BLOCKS", 100)
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 5_000)
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": n, "title": "t" * 60} for n in range(MANY))
+        (verify,) = plan_verification(db._storage, 1)
+        assert verify.is_estimated
+        assert 0.8 * MANY < verify.records < 1.2 * MANY
+        assert db.jobs.get(verify.id).reads == verify.records
+        db.admin.verify(run_locally)
+        done = db.jobs.get(verify.id)
+        assert (done.job.state, done.progress.read, done.reads) == ("done", MANY, MANY)
+    workspace.write(2, ADD_COLOR)
+    with workspace.open() as db:
+        (job,) = plan_jobs(db._storage, 1)
+        assert job.is_estimated
+        assert repr(job).startswith("<job convert of 'items', planned: about ")
+        status = db.jobs.get(job.id)
+        assert (status.reads, status.progress.ranges) == (MANY, -(-job.records // 5_000))
+        (report,) = db.admin.run_jobs()
+        assert (report.progress.read, report.progress.written) == (MANY, MANY)
+        assert report.progress.ranges_done >= status.progress.ranges

@@ -284,7 +284,8 @@ class Job(CatalogRow, frozen=True):
     `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
     throttle. `subject` is the source of an import, or the target of an export or a mirror,
     and `error` is what ended the last process that worked on it. With it goes what it works on if
-    the job is not `is_resumable`: nobody else has a frame that is in its memory.
+    the job is not `is_resumable`: nobody else has a frame that is in its memory. The number of
+    `records` is about right only if the job `is_estimated`: it was found by a sample.
     """
 
     KIND = "job"
@@ -310,10 +311,12 @@ class Job(CatalogRow, frozen=True):
     subject: str = ""
     error: str = ""
     is_resumable: bool = True
+    is_estimated: bool = False
 
     def __repr__(self) -> str:
         return (
-            f"<job {self.kind} of {self.table_name!r}, {self.state}: {self.records} records, "
+            f"<job {self.kind} of {self.table_name!r}, {self.state}: "
+            f"{'about ' if self.is_estimated else ''}{self.records} records, "
             f"planned {show_moment(self.created_at)}>"
         )
 

@@ -41,6 +41,8 @@ JobArgument = Annotated[
 ]
 COLORS = {"done": "green", "planned": "", "superseded": "dim"}
 NONE = "none"
+SHOWN_DIGITS = 2
+"""Digits of an estimate that are shown."""
 
 
 def jobs_list_command(
@@ -54,12 +56,13 @@ def jobs_list_command(
     """List the jobs that are not at their end, the most urgent first, and what they wait for.
 
     With `--json`: `{jobs: [{id, kind, table, subject, error, target, state, priority, throttle,
-    records, ranges, ranges_done, read, written, conflicts, quarantined, changed_at, changed_by,
-    waits, findings}], lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back`, `verify`,
-    `repair`, `import`, `export` or `mirror`; `subject` is the source of an import, the target of an
-    export or mirror, or what is repaired; `error` is what has ended the last run of these four;
-    `waits` says in words what a job waits for, and `lagging` which migration is not active because
-    processes lack its file, or null; `changed_at` is in microseconds since 1970 UTC.
+    records, is_estimated, ranges, ranges_done, read, written, conflicts, quarantined, changed_at,
+    changed_by, waits, findings}], lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back`,
+    `verify`, `repair`, `import`, `export` or `mirror`; `subject` is the source of an import, the
+    target of an export or mirror, or what is repaired; `error` is what has ended the last run of
+    these four; `is_estimated` says that `records` were found by a sample; `waits` says in words
+    what a job waits for, and `lagging` which migration is not active because processes lack its
+    file, or null; `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -171,8 +174,7 @@ def _write_status(
     said = changed if job.changed_at else ""
     output.write("  state: ", (job.state, COLORS.get(job.state, "yellow")), said)
     output.write(f"  priority: {job.priority}, throttle: {_show_throttle(job.throttle)}")
-    about = "about " if kind_of(job).is_undivided else ""
-    of = f" of {about}{status.reads:,}" if _is_known(job) else ""
+    of = f" of {_show_reads(status)}" if _is_known(job) else ""
     output.write(
         f"  records: {progress.read:,} read{of}, {progress.written:,} written, "
         f"{progress.conflicts:,} conflicts"
@@ -198,6 +200,18 @@ def _write_status(
         output.write(f"  … and {hidden:,} more")
 
 
+def _show_reads(status: JobStatus) -> str:
+    """How many records the job will have read; what was found by a sample is rounded."""
+    job, reads = status.job, status.reads
+    if kind_of(job).is_undivided:
+        return f"about {reads:,}"
+    # What is left of conversions is counted, and what is done is known.
+    is_counted = not job.is_estimated or job.kind in ("convert", "roll_back")
+    if is_counted or reads == status.progress.read:
+        return f"{reads:,}"
+    return f"about {round(reads, SHOWN_DIGITS - len(str(reads))):,}"
+
+
 def _show_throttle(throttle: JobThrottle) -> str:
     parts = [
         f"{throttle.records_per_second:,} records/s" if throttle.records_per_second else "",
@@ -220,6 +234,7 @@ def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, 
         "priority": job.priority,
         "throttle": to_builtins(job.throttle),
         "records": job.records,
+        "is_estimated": job.is_estimated,
         "ranges": progress.ranges,
         "ranges_done": progress.ranges_done,
         "read": progress.read,

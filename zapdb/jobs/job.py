@@ -104,12 +104,17 @@ def plan_job(
         unknown = _find_unknown(connection, job)
         if stored is None and not unknown:
             return structs.replace(job, state="done")
-        count, ranges = slice_records(
+        sliced = slice_records(
             connection, RecordStatements(storage, job.table, job.tenant), entries
         )
-        ranges = intersect(ranges, unknown)
+        ranges = intersect(sliced.ranges, unknown)
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        job = structs.replace(job, records=count, created_at=storage.now_us(connection))
+        job = structs.replace(
+            job,
+            records=sliced.records,
+            is_estimated=sliced.is_estimated,
+            created_at=storage.now_us(connection),
+        )
         if stored is None and rows.put_if_absent(connection, job):
             insert_ranges(connection, job.id, ranges)
             return job
@@ -141,23 +146,40 @@ def _find_unknown(connection: Connection, job: Job) -> list[Bounds]:
     return find_ranges_below(connection, job.tenant, job.table, job.target)
 
 
+@dataclass(frozen=True, slots=True)
+class SlicedRecords:
+    """How many records a table has, about if it `is_estimated`, and the ranges of a job."""
+
+    records: int
+    is_estimated: bool
+    ranges: list[Bounds]
+
+
 def slice_records(
     connection: Connection, records: RecordStatements, entries: EntryStatements | None = None
-) -> tuple[int, list[Bounds]]:
-    """How many records a table has, and ranges of as many of them each, or of `entries`, up to the
-    last one."""
-    if entries is None:
+) -> SlicedRecords:
+    """Cut a table into ranges of about as many records each, or of `entries`, up to the last one;
+    a large one by a sample, where the engine draws one (decisions/0056)."""
+    sample = records.sample_keys(connection, None, None)
+    if entries is not None:
+        count = records.count(connection) if sample is None else sample.records
+        found = entries.slice_entries(connection, _find_size(count))
+        last = entries.find_last_entry(connection)
+    elif sample is not None:
+        count, found = sample.records, sample.cut(_find_size(sample.records))
+        last = records.find_last_key(connection)
+    else:
         count, found = records.slice_keys(connection, RANGE_RECORDS)
         every = -(-len(found) // RANGES_PER_JOB_MAX) or 1
         found, last = found[every - 1 :: every], records.find_last_key(connection)
-    else:
-        (count,) = connection.fetch_one(records.count_sql)
-        every = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
-        found, last = entries.slice_entries(connection, every), entries.find_last_entry(connection)
-    if last is None:
-        return int(count), []
-    bounds = [None, *found] if found and found[-1] == last else [None, *found, last]
-    return int(count), list(pairwise(bounds))
+    bounds = [] if last is None else [None, *(key for key in found if key < last), last]
+    return SlicedRecords(count, sample is not None, list(pairwise(bounds)))
+
+
+def _find_size(count: int) -> int:
+    """How many of so many records a range has: all have as many."""
+    most = max(RANGE_RECORDS, -(-count // RANGES_PER_JOB_MAX))
+    return max(1, -(-count // max(1, -(-count // most))))
 
 
 def insert_ranges(

@@ -135,9 +135,12 @@ def count_reads(
     connection: Connection, catalog: TenantCatalog, job: Job, progress: Progress
 ) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
+    is_over = job.state in ("done", "superseded")
+    if job.is_estimated and is_over:
+        return progress.read
     if job.kind not in ("convert", "roll_back"):
         return max(job.records, progress.read)
-    if job.state in ("done", "superseded"):
+    if is_over:
         return progress.read
     try:
         work = make_work(connection.storage, catalog, structs.replace(job, state="planned"))

@@ -176,7 +176,7 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
             count_quarantined(connection, job.id),
         )
         findings = () if not missing else _find_duplicates(connection, work, is_last=is_last)
-        _, ranges = slice_records(connection, work.records, work.entries) if missing else (0, [])
+        ranges = slice_records(connection, work.records, work.entries).ranges if missing else []
     if missing and not findings and not 0 < missing <= quarantined:
         with storage.transaction(TransactionMode.CATALOG) as connection:
             begin_anew(connection, job.id, ranges)

@@ -98,7 +98,7 @@ def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> l
 def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
     with storage.transaction(TransactionMode.READ) as connection:
         records = RecordStatements(storage, table.number, catalog.tenant)
-        count, ranges = slice_records(connection, records)
+        sliced = slice_records(connection, records)
     job = Job(
         f"verify/{catalog.tenant}/{table.number}/{uuid4().hex[:12]}",
         "verify",
@@ -110,14 +110,15 @@ def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
         digest_chain(catalog.chain, catalog.position),
         _datasets_of(storage, catalog, table),
         "planned",
-        count,
+        sliced.records,
         0,
         KINDS_OF_JOBS["verify"].priority,
+        is_estimated=sliced.is_estimated,
     )
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, created_at=storage.now_us(connection))
         rows.put(connection, job)
-        insert_ranges(connection, job.id, ranges)
+        insert_ranges(connection, job.id, sliced.ranges)
     return job
 
 
