@@ -258,6 +258,7 @@ FACES = {
             "move": TASK,
             "purge": TASK,
             "repair": TASK,
+            "rebuild_manifest": TASK,
             "verify": TASK,
             "wait": TASK,
             "erase": TASK,

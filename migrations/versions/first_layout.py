@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0021"
+revision = "0022"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -235,6 +235,7 @@ def upgrade() -> None:
         sa.Column("purged_before", sa.BigInteger, nullable=False),
         sa.Column("started_at", sa.BigInteger, nullable=False),
         sa.Column("flushed_at", sa.BigInteger, nullable=False),
+        sa.Column("commits", sa.BigInteger, nullable=False),
         sa.Column("problem", sa.Text),
     )
     op.create_table(

@@ -51,6 +51,27 @@ def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
     assert (every.status, every.err) == (0, "")
 
 
+def test_the_manifest_is_rebuilt_from_the_directory(current: Project) -> None:
+    assert current.run("history", "start", "past").status == 0
+    assert current.run("history", "run", "--once").status == 0
+    command = "history", "rebuild-manifest", "past"
+    refused = current.run(*command, "--json")
+    assert (refused.status, "--yes" in refused.err) == (2, True)
+    asked = current.run(*command)
+    assert (asked.status, "add --yes" in asked.err) == (2, True)
+    current.sql("DELETE FROM zapdb_history_stores")
+    planned = current.run(*command, "--dry-run", "--json")
+    assert (planned.status, planned.json["done"]) == (0, False)
+    assert current.run("history", "status").status == 2
+    done = current.run(*command, "--yes", "--json")
+    assert (done.status, done.json) == (0, planned.json | {"done": True})
+    (timeline,) = done.json["timelines"]
+    assert (timeline["files"], timeline["cut_from"]) == (2, None)
+    assert current.run("history", "status").status == 0
+    elsewhere = current.run("history", "rebuild-manifest", "nowhere", "--yes")
+    assert (elsewhere.status, "has no manifest" in elsewhere.err) == (2, True)
+
+
 def test_the_past_is_erased_and_purged(current: Project) -> None:
     assert current.run("history", "start", "past").status == 0
     assert current.run("history", "run", "--once").status == 0

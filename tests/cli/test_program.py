@@ -76,6 +76,7 @@ def test_these_are_the_commands() -> None:
         "history moments",
         "history move",
         "history purge",
+        "history rebuild-manifest",
         "history query",
         "history row",
         "history run",

@@ -62,12 +62,17 @@ def move(db: Database, tenant: int, before: str, directory: str) -> None:
     db.history.move(int(before), directory)
 
 
+def rebuild(db: Database, tenant: int, directory: str) -> None:
+    db.history.rebuild_manifest(directory)
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "follow": follow,
     "erase": erase,
     "erase_fields": erase_fields,
     "purge": purge,
     "move": move,
+    "rebuild": rebuild,
 }
 STEPS = (
     (files.parquet.ParquetWriter, "close"),

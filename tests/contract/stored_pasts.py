@@ -105,7 +105,7 @@ def stored_state(db: Database, moment: int) -> State:
         mine = [f for f in files if (f.table_number, f.era) == (era.table_number, era.era)]
         found_rows: list[Row] = []
         for file in mine:
-            found_rows += _to_rows(parquet.read_table(Path(store.directory) / file.path))
+            found_rows += _to_rows(parquet.read_table(file.place_in(store.directory)))
         for row in sorted(found_rows, key=lambda row: row["_from"]):
             if row["_from"] <= moment:
                 rows[row["_key"]] = row
@@ -145,7 +145,7 @@ def check_store(db: Database) -> None:
     directory, changes, moments = Path(store.directory), Counter[Any](), list[Row]()
     first = {(era.table_number, era.era): era.first_moment for era in eras}
     for file in files:
-        path = directory / file.path
+        path = file.place_in(directory)
         assert read_digest(path) == file.sha256
         footer, _ = read_footer(path)
         assert (footer.timeline, footer.table, footer.era, footer.kind, footer.last_moment) == (

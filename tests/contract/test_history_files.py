@@ -23,7 +23,7 @@ from zapdb.history.states import EraContents
 from zapdb.history.working_store import to_row
 from zapdb.storage import Connection
 
-FOOTER = FileFooter(1, "db", 1, "t", "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x")
+FOOTER = FileFooter(1, "db", 1, "t", "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x", 1)
 
 
 def read_stored(db: Database, table: str) -> tuple[Any, list[tuple[bytes, bytes]]]:

@@ -33,6 +33,7 @@ from zapdb.database.sql import Result
 from zapdb.history.erasing import HistoryErasure
 from zapdb.history.moving import HistoryMove
 from zapdb.history.purge import HistoryPurge
+from zapdb.history.rebuilding import HistoryRebuild
 from zapdb.history.repairing import HistoryRepair
 from zapdb.history.stores import HistoryStatus
 
@@ -103,6 +104,7 @@ def hints(member: Any) -> dict[str, Any]:
         "HistoryErasure": HistoryErasure,
         "HistoryMove": HistoryMove,
         "HistoryPurge": HistoryPurge,
+        "HistoryRebuild": HistoryRebuild,
         "HistoryRepair": HistoryRepair,
         "HistoryVerification": HistoryVerification,
         "HistoryStatus": HistoryStatus,

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from zapdb.history.erasing import HistoryErasure
     from zapdb.history.moving import HistoryMove
     from zapdb.history.purge import HistoryPurge
+    from zapdb.history.rebuilding import HistoryRebuild
     from zapdb.history.repairing import HistoryRepair
     from zapdb.history.stores import HistoryStatus
 
@@ -1090,6 +1091,23 @@ class DatabaseHistory(DatabaseHistoryFace):
         without a store, `LeaseHeld`, `HistoryUnreachable` and `DiskFull`.
         """
         return await self._done("task", lambda sync: sync.repair(dry_run=dry_run))
+
+    async def rebuild_manifest(
+        self, directory: str | PathLike[str], *, dry_run: bool = False
+    ) -> HistoryRebuild:
+        """Make the rows anew that say which files of a store hold what, from the store's
+        directory: when the database has lost them, or was restored from a backup that is older
+        than the files.
+
+        If the files have moments that the change log does not have, or has otherwise, they are
+        written anew up to the last one that both have. With `dry_run`, nothing is changed.
+        Nothing is rebuilt, by `UsageError`, from a directory without a manifest, if files are
+        missing or are of another database, or if the database has later rows; raises
+        `LeaseHeld`, `HistoryDamaged`, `HistoryUnreachable` and `DiskFull`, too.
+        """
+        return await self._done(
+            "task", lambda sync: sync.rebuild_manifest(directory, dry_run=dry_run)
+        )
 
     async def wait(self, until: When | None = None, seconds: float = 60.0) -> HistoryStatus:
         """Wait until the store has all changes up to a moment in files, or up to now.

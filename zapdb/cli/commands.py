@@ -125,6 +125,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "stop": "history_store.history_stop_command",
             "status": "history_store.history_status_command",
             "verify": "history_upkeep.history_verify_command",
+            "rebuild-manifest": "history_rebuild.history_rebuild_command",
             "move": "history_upkeep.history_move_command",
             "purge": "history_upkeep.history_purge_command",
             "erase": "history_upkeep.history_erase_command",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zapdb.history.erasing import HistoryErasure
     from zapdb.history.moving import HistoryMove
     from zapdb.history.purge import HistoryPurge
+    from zapdb.history.rebuilding import HistoryRebuild
     from zapdb.history.repairing import HistoryRepair
     from zapdb.history.stores import HistoryStatus
 
@@ -174,6 +175,27 @@ class DatabaseHistory(Facet):
             session.storage.require_writable()
         with take_over_store(session.storage, session.catalog.tenant) as working:
             return repair_store(working, dry_run=dry_run)
+
+    def rebuild_manifest(
+        self, directory: str | PathLike[str], *, dry_run: bool = False
+    ) -> HistoryRebuild:
+        """Make the rows anew that say which files of a store hold what, from the store's directory:
+        when the database has lost them, or was restored from a backup that is older than the files.
+
+        If the files have moments that the change log does not have, or has otherwise, they are
+        written anew up to the last one that both have. With `dry_run`, nothing is changed. Nothing
+        is rebuilt, by `UsageError`, from a directory without a manifest, if files are missing or
+        are of another database, or if the database has later rows; raises `LeaseHeld`,
+        `HistoryDamaged`, `HistoryUnreachable` and `DiskFull`, too.
+        """
+        from zapdb.history.rebuilding import rebuild_manifest
+        from zapdb.history.stores import take_over_store
+
+        session = self._session
+        if not dry_run:
+            session.storage.require_writable()
+        with take_over_store(session.storage, session.catalog.tenant) as working:
+            return rebuild_manifest(working, Path(directory), dry_run=dry_run)
 
     def wait(self, until: When | None = None, seconds: float = 60.0) -> HistoryStatus:
         """Wait until the store has all changes up to a moment in files, or up to now.

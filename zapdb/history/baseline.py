@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zapdb.history.columns import HistoryRows, MadeRow, RowOperation
+from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
-from zapdb.history.working_store import LoadedStore, StoreChange, WorkingStore
+from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.indexes import BoundTable
 from zapdb.limits import HISTORY_RANGE_RECORDS
 from zapdb.storage import Connection, TransactionMode

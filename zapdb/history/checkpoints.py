@@ -15,8 +15,9 @@ from zapdb.catalog.settings import HISTORY_CHECKPOINT_PERCENT, HISTORY_FLUSH_CHA
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.errors import HistoryDamaged
 from zapdb.history.merging import EraMerger
+from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
-from zapdb.history.working_store import LoadedStore, StoreChange, WorkingStore
+from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import HistoryEra, list_history_files
 

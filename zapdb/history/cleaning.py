@@ -113,7 +113,8 @@ def _find_orphans(
 ) -> Iterator[Path]:
     """Yield this tenant's files that no row names; raises `HistoryDamaged` before, if a file is not
     of this database."""
-    found = [path for path in _list_files(directory / str(working.tenant)) if path not in named]
+    own = directory / str(working.tenant)
+    found = [path for path in list_store_files(own) if path not in named]
     footers = {path: read_footer(path)[0] for path in found if path.suffix == ".parquet"}
     for path, footer in footers.items():
         if footer.database != working.database:
@@ -127,7 +128,8 @@ def _find_orphans(
             yield path
 
 
-def _list_files(directory: Path) -> Iterator[Path]:
-    for path in directory.glob("*/*"):
+def list_store_files(directory: Path) -> Iterator[Path]:
+    """Yield the files in a tenant's directory, also those that are not complete."""
+    for path in (*directory.glob("*/*"), *directory.glob(f"*{UNFINISHED}")):
         if path.is_file() and (path.suffix == ".parquet" or path.name.endswith(UNFINISHED)):
             yield path

@@ -1,7 +1,9 @@
-"""Cutting an era: what ended before a moment goes; what held at it is the checkpoint of then."""
+"""Cutting an era: what ended before a moment goes, and what held at it is the checkpoint of then;
+or what came after a moment goes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +12,12 @@ from typing import Any
 import pyarrow
 from pyarrow import compute
 
-from zapdb.history.columns import FROM, OPERATION, UNTIL, RowOperation
+from zapdb.history.columns import FROM, OPERATION, UNTIL, RowOperation, with_until
 from zapdb.history.files import read_footer, reading_file
 from zapdb.history.merging import EraOutput
 from zapdb.history.states import EraContents, holds_at_end
 from zapdb.history.working_store import LoadedStore, WorkingStore
+from zapdb.schema import TableSchema
 from zapdb.storage.change_log import Bookmark
 from zapdb.storage.history_manifest import FileKind, HistoryEra, HistoryFile, HistoryStore
 from zapdb.storage.moments import LoggedMoment
@@ -32,28 +35,72 @@ def cut_era(
     Raises `HistoryUnreachable`, `HistoryDamaged` and `DiskFull`.
     """
     revision = max((file.revision for file in files), default=era.revision)
-    schema = working.schema_of(era, revision)
-    loaded, until = LoadedStore(store, {}), _find_end(store, era, files)
-    made, live_rows, changes = list[HistoryFile](), 0, 0
-
-    def begin(kind: FileKind) -> EraOutput:
-        footer = working.make_footer(loaded, kind, (era, revision), (first, until))
-        return EraOutput(store.directory, footer, schema, is_split=True)
-
-    with ExitStack() as stack:
-        held, ended = stack.enter_context(begin("checkpoint")), stack.enter_context(begin("ended"))
-        contents = EraContents(Path(store.directory), files, schema, with_ended=True)
-        for rows in contents.read_all():
-            kept = _cut(rows, first)
-            holds = holds_at_end(kept)
-            held.write(kept.filter(holds))
-            ended.write(kept.filter(compute.invert(holds)))
-            begun = compute.sum(compute.equal(kept.column(FROM), first)).as_py() or 0
-            live_rows, changes = live_rows + begun, changes + kept.num_rows - begun
-        for output in (held, ended):
-            output.finish()
-            made += output.files
+    cut = _Cut(working, store, era, revision, (first, _find_end(store, era, files)))
+    made = cut.write(files, lambda rows: _cut(rows, first))
+    live_rows, changes = cut.begun, cut.rows - cut.begun
     return made, replace(era, first_moment=first, live_rows=live_rows, changes=changes)
+
+
+def cut_end(
+    working: WorkingStore,
+    store: HistoryStore,
+    era: HistoryEra,
+    files: list[HistoryFile],
+    last: LoggedMoment,
+) -> tuple[list[HistoryFile], HistoryEra]:
+    """Write the files of an era anew up to a moment; returns them, and the era, which is open.
+
+    Raises as `cut_era` does.
+    """
+
+    def cut_rows(rows: Any) -> Any:
+        return with_until(rows.filter(compute.less_equal(rows.column(FROM), last.number)))
+
+    # The revisions of later rows may be others in this database, or none; the layout is the same.
+    cut = _Cut(working, store, era, era.revision, (era.first_moment, last))
+    made = cut.write(files, cut_rows)
+    return made, replace(era, last_moment=None, changes=cut.rows - cut.begun, state="open")
+
+
+class _Cut:
+    """Writes the rows of an era anew: what holds at its end as the checkpoint, and what ended.
+    Counts the rows, and those of the first moment."""
+
+    def __init__(
+        self,
+        working: WorkingStore,
+        store: HistoryStore,
+        era: HistoryEra,
+        revision: int,
+        moments: tuple[int, LoggedMoment],
+    ) -> None:
+        self._working, self._loaded, self._of = working, LoadedStore(store, {}), (era, revision)
+        self._moments = moments
+        self.rows = self.begun = 0
+
+    def write(self, files: list[HistoryFile], cut: Callable[[Any], Any]) -> list[HistoryFile]:
+        schema, made = self._working.schema_of(*self._of), list[HistoryFile]()
+        directory = Path(self._loaded.store.directory)
+        with ExitStack() as stack:
+            held, ended = (
+                stack.enter_context(self._begin(kind, schema)) for kind in ("checkpoint", "ended")
+            )
+            for rows in EraContents(directory, files, schema, with_ended=True).read_all():
+                kept = cut(rows)
+                holds = holds_at_end(kept)
+                held.write(kept.filter(holds))
+                ended.write(kept.filter(compute.invert(holds)))
+                self.rows += kept.num_rows
+                is_first = compute.equal(kept.column(FROM), self._moments[0])
+                self.begun += compute.sum(is_first).as_py() or 0
+            for output in (held, ended):
+                output.finish()
+                made += output.files
+        return made
+
+    def _begin(self, kind: FileKind, schema: TableSchema) -> EraOutput:
+        footer = self._working.make_footer(self._loaded, kind, self._of, self._moments)
+        return EraOutput(self._loaded.store.directory, footer, schema, is_split=True)
 
 
 def _cut(rows: Any, first: int) -> Any:

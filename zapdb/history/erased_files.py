@@ -26,7 +26,8 @@ from zapdb.history.erased_columns import open_erased
 from zapdb.history.erased_moments import forget_in_moments
 from zapdb.history.field_erasing import erase_from_database
 from zapdb.history.files import read_footer, write_file
-from zapdb.history.working_store import StoreChange, WorkingStore, is_there, to_row, writing_to
+from zapdb.history.store_changes import StoreChange, StoreCommit
+from zapdb.history.working_store import WorkingStore, is_there, to_row, writing_to
 from zapdb.limits import HISTORY_PINS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_erasures import Erasure, list_unfinished, write_proof
@@ -114,12 +115,13 @@ def _erase_from(
     if erasure.fields or rows < file.rows:
         with writing_to(str(directory)):
             footer, schema = read_footer(path)
+            footer = replace(footer, commit=store.commits + 1)
             written = write_file(directory, footer, schema, source.read())
         change.files.append(replace(to_row(footer, written), directory=file.directory))
-    with working.changing() as connection:
-        if not erasure.fields:
+    if not erasure.fields:
+        with working.storage.transaction(TransactionMode.READ) as connection:
             change.eras = list(_count_less(list_eras(connection, store), file, rows))
-        working.apply(connection, store, store, change)
+    with working.committing([StoreCommit(store, store, change)]) as connection:
         proof = erasure.proof
         proof = msgspec.structs.replace(
             proof, files_rewritten=proof.files_rewritten + 1, rows=proof.rows + rows

@@ -19,7 +19,8 @@ from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
 from zapdb.history.files import read_footer, reading_file, write_file
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.states import require_whole
-from zapdb.history.working_store import StoreChange, WorkingStore, is_there, to_row, writing_to
+from zapdb.history.store_changes import StoreChange, StoreCommit
+from zapdb.history.working_store import WorkingStore, is_there, to_row, writing_to
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_erasures import Erasure, write_proof
 from zapdb.storage.history_manifest import (
@@ -52,9 +53,8 @@ def forget_in_moments(working: WorkingStore, erasure: Erasure, listed: Listed) -
         if found:
             changes.append((store, _write_without(working, store, found, erasure.table_number)))
     erasure = replace(erasure, resume_after=None)
-    with working.changing() as connection:
-        for store, change in changes:
-            working.apply(connection, store, store, change)
+    commits = [StoreCommit(store, store, change) for store, change in changes]
+    with working.committing(commits) as connection:
         write_proof(connection, erasure)
     return erasure
 
@@ -97,7 +97,7 @@ def _write_without(
         require_whole(path, file)
         with reading_file(path, file):
             rows = parquet.read_table(path, schema=MOMENTS_SCHEMA, partitioning=None).to_pylist()
-            footer, _ = read_footer(path)
+            footer = replace(read_footer(path)[0], commit=store.commits + 1)
         for row in rows:
             if row["moment"] in mine:
                 _subtract(row, found[row["moment"]], table)

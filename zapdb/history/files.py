@@ -52,7 +52,7 @@ class FileFooter:
 
     `database` is the id of the database, `digest` that of the chain of migrations at `position`,
     and `bookmark` the place of `last_moment` in the change log. `table` is 0, and `name` empty, for
-    a file of moments.
+    a file of moments. `commit` is the number of the commit that it was written for.
     """
 
     format: int
@@ -69,6 +69,7 @@ class FileFooter:
     revision: int
     position: int
     digest: str
+    commit: int
 
     @classmethod
     def parse(cls, text: bytes) -> Self:

@@ -30,13 +30,9 @@ from zapdb.history.eras import EraPlanner, TableEvents
 from zapdb.history.moment_merging import MomentsMerger
 from zapdb.history.moment_rows import to_arrow
 from zapdb.history.opened_batches import open_batches
+from zapdb.history.store_changes import StoreChange, count_changes_of
 from zapdb.history.table_revisions import read_tables_at
-from zapdb.history.working_store import (
-    LoadedStore,
-    StoreChange,
-    WorkingStore,
-    count_changes_of,
-)
+from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import HistoryEra, list_eras, with_end
 from zapdb.storage.moments import LoggedMoment

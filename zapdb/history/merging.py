@@ -22,7 +22,8 @@ from pyarrow import compute
 from zapdb.history.files import FileFooter, FileWriter
 from zapdb.history.layers import list_layers
 from zapdb.history.states import EraContents, as_checkpoint, holds_at_end
-from zapdb.history.working_store import LoadedStore, StoreChange, WorkingStore, to_row, writing_to
+from zapdb.history.store_changes import StoreChange
+from zapdb.history.working_store import LoadedStore, WorkingStore, to_row, writing_to
 from zapdb.limits import HISTORY_FILE_SIZE_BYTES
 from zapdb.schema import TableSchema
 from zapdb.storage.history_manifest import FileKind, HistoryEra, HistoryFile

@@ -18,7 +18,8 @@ from pyarrow import parquet
 from zapdb.errors import HistoryDamaged
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.states import require_whole
-from zapdb.history.working_store import LoadedStore, StoreChange, WorkingStore
+from zapdb.history.store_changes import StoreChange
+from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import NO_TABLE, HistoryFile, list_history_files
 

@@ -18,8 +18,9 @@ from typing import BinaryIO, Final
 
 from zapdb.errors import HistoryDamaged
 from zapdb.history.files import UNFINISHED, make_directory, reading_file, sync_directory
+from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.stores import prepare_directory, require_store
-from zapdb.history.working_store import StoreChange, WorkingStore, writing_to
+from zapdb.history.working_store import WorkingStore, writing_to
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryFile,
@@ -57,8 +58,9 @@ def move_eras(working: WorkingStore, before: int, directory: Path) -> HistoryMov
     for store, file in found:
         if file in moved:
             copy = copy_file(store, file, directory)
-            with working.changing() as connection:
-                working.apply(connection, store, store, StoreChange([copy], retired=[file]))
+            change = StoreChange([copy], retired=[file])
+            with working.committing([StoreCommit(store, store, change)]):
+                pass
     return HistoryMove(str(directory), len(moved), sum(file.size_bytes for file in moved))
 
 

@@ -18,7 +18,8 @@ from zapdb.catalog.schema_events import append_purge_event
 from zapdb.errors import UsageError
 from zapdb.history.cutting import cut_era
 from zapdb.history.files import reading_file
-from zapdb.history.working_store import StoreChange, WorkingStore
+from zapdb.history.store_changes import StoreChange, StoreCommit
+from zapdb.history.working_store import WorkingStore
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryEra,
@@ -80,11 +81,8 @@ def purge_store(
                 purged.change.files += made
                 purged.change.eras.append(era)
     if not dry_run:
-        with working.changing(TransactionMode.JOB) as connection:
-            for purged in found:
-                store = purged.store
-                later = replace(store, purged_before=max(store.purged_before, kept_from))
-                working.apply(connection, store, later, purged.change)
+        commits = [_keep_from(purged, kept_from) for purged in found]
+        with working.committing(commits, TransactionMode.JOB) as connection:
             append_purge_event(connection, working.tenant, kept_from)
     files = [file for purged in found for file in purged.change.retired]
     return HistoryPurge(
@@ -93,6 +91,12 @@ def purge_store(
         files=len(files),
         size_bytes=sum(file.size_bytes for file in files),
     )
+
+
+def _keep_from(purged: _Purged, moment: int) -> StoreCommit:
+    store = purged.store
+    later = replace(store, purged_before=max(store.purged_before, moment))
+    return StoreCommit(store, later, purged.change)
 
 
 def _find_cut(

@@ -25,18 +25,16 @@ from zapdb.history.files import is_whole, read_footer
 from zapdb.history.moment_rows import make_baseline, to_arrow
 from zapdb.history.moving import copy_file
 from zapdb.history.opened_batches import open_batches
+from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.table_revisions import TableAt, read_tables_at
 from zapdb.history.verifying import CheckedTimeline, find_problem, read_timelines
-from zapdb.history.working_store import LoadedStore, StoreChange, WorkingStore
+from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryEra,
     HistoryFile,
     HistoryStore,
-    delete_file_rows,
-    insert_files,
     list_history_files,
-    retire_files,
 )
 from zapdb.storage.moments import LoggedMoment
 
@@ -149,8 +147,7 @@ class _Repair:
             change.files += self._read_segments(self._era, self._file.first_moment - 1)
         else:
             self._read_era(change)
-        with self._working.changing() as connection:
-            self._working.apply(connection, self._store, self._store, change)
+        self._commit(change)
         return {file.id for file in change.retired}
 
     # The manifest's row
@@ -179,11 +176,12 @@ class _Repair:
     def _write_row(self) -> set[str]:
         row = self._find_row()
         assert row is not None
-        with self._working.changing() as connection:
-            retire_files(connection, [self._file], 0)
-            delete_file_rows(connection, [self._file])
-            insert_files(connection, [row])
+        self._commit(StoreChange(corrected=[row]))
         return {row.id}
+
+    def _commit(self, change: StoreChange) -> None:
+        with self._working.committing([StoreCommit(self._store, self._store, change)]):
+            pass
 
     # Copies
 

@@ -18,6 +18,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
 from zapdb.history.eras import EraPlanner, TableEvents
 from zapdb.history.files import make_directory, read_footer
+from zapdb.history.manifest_files import ManifestFile, write_manifest
 from zapdb.history.moment_rows import make_baseline, to_arrow
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import (
@@ -26,6 +27,7 @@ from zapdb.history.working_store import (
     lease_of,
     upkeep_lease_of,
     write_follower,
+    writing_to,
 )
 from zapdb.limits import HISTORY_LEASE_SECONDS, HISTORY_UPKEEP_WAIT_SECONDS
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -152,7 +154,7 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     """
     row = rows.get(storage.connection(), DatabaseRow)
     directory = directory.resolve()
-    _require_plain(directory)
+    require_plain(directory)
     _make_store_directory(directory)
     _require_own(directory / str(tenant), "" if row is None else row.id)
     return directory
@@ -180,9 +182,9 @@ def _go_on(working: WorkingStore, found: HistoryStore) -> HistoryStore:
     return store
 
 
-def _require_plain(directory: Path) -> None:
-    """Raise `UsageError` for a path that DuckDB would take as a pattern; it has no way to escape
-    one that works where a statement may read some files only."""
+def require_plain(directory: Path) -> Path:
+    """Return it; raises `UsageError` for a path that DuckDB would take as a pattern; it has no way
+    to escape one that works where a statement may read some files only."""
     found = [mark for mark in PATTERN_MARKS if mark in str(directory)]
     if found:
         raise UsageError(
@@ -192,6 +194,7 @@ def _require_plain(directory: Path) -> None:
             hint="give a directory whose full path has none of them: SQL would take it as a "
             "pattern for other files",
         )
+    return directory
 
 
 def _make_store_directory(directory: Path) -> None:
@@ -265,6 +268,10 @@ def _begin(working: WorkingStore, directory: Path) -> HistoryStore:
     revisions = {number: at.entry.revision for number, at in tables.items()}
     baseline = to_arrow([make_baseline(moment, revisions, position)])
     file = working.write(LoadedStore(store, {}), "moments", None, 0, moment, baseline)
+    store = replace(store, commits=1)
+    made = ManifestFile(HISTORY_FORMAT, working.database, now, store, plan.begun, [file])
+    with writing_to(str(directory)):
+        write_manifest(made)
     with working.changing() as connection:
         insert_store(connection, store)
         insert_files(connection, [file])

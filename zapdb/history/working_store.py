@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ from zapdb.cluster.leases import Lease
 from zapdb.errors import CommitUnknown, ConcurrencyError, DiskFull, HistoryUnreachable, UsageError
 from zapdb.history.columns import FROM
 from zapdb.history.files import FileFooter, WrittenFile, write_file
+from zapdb.history.manifest_files import ManifestFile, delete_former_manifests, write_manifest
+from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.table_revisions import TableRevisions
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
@@ -38,8 +40,11 @@ from zapdb.storage.history_manifest import (
     HistoryFile,
     HistoryStore,
     delete_era,
+    delete_file_rows,
     insert_files,
     list_eras,
+    list_history_files,
+    list_timelines,
     read_store,
     retire_files,
     save_era,
@@ -63,16 +68,6 @@ def upkeep_lease_of(tenant: int) -> str:
     """Return the name of the lease of who erases, purges or moves: the follower gives its own away
     while somebody has it."""
     return f"history-upkeep/{tenant}"
-
-
-@dataclass(slots=True)
-class StoreChange:
-    """What one transaction does to a store, beside moving it on."""
-
-    files: list[HistoryFile] = field(default_factory=list)
-    eras: list[HistoryEra] = field(default_factory=list)
-    retired: list[HistoryFile] = field(default_factory=list)
-    dropped: list[HistoryEra] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +199,7 @@ class WorkingStore:
             revision=revision,
             position=0 if entry is None else entry.position,
             digest="" if entry is None else entry.digest,
+            commit=loaded.store.commits + 1,
         )
 
     def schema_of(self, era: HistoryEra, revision: int) -> TableSchema:
@@ -226,34 +222,68 @@ class WorkingStore:
         nothing.
 
         Raises `LeaseLost`, and `ConcurrencyError` if the store was moved on meanwhile. An unknown
-        COMMIT is settled by reading the store.
+        COMMIT is settled by reading the store. See `committing` for the rest.
         """
         try:
-            with self.changing() as connection:
-                self.apply(connection, was, store, change)
+            with self.committing([StoreCommit(was, store, change)]) as connection:
                 write_follower(connection, self.log, store)
         except CommitUnknown:
             found = self.load()
-            if found is None or found.store != store or not self._has(change):
+            if found is None or found.store != replace(store, commits=was.commits + 1):
+                raise
+            if not self._has(change):
                 raise
 
-    def apply(
-        self, connection: Connection, was: HistoryStore, store: HistoryStore, change: StoreChange
-    ) -> None:
-        """Store a change inside a transaction; raises `ConcurrencyError` if the store was moved on
-        since it was read."""
-        if not update_store(connection, was, store):
+    @contextmanager
+    def committing(
+        self, commits: Sequence[StoreCommit], mode: TransactionMode = TransactionMode.CATALOG
+    ) -> Iterator[Connection]:
+        """A transaction that stores changes of timelines, with what is done in the block; each has
+        a manifest in its directory before, and no earlier one behind it.
+
+        Raises `LeaseLost`, `ConcurrencyError` if a timeline was moved on since it was read,
+        `HistoryUnreachable` and `DiskFull`.
+        """
+        numbered = [self._write_manifest(commit) for commit in commits]
+        with self.changing(mode) as connection:
+            for commit, _ in numbered:
+                self._apply(connection, commit)
+            yield connection
+        for commit, path in numbered:
+            delete_former_manifests(commit.store, path)
+
+    def _write_manifest(self, commit: StoreCommit) -> tuple[StoreCommit, Path]:
+        """Write the manifest behind a commit; returns the commit with its number."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            self.load_in(connection)
+            eras = list_eras(connection, commit.was)
+            files = list_history_files(connection, commit.was)
+            timelines = list_timelines(connection, self.tenant)
+            now = self.storage.now_us(connection)
+        commits = {one.timeline: one.commits for one in timelines}
+        store = replace(commit.store, commits=commits.get(commit.was.timeline, 0) + 1)
+        eras, files = commit.change.apply_to(eras, files)
+        made = ManifestFile(HISTORY_FORMAT, self.database, now, store, eras, files)
+        with writing_to(store.directory):
+            return replace(commit, store=store), write_manifest(made)
+
+    def _apply(self, connection: Connection, commit: StoreCommit) -> None:
+        change = commit.change
+        if not update_store(connection, commit.was, commit.store):
             raise ConcurrencyError(
                 "another process has moved the history store on",
                 tenant=self.tenant,
                 hint="nothing was stored; the other process goes on",
             )
-        insert_files(connection, change.files)
+        now = self.storage.now_us(connection)
+        retire_files(connection, change.corrected, now)
+        delete_file_rows(connection, change.corrected)
+        insert_files(connection, [*change.files, *change.corrected])
         for era in change.eras:
             save_era(connection, era)
         for era in change.dropped:
             delete_era(connection, era)
-        retire_files(connection, change.retired, self.storage.now_us(connection))
+        retire_files(connection, change.retired, now)
 
     def _has(self, change: StoreChange) -> bool:
         """Return whether the files of a change are stored."""
@@ -362,12 +392,3 @@ def is_there(store: HistoryStore, file: HistoryFile) -> bool:
     there."""
     with writing_to(file.directory or store.directory):
         return file.place_in(store.directory).exists()
-
-
-def count_changes_of(eras: Sequence[HistoryEra], changes: dict[int, int]) -> list[HistoryEra]:
-    """Return the eras whose tables have changed, with these changes more."""
-    return [
-        replace(era, changes=era.changes + changes[era.table_number])
-        for era in eras
-        if changes.get(era.table_number)
-    ]

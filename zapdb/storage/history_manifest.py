@@ -42,7 +42,9 @@ class HistoryStore:
 
     The files hold the moments after `begins` up to `ends`. `ends_bookmark` is the place of the
     moment `ends` in the change log, `visible_at` the time from which it is visible. Moments before
-    `purged_before` are gone. Times are in microseconds since 1970-01-01 UTC.
+    `purged_before` are gone. `commits` counts the transactions that changed its files or eras; the
+    last of them has a copy of these rows in the directory (`zapdb.history.manifest_files`). Times
+    are in microseconds since 1970-01-01 UTC.
 
     State: `baseline`, a table's first checkpoint is under way; `follows`; `stopped` by an operator;
     `broken`, because the change log was pruned in front of it. `problem` says why the follower
@@ -61,12 +63,13 @@ class HistoryStore:
     purged_before: int
     started_at: int
     flushed_at: int
+    commits: int = 0
     problem: str | None = None
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
         tenant, timeline, directory, form, state, *numbers, problem = row
-        begins, ends, bookmark, visible_at, purged, started_at, flushed_at = numbers
+        begins, ends, bookmark, visible_at, purged, started_at, flushed_at, commits = numbers
         with reading(HISTORY_STORES.name):
             return cls(
                 as_number(tenant),
@@ -81,6 +84,7 @@ class HistoryStore:
                 as_number(purged),
                 as_number(started_at),
                 as_number(flushed_at),
+                as_number(commits),
                 None if problem is None else as_text(problem),
             )
 
@@ -383,6 +387,16 @@ def save_era(connection: Connection, era: HistoryEra) -> None:
     )
     if found.first() is None:
         connection.core_execute(sa.insert(HISTORY_ERAS).values(**key, **row))
+
+
+def delete_timeline(connection: Connection, store: HistoryStore) -> None:
+    """Delete all rows of a timeline, if there are any."""
+    for table in (HISTORY_STORES, HISTORY_FILES, HISTORY_ERAS):
+        connection.core_execute(
+            sa.delete(table).where(
+                table.c.tenant == store.tenant, table.c.timeline == store.timeline
+            )
+        )
 
 
 def delete_era(connection: Connection, era: HistoryEra) -> None:

@@ -1,4 +1,4 @@
--- layout 0021
+-- layout 0022
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, key BYTEA NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, field, key) )
 CREATE TABLE zapdb_blobs ( id BYTEA NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, key TEXT NOT NULL, seq BIGINT NOT NULL, value TEXT, PRIMARY KEY (kind, key) )
@@ -15,7 +15,7 @@ CREATE TABLE zapdb_history_eras ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL
 CREATE TABLE zapdb_history_erasures ( tenant BIGINT NOT NULL, id TEXT NOT NULL, table_number BIGINT NOT NULL, key BYTEA, fields TEXT NOT NULL, resume_after BYTEA, key_sha256 BYTEA NOT NULL, proof TEXT NOT NULL, requested_at BIGINT NOT NULL, finished_at BIGINT, PRIMARY KEY (tenant, id) )
 CREATE TABLE zapdb_history_files ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL, id TEXT NOT NULL, table_number BIGINT NOT NULL, era BIGINT NOT NULL, kind TEXT NOT NULL, first_moment BIGINT NOT NULL, last_moment BIGINT NOT NULL, revision BIGINT NOT NULL, rows BIGINT NOT NULL, size_bytes BIGINT NOT NULL, sha256 BYTEA NOT NULL, key_lower BYTEA, key_upper BYTEA, directory TEXT, path TEXT NOT NULL, state TEXT NOT NULL, retired_at BIGINT, PRIMARY KEY (tenant, timeline, id) )
 CREATE INDEX zapdb_history_files_by_table ON zapdb_history_files (tenant, timeline, table_number, era)
-CREATE TABLE zapdb_history_stores ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL, directory TEXT NOT NULL, format BIGINT NOT NULL, state TEXT NOT NULL, begins BIGINT NOT NULL, ends BIGINT NOT NULL, ends_bookmark TEXT NOT NULL, visible_at BIGINT NOT NULL, purged_before BIGINT NOT NULL, started_at BIGINT NOT NULL, flushed_at BIGINT NOT NULL, problem TEXT, PRIMARY KEY (tenant, timeline) )
+CREATE TABLE zapdb_history_stores ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL, directory TEXT NOT NULL, format BIGINT NOT NULL, state TEXT NOT NULL, begins BIGINT NOT NULL, ends BIGINT NOT NULL, ends_bookmark TEXT NOT NULL, visible_at BIGINT NOT NULL, purged_before BIGINT NOT NULL, started_at BIGINT NOT NULL, flushed_at BIGINT NOT NULL, commits BIGINT NOT NULL, problem TEXT, PRIMARY KEY (tenant, timeline) )
 CREATE TABLE zapdb_incarnations ( number BIGINT NOT NULL, server TEXT NOT NULL, began_by BIGINT NOT NULL, began_at BIGINT NOT NULL, PRIMARY KEY (number) )
 CREATE TABLE zapdb_leases ( name TEXT NOT NULL, owner TEXT NOT NULL, epoch BIGINT NOT NULL, since BIGINT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (name) )
 CREATE TABLE zapdb_migrations ( id BIGINT NOT NULL, number BIGINT NOT NULL, name TEXT NOT NULL, summary TEXT NOT NULL, state TEXT NOT NULL, digest TEXT NOT NULL, structure BYTEA NOT NULL, numbers BYTEA NOT NULL, source_hash BYTEA NOT NULL, stored_at BIGINT NOT NULL, stored_by TEXT NOT NULL, rolled_back_at BIGINT, rolled_back_by TEXT, PRIMARY KEY (id) )

@@ -1,0 +1,298 @@
+"""Rebuilding the manifest of a history store: from its directory alone, all is as it was, and what
+was replaced, purged or erased stays away."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.stored_pasts import (
+    begin,
+    check_store,
+    current_state,
+    flush,
+    read_manifest,
+    stored_state,
+    write_some,
+)
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.contract.test_backups import dsn_of, run
+from tests.contract.test_history_erased import (
+    KEY,
+    all_names,
+    assert_gone,
+    delete_and_drop,
+    kill_at_each_step,
+    list_marked,
+    make_people,
+)
+from tests.contract.test_history_store import LATER
+from tests.forms import cases
+from tests.support import PostgresServer, Workspace
+from zapdb.cluster.leases import Owner
+from zapdb.database import Database
+from zapdb.errors import HistoryDamaged, HistoryPurged, UsageError, ZapdbError
+from zapdb.history.cleaning import delete_orphans
+from zapdb.history.files import read_digest
+from zapdb.history.manifest_files import list_manifests
+from zapdb.history.stores import hold_store
+from zapdb.storage.history_manifest import HistoryEra, HistoryFile, HistoryStore
+
+Manifest = tuple[HistoryStore, list[HistoryEra], list[HistoryFile]]
+ROWS = ("stores", "files", "eras")
+
+
+def lose_manifest(workspace: Workspace) -> None:
+    for name in ROWS:
+        workspace.execute(f"DELETE FROM zapdb_history_{name}")
+
+
+def rebuild(workspace: Workspace, db: Database, directory: Path) -> Manifest:
+    """Lose the rows and make them anew, in another process than the one that read them."""
+    lose_manifest(workspace)
+    planned = db.history.rebuild_manifest(directory, dry_run=True)
+    with pytest.raises(UsageError, match="has no history store"):
+        db.history.status()
+    assert db.history.rebuild_manifest(directory) == planned
+    return read_manifest(db)
+
+
+def newest(db: Database) -> int:
+    return next(db.moments()).number
+
+
+@pytest.mark.parametrize("seed", range(cases(4)))
+def test_h1_after_a_life_all_rows_and_moments_are_as_they_were(
+    workspace: Workspace, tmp_path: Path, seed: int
+) -> None:
+    rnd, place, cold = random.Random(seed), tmp_path / "store", tmp_path / "cold"
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    write_some(db, rnd)
+    begin(db, place)
+    db.admin.set_setting("history_store_flush_changes", "6")
+    db.admin.set_setting("history_checkpoint_percent", str(rnd.choice((1, 50, 100))))
+    states, later, kept_from = {newest(db): current_state(db)}, list(LATER), 0
+    for turn in range(30):
+        chance = rnd.random()
+        if chance < 0.6:
+            write_some(db, rnd)
+            states[newest(db)] = current_state(db)
+        elif chance < 0.8:
+            flush(db)
+        elif chance < 0.88 and later:
+            db.close()
+            workspace.write(2 + len(LATER) - len(later), later.pop(0))
+            db = workspace.open()
+        elif chance < 0.94:
+            cut = flush(db).ends
+            kept_from = max(kept_from, rnd.choice([n for n in states if n <= cut]))
+            db.history.purge(kept_from, exact=rnd.random() < 0.5)
+        else:
+            db.history.move(flush(db).ends, cold)
+        if turn % 10 == 9:
+            wanted = read_manifest(db)
+            found = rebuild(workspace, db, place)
+            assert found[0] == wanted[0]
+            assert found[1:] == wanted[1:]
+    store = flush(db)
+    for moment, state in states.items():
+        if max(store.begins, kept_from) <= moment:
+            assert stored_state(db, moment) == state, moment
+    assert db.history.verify(sample=20).problems == ()
+    if not kept_from:
+        check_store(db)
+
+
+def test_h13_what_was_erased_or_purged_does_not_come_back(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """The former files are still there when the rows are lost: of a reader that has pinned them, or
+    put back from a backup of the directory."""
+    place, backup = tmp_path / "store", tmp_path / "backup"
+    db = delete_and_drop(workspace, make_people(workspace, place))
+    store = flush(db)
+    shutil.copytree(place, backup)
+    assert db.history.erase("people", KEY).rows > 0
+    wanted, before = read_manifest(db), all_names(db, store.begins)
+    for path in backup.rglob("*.parquet"):
+        again = place / path.relative_to(backup)
+        if not again.exists():
+            shutil.copy(path, again)
+    assert list_marked(place)
+    assert rebuild(workspace, db, place) == wanted
+    assert all_names(db, store.begins) == before
+    live = {str(file.place_in(place)) for file in wanted[2]}
+    assert not live & set(list_marked(place))
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_orphans(working, age_seconds=-1) > 0
+    assert_gone(workspace, place)
+    # A purge stays, too, though its files are there for the grace.
+    cut = flush(db).ends
+    db.history.purge(cut)
+    flush(db)
+    db.change_log.prune(db.change_log.end())
+    assert rebuild(workspace, db, place)[0].purged_before == cut
+    with pytest.raises(HistoryPurged):
+        db.at(cut - 1).table("people").get(KEY)
+    # With a manifest from before it, files that were written since tell.
+    for path in list_manifests(place, 1):
+        path.unlink()
+    for path in list_manifests(backup, 1):
+        shutil.copy(path, place / "1")
+    lose_manifest(workspace)
+    with pytest.raises(UsageError, match=r"newest manifest .* is missing|are missing"):
+        db.history.rebuild_manifest(place)
+
+
+def test_h3_killed_at_each_step_a_rebuilding_is_whole_or_not_there(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    wanted, before = read_manifest(db), all_names(db, 0)
+    lose_manifest(workspace)
+    assert kill_at_each_step(workspace, "rebuild", str(place), apart=1) > 0
+    assert read_manifest(db) == wanted
+    assert all_names(db, 0) == before
+    db.table("people").insert(mail="later@example.org", name="Later")
+    flush(db)
+    check_store(db)
+
+
+def back_up(workspace: Workspace, server: PostgresServer, file: Path) -> Callable[[], object]:
+    """Copy the database; returns what puts it back."""
+    if workspace.engine == "sqlite":
+        database = Path(workspace.address.removeprefix("sqlite:///"))
+        workspace.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        shutil.copy(database, file)
+
+        def put_back() -> None:
+            workspace.control.close()
+            workspace._control = None
+            for suffix in ("-wal", "-shm"):
+                database.with_name(database.name + suffix).unlink(missing_ok=True)
+            shutil.copy(file, database)
+
+        return put_back
+    dsn = dsn_of(server, workspace.address)
+    run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={dsn}")
+    restore = "--clean", "--if-exists", "--no-owner", "--exit-on-error"
+    return lambda: run("pg_restore", *restore, f"--dbname={dsn}", str(file))
+
+
+@pytest.mark.parametrize("is_written_to", [False, True])
+def test_an_older_backup_has_the_past_up_to_its_log(
+    workspace: Workspace, postgres: PostgresServer, tmp_path: Path, is_written_to: bool
+) -> None:
+    """With eras, merges and a migration behind the backup; where it was written to before, the
+    moments since have numbers that files have, too."""
+    place, rnd = tmp_path / "store", random.Random(7)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    write_some(db, rnd)
+    begin(db, place)
+    db.admin.set_setting("history_store_flush_changes", "6")
+    states = {newest(db): current_state(db)}
+    for _ in range(4):
+        write_some(db, rnd)
+        flush(db)
+        states[newest(db)] = current_state(db)
+    cut = newest(db)
+    db.close()
+    put_back = back_up(workspace, postgres, tmp_path / "backup")
+    db = workspace.open()
+    for _ in range(4):
+        write_some(db, rnd)
+        flush(db)
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    write_some(db, rnd)
+    flush(db)
+    db.close()
+    put_back()
+    (workspace.directory / "0002_test.yaml").unlink()
+    db = workspace.open()
+    if is_written_to:
+        for _ in range(3):
+            write_some(db, rnd)
+            states[newest(db)] = current_state(db)
+    assert kill_at_each_step(workspace, "rebuild", str(place)) > 0
+    store, _, _ = read_manifest(db)
+    assert (store.ends, store.state) == (cut, "follows")
+    write_some(db, rnd)
+    states[newest(db)] = current_state(db)
+    for _ in range(2):
+        for moment, state in states.items():
+            if moment <= read_manifest(db)[0].ends:
+                assert stored_state(db, moment) == state, moment
+        assert db.history.verify(sample=20).problems == ()
+        flush(db)
+    check_store(db)
+
+
+def test_h3_what_is_not_this_store_or_not_whole_is_refused(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    (manifest,) = list_manifests(place, 1)
+    wanted = read_manifest(db)
+
+    def refused(match: str, *, error: type[ZapdbError] = UsageError) -> dict[str, Any]:
+        with pytest.raises(error, match=match) as caught:
+            db.history.rebuild_manifest(place)
+        return caught.value.context
+
+    # The database has a later commit than the directory.
+    workspace.execute("UPDATE zapdb_history_stores SET commits = commits + 1")
+    refused("later rows")
+    lose_manifest(workspace)
+    with pytest.raises(UsageError, match="has no manifest"):
+        db.history.rebuild_manifest(tmp_path)
+    # Its bytes are not what was written.
+    raw = manifest.read_bytes()
+    manifest.write_bytes(raw.replace(b'"follows"', b'"stopped"'))
+    refused("not a manifest", error=HistoryDamaged)
+    manifest.write_bytes(raw)
+    # A file is missing, damaged, of something else, or of another tenant.
+    victim = wanted[2][0].place_in(place)
+    victim.rename(tmp_path / "away")
+    assert refused("are missing")["files"] == 1
+    whole = (tmp_path / "away").read_bytes()
+    victim.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    assert refused("not what was written", error=HistoryDamaged)["path"] == str(victim)
+    (tmp_path / "away").rename(victim)
+    other = victim.with_name("other.parquet")
+    other.write_bytes(b"other")
+    refused("not a file of a history store", error=HistoryDamaged)
+    other.unlink()
+    db.admin.create_tenant("other")
+    with pytest.raises(UsageError, match="has no manifest"):
+        db.for_tenant("other").history.rebuild_manifest(place)
+    shutil.copytree(place / "1", place / "2")
+    with pytest.raises(UsageError, match="of another tenant"):
+        db.for_tenant("other").history.rebuild_manifest(place)
+    (tmp_path / "strange").mkdir()
+    strange = f"sqlite:///{tmp_path / 'strange.db'}", tmp_path / "strange"
+    with Workspace("sqlite", *strange) as stranger:
+        stranger.write(1, ITEMS)
+        with pytest.raises(UsageError, match="of another database"):
+            stranger.open().history.rebuild_manifest(place)
+    # Files of a commit that did not end don't matter.
+    half = victim.with_name("segment-0.parquet.part")
+    half.write_bytes(b"half")
+    found = db.history.rebuild_manifest(place)
+    assert found.unnamed > 0
+    assert read_manifest(db) == wanted
+    assert {file.sha256 for file in wanted[2]} == {
+        read_digest(file.place_in(place)) for file in wanted[2]
+    }

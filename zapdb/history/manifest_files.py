@@ -1,0 +1,111 @@
+"""The manifest beside the files: a copy of a timeline's rows, written with each commit.
+
+The rows of the database say which files count. Should they be lost, the directory alone could not
+tell live files from retired ones, nor from those of work that did not end. So each transaction that
+changes which files or eras a timeline has writes these rows into a file before, with the number of
+the commit: the manifest with the highest number is what is, or was about to be, in the database.
+The ones before it are deleted as soon as the transaction is over.
+
+It has no keys of records, which an erasure would have to find here: those of a file are read from
+that again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from zapdb.errors import HistoryDamaged
+from zapdb.history.files import UNFINISHED, make_directory, sync_directory
+from zapdb.storage.history_manifest import HISTORY_FORMAT, HistoryEra, HistoryFile, HistoryStore
+
+DIGEST_DIGITS: Final = 32
+"""How much of the SHA-256 of its bytes stands in a manifest's name."""
+NAMES: Final = "manifest-*-*-*.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """The live rows of one timeline as of the commit `store.commits`; files without their keys.
+
+    `database` is the id of the database, `written_at` when it was written, in microseconds.
+    """
+
+    format: int
+    database: str
+    written_at: int
+    store: HistoryStore
+    eras: list[HistoryEra]
+    files: list[HistoryFile]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """By which the newest is found. Two may have one number, if one was given up."""
+        return self.store.commits, self.written_at
+
+
+def write_manifest(made: ManifestFile) -> Path:
+    """Write a manifest into its store's directory, and return its path; raises `OSError`."""
+    plain = [replace(file, key_lower=None, key_upper=None) for file in made.files]
+    raw = msgspec.json.encode(replace(made, files=plain))
+    directory = Path(made.store.directory) / str(made.store.tenant)
+    digest = hashlib.sha256(raw).hexdigest()[:DIGEST_DIGITS]
+    path = directory / f"manifest-{made.store.timeline}-{made.store.commits}-{digest}.json"
+    unfinished = path.with_name(path.name + UNFINISHED)
+    make_directory(directory)
+    try:
+        with unfinished.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+        sync_directory(directory)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+    return path
+
+
+def read_manifest(path: Path) -> ManifestFile:
+    """Raises `HistoryDamaged` for a file that is not what was written, and `OSError`."""
+    raw = path.read_bytes()
+    if hashlib.sha256(raw).hexdigest()[:DIGEST_DIGITS] != path.stem.rpartition("-")[2]:
+        raise _damaged(path, "its digest is another one")
+    try:
+        form = msgspec.json.decode(raw, type=dict[str, Any]).get("format")
+        if not isinstance(form, int) or form > HISTORY_FORMAT:
+            raise _damaged(path, f"it has format {form}, and this release knows {HISTORY_FORMAT}")
+        return msgspec.json.decode(raw, type=ManifestFile)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path, str(error)[:200]) from error
+
+
+def _damaged(path: Path, cause: str) -> HistoryDamaged:
+    return HistoryDamaged(
+        "this is not a manifest of a history store",
+        path=str(path),
+        cause=cause,
+        hint="restore it from a backup",
+    )
+
+
+def list_manifests(directory: Path, tenant: int) -> Iterator[Path]:
+    """Yield the manifests of a tenant in a store's directory."""
+    yield from sorted((directory / str(tenant)).glob(NAMES))
+
+
+def delete_former_manifests(store: HistoryStore, kept: Path) -> None:
+    """Delete the manifests of a timeline's earlier commits, and of those that were given up. What
+    can't be deleted now is deleted with the next commit."""
+    with suppress(OSError):
+        for path in list_manifests(Path(store.directory), store.tenant):
+            named, number = path.stem.removeprefix("manifest-").split("-")[:2]
+            if path != kept and named == store.timeline and int(number) <= store.commits:
+                path.unlink()

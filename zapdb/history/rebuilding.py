@@ -1,0 +1,355 @@
+"""Making the rows of a history store anew, by the manifests in its directory.
+
+The database may have lost them, or may have been restored from a backup that is older than the
+files. Each timeline gets the rows of its newest manifest, in one transaction for all of them. What
+the manifest does not name is of work that did not end, or was replaced, and does not come back.
+
+Where the files go on behind the change log, or along another one than there is now, what they have
+from there on is the past of a database that is no more: they are written anew up to that moment,
+from which on the store follows the log again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow
+from pyarrow import compute, parquet
+
+from zapdb.activation.activate import bump_catalog_version
+from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
+from zapdb.history.cleaning import list_store_files
+from zapdb.history.columns import KEY
+from zapdb.history.cutting import cut_end
+from zapdb.history.files import read_footer, reading_file
+from zapdb.history.manifest_files import (
+    ManifestFile,
+    list_manifests,
+    read_manifest,
+    write_manifest,
+)
+from zapdb.history.moment_rows import MOMENTS_SCHEMA
+from zapdb.history.stores import require_no_rollback, require_plain
+from zapdb.history.verifying import find_problem
+from zapdb.history.working_store import LoadedStore, WorkingStore, write_follower, writing_to
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.history_manifest import (
+    HistoryEra,
+    HistoryFile,
+    HistoryStore,
+    delete_timeline,
+    insert_files,
+    insert_store,
+    list_timelines,
+    save_era,
+)
+from zapdb.storage.moments import LoggedMoment
+
+PRUNED: Final = "the change log was pruned in front of the store"
+_PLACE: Final = ("moment", "stamp", "commit_order", "visible_at")
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltTimeline:
+    """A timeline whose rows were made anew: the moments that it has, and its eras and files.
+
+    `cut_from` is the first moment of its files that the change log does not have, or has otherwise;
+    they were written anew without what came from then on. None if they agree.
+    """
+
+    timeline: str
+    begins: int
+    ends: int
+    eras: int
+    files: int
+    size_bytes: int
+    cut_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRebuild:
+    """What was made of a directory: its timelines, the newest first, and how many files there are
+    that no row names."""
+
+    directory: str
+    timelines: tuple[RebuiltTimeline, ...]
+    unnamed: int
+
+
+def rebuild_manifest(
+    working: WorkingStore, directory: Path, *, dry_run: bool = False
+) -> HistoryRebuild:
+    """Make the rows of all timelines anew that a directory has of this tenant, or say what would
+    be.
+
+    Raises `UsageError` for a directory without a manifest, for one of another database, for files
+    that are not this tenant's, if a manifest or files are missing, and if the database has later
+    rows than the directory; `HistoryDamaged`, `RollbackInProgress`, `HistoryUnreachable` and
+    `DiskFull`.
+    """
+    directory = require_plain(directory.resolve())
+    with working.storage.transaction(TransactionMode.READ) as connection:
+        require_no_rollback(working.load_catalog(connection))
+        working.load_in(connection)
+        known = {store.timeline: store for store in list_timelines(connection, working.tenant)}
+    found = _find_manifests(working, directory)
+    unnamed = _count_unnamed(working, directory, found)
+    rebuilds = [_Rebuild(working, one, known.get(one.store.timeline)) for one in found]
+    for rebuild in rebuilds:
+        rebuild.check()
+    if not dry_run:
+        _store(working, rebuilds)
+    return HistoryRebuild(str(directory), tuple(one.describe() for one in rebuilds), unnamed)
+
+
+def _find_manifests(working: WorkingStore, directory: Path) -> list[ManifestFile]:
+    """Return the newest manifest of each timeline, the newest timeline first."""
+    newest = dict[str, ManifestFile]()
+    for path in list_manifests(directory, working.tenant):
+        one = read_manifest(path)
+        if one.database != working.database or one.store.tenant != working.tenant:
+            raise _foreign(path)
+        moved = {str(directory): None, one.store.directory: None}
+        files = [replace(f, directory=moved.get(f.directory or "", f.directory)) for f in one.files]
+        one = replace(one, store=replace(one.store, directory=str(directory)), files=files)
+        before = newest.get(one.store.timeline)
+        if before is None or before.order < one.order:
+            newest[one.store.timeline] = one
+    if not newest:
+        raise UsageError(
+            "the directory has no manifest of this tenant's history store",
+            directory=str(directory),
+            tenant=working.tenant,
+            hint="give the directory that the store was started with",
+        )
+    return [newest[timeline] for timeline in sorted(newest, reverse=True)]
+
+
+def _count_unnamed(working: WorkingStore, directory: Path, found: Sequence[ManifestFile]) -> int:
+    """Return how many files no manifest names. Raises `UsageError` for those of another database,
+    and for those of a later commit than the one that may have been under way."""
+    commits = {one.store.timeline: one.store.commits for one in found}
+    named = {file.place_in(directory) for one in found for file in one.files}
+    unnamed = 0
+    for path in list_store_files(directory / str(working.tenant)):
+        unnamed += path not in named
+        if path.suffix != ".parquet":
+            continue
+        footer, _ = read_footer(path)
+        if (footer.database, footer.tenant) != (working.database, working.tenant):
+            raise _foreign(path)
+        if footer.commit > commits.get(footer.timeline, 0) + 1:
+            raise UsageError(
+                "the newest manifest of the history store is missing",
+                path=str(path),
+                commit=footer.commit,
+                newest=commits.get(footer.timeline, 0),
+                hint="restore the directory as it was at one time: an older manifest would bring "
+                "back what was replaced, purged and erased since",
+            )
+    return unnamed
+
+
+def _foreign(path: Path) -> UsageError:
+    return UsageError(
+        "the directory has files of another database, or of another tenant",
+        path=str(path),
+        hint="give the directory of this database's store; move away what is not of it",
+    )
+
+
+class _Rebuild:
+    """The rebuilding of one timeline."""
+
+    def __init__(
+        self, working: WorkingStore, found: ManifestFile, known: HistoryStore | None
+    ) -> None:
+        self._working, self._found, self._known = working, found, known
+        self.files = list[HistoryFile]()
+        self._last: LoggedMoment | None = None
+        self._cut_from: int | None = None
+
+    # Looking
+
+    def check(self) -> None:
+        """Read the files, and compare them with the log and with the rows that there are."""
+        store, known = self._found.store, self._known
+        if known is not None and known.commits > store.commits:
+            raise UsageError(
+                "the database has later rows than the directory has a manifest of",
+                directory=store.directory,
+                commits=known.commits,
+                manifest=store.commits,
+                hint="the directory is older than the database: restore it, or use `zapdb history "
+                "verify --repair`",
+            )
+        missing = [f for f in self._found.files if not f.place_in(store.directory).is_file()]
+        if missing:
+            raise UsageError(
+                "files that the manifest names are missing",
+                path=str(missing[0].place_in(store.directory)),
+                files=len(missing),
+                hint="restore them from a backup, or mount the directory that they were moved to",
+            )
+        self.files = [_with_keys(store, file) for file in self._found.files]
+        for file in self.files:
+            _require_as_written(store, file)
+        self._compare_with_log()
+
+    def _compare_with_log(self) -> None:
+        """Find the last moment that files and log have alike."""
+        store, working = self._found.store, self._working
+        rows = _read_places(store, self.files)
+        with working.storage.transaction(TransactionMode.READ) as connection:
+            beginning = working.moments.find_beginning(connection).number
+
+            def differs(row: tuple[int, ...]) -> bool:
+                if row[0] <= beginning:
+                    return False  # it was pruned, or is directly in front of the log
+                found = working.moments.find_number(connection, row[0])
+                return row != (found.number, found.stamp, found.commit_order, found.visible_at)
+
+            alike = bisect_left(rows, True, key=differs)
+            if alike == len(rows):
+                return
+            if not alike or rows[alike - 1][0] < store.purged_before:
+                raise UsageError(
+                    "the files and the change log have no moment in common",
+                    begins=store.begins,
+                    purged_before=store.purged_before,
+                    hint="they are of another past than this database's: begin a store in another "
+                    "directory, `zapdb history start DIRECTORY`",
+                )
+            self._last = working.moments.find_number(connection, rows[alike - 1][0])
+            self._cut_from = rows[alike][0]
+
+    # Cutting
+
+    def cut(self) -> ManifestFile:
+        """Return the rows; what the log does not have is cut off before."""
+        found, last = replace(self._found, files=self.files), self._last
+        if last is None:
+            return found
+        working, place = self._working, last.bookmark
+        store = replace(
+            found.store, ends=last.number, ends_bookmark=place, visible_at=last.visible_at
+        )
+        files, eras = self._cut_moments(store, last), list[HistoryEra]()
+        for era in found.eras:
+            mine = [f for f in self.files if (f.table_number, f.era) == (era.table_number, era.era)]
+            if era.first_moment > last.number:
+                continue
+            if era.state != "baseline" and (era.last_moment or store.ends) >= last.number:
+                made, era = cut_end(working, store, era, mine, last)
+                mine = made
+            files += mine
+            eras.append(era)
+        made_at = working.storage.now_us(working.storage.connection())
+        numbered = replace(store, commits=store.commits + 1)
+        cut = replace(found, written_at=made_at, store=numbered, eras=eras, files=files)
+        with writing_to(store.directory):
+            write_manifest(cut)
+        return cut
+
+    def _cut_moments(self, store: HistoryStore, last: LoggedMoment) -> list[HistoryFile]:
+        """Return the files of moments up to the last one; that which goes on is written anew."""
+        kept = list[HistoryFile]()
+        for file in self.files:
+            if file.kind != "moments" or file.first_moment > last.number:
+                continue
+            if file.last_moment > last.number:
+                rows = _read_moments(store, file)
+                rows = rows.filter(compute.less_equal(rows.column("moment"), last.number))
+                file = self._working.write(LoadedStore(store, {}), "moments", None, 0, last, rows)
+            kept.append(file)
+        return kept
+
+    def describe(self) -> RebuiltTimeline:
+        store = self._found.store
+        return RebuiltTimeline(
+            timeline=store.timeline,
+            begins=store.begins,
+            ends=store.ends if self._last is None else self._last.number,
+            eras=len(self._found.eras),
+            files=len(self.files),
+            size_bytes=sum(file.size_bytes for file in self.files),
+            cut_from=self._cut_from,
+        )
+
+
+def _store(working: WorkingStore, rebuilds: Sequence[_Rebuild]) -> None:
+    """Put the rows into the database, and the follower's bookmark with those of the newest."""
+    made = [rebuild.cut() for rebuild in rebuilds]
+    with working.changing(TransactionMode.DDL) as connection:
+        for one in made:
+            delete_timeline(connection, one.store)
+        others = list_timelines(connection, working.tenant)
+        for one in made:
+            is_newest = all(other.timeline < one.store.timeline for other in others)
+            is_newest &= one is made[0]
+            state = _follow(working, connection, one) if is_newest else one.store
+            insert_store(connection, state)
+            insert_files(connection, one.files)
+            for era in one.eras:
+                save_era(connection, era)
+        # Pasts that are open, in whatever process, drop what they have in memory and look again.
+        bump_catalog_version(connection, working.tenant)
+
+
+def _follow(working: WorkingStore, connection: Connection, made: ManifestFile) -> HistoryStore:
+    """Return the row of the newest timeline, which goes on behind its end if the log does."""
+    is_unfinished = any(era.state == "baseline" for era in made.eras)
+    try:
+        write_follower(connection, working.log, made.store)
+    except ChangesPruned:
+        return replace(made.store, state="broken", problem=PRUNED)
+    return replace(made.store, state="baseline" if is_unfinished else "follows", problem=None)
+
+
+def _with_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
+    if not file.rows or file.kind == "moments":
+        return file
+    path = file.place_in(store.directory)
+    with reading_file(path, file):
+        keys: Any = parquet.read_table(path, columns=[KEY], partitioning=None).column(0)
+    return replace(file, key_lower=keys[0].as_py(), key_upper=keys[-1].as_py())
+
+
+def _require_as_written(store: HistoryStore, file: HistoryFile) -> None:
+    path, problem = file.place_in(store.directory), None
+    if file.path != f"{file.tenant}/{file.table_number}/{file.kind}-{file.id}.parquet":
+        problem = "its path is none of a store's"
+    problem = problem or find_problem(path, file)
+    if problem is not None:
+        raise HistoryDamaged(
+            "a file of the history store is not what was written",
+            path=str(path),
+            problem=problem,
+            table=file.table_number,
+            first_moment=file.first_moment,
+            last_moment=file.last_moment,
+            hint="restore it from a backup",
+        )
+
+
+def _read_moments(store: HistoryStore, file: HistoryFile) -> Any:
+    path = file.place_in(store.directory)
+    with reading_file(path, file):
+        return parquet.read_table(path, schema=MOMENTS_SCHEMA, partitioning=None)
+
+
+def _read_places(store: HistoryStore, files: Sequence[HistoryFile]) -> list[tuple[int, ...]]:
+    """Return number, stamp, commit order and time of each moment in files, in order."""
+    found = list[tuple[int, ...]]()
+    for file in files:
+        if file.kind == "moments":
+            rows = _read_moments(store, file).select(list(_PLACE))
+            at = len(_PLACE) - 1
+            times = compute.fill_null(rows.column(at).cast(pyarrow.int64()), 0)
+            columns = [rows.column(n).to_pylist() for n in range(at)]
+            found += zip(*columns, times.to_pylist(), strict=True)
+    return sorted(found)
