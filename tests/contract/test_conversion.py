@@ -800,6 +800,37 @@ def test_rule_19_the_null_of_json_is_none_where_the_field_is_optional(workspace:
         assert db.admin.verify()[0].problems == ()
 
 
+def test_rule_19_a_required_json_field_is_filled_with_null(workspace: Workspace) -> None:
+    """Null is a value of it: of an added field, of one that is made required, and of a dropped one
+    on the way back."""
+    fields = "{name: id, type: integer}, {name: notes, type: json, optional: true}"
+    workspace.write(1, f"create_table: {{table: items, key: [id], fields: [{fields}]}}")
+    with workspace.open() as db:
+        db.table("items").insert(id=1)
+        db.table("items").insert(id=2, notes={"a": 1})
+    added = "{name: extra, type: json, default: null}"
+    workspace.write(2, f"add_field: {{table: items, field: {added}}}")
+    workspace.write(3, "make_required: {table: items, field: notes, fill: {value: null}}")
+    workspace.write(4, "drop_field: {table: items, field: extra, restore: {value: null}}")
+
+    def look(db: Database) -> list[tuple[Any, ...]]:
+        return [(r.id, r.notes) for r in db.table("items").scan()]
+
+    found = [(1, None), (2, {"a": 1})]
+    with workspace.open() as db:
+        assert look(db) == found
+        db.admin.run_jobs()
+        assert look(db) == found
+        assert db.admin.verify()[0].problems == ()
+    roll_back_newest(workspace.connect())
+    workspace.remove(4)
+    with workspace.open() as db:
+        assert [(r.id, r.notes, r.extra) for r in db.table("items").scan()] == [
+            (*row, None) for row in found
+        ]
+        assert db.admin.verify()[0].problems == ()
+
+
 @pytest.mark.long_on("postgresql")
 def test_rule_17_a_table_grows_faster_than_it_is_converted(workspace: Workspace) -> None:
     count = 300

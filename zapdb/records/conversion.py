@@ -331,7 +331,9 @@ class _Program:
             value = derivation.value
             if value is not None and slot.type.may_be_blob and len(value) > INLINE_CHARS_MAX:
                 return self._encode_large_source(slot, value)
-            constant = None if value is None else slot.type.encode(value)
+            # Without a value, an optional field is absent; null is a value of a required one.
+            is_absent = value is None and slot.optional
+            constant = None if is_absent else slot.type.encode(value)
             name = self.names.bind(constant, "constant")
             return ([f"{encoded} = {name}"], encoded) if slot.optional else ([], name)
         lines: list[str] = []
