@@ -52,14 +52,18 @@ def erase_fields(db: Database, tenant: int, table: str, *fields: str) -> None:
     db.history.erase_fields(table, *fields)
 
 
-def purge(db: Database, tenant: int, before: str) -> None:
-    db.history.purge(int(before))
+def purge(db: Database, tenant: int, before: str, how: str = "") -> None:
+    db.history.purge(int(before), exact=how == "exact")
     with hold_store(db._storage, tenant, Owner.here(), 60) as working:
         delete_retired(working)
 
 
 def move(db: Database, tenant: int, before: str, directory: str) -> None:
     db.history.move(int(before), directory)
+
+
+def repair(db: Database, tenant: int) -> None:
+    assert db.history.repair().left == ()
 
 
 def rebuild(db: Database, tenant: int, directory: str) -> None:
@@ -73,6 +77,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "purge": purge,
     "move": move,
     "rebuild": rebuild,
+    "repair": repair,
 }
 STEPS = (
     (files.parquet.ParquetWriter, "close"),

@@ -18,7 +18,7 @@ from zapdb.cluster.leases import Owner, acquire
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged, HistoryPurged, HistoryUnreachable, UnknownName, UsageError
 from zapdb.history import follower, run
-from zapdb.history.cleaning import PIN_PREFIX, delete_retired
+from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.purge import find_stored_before
 from zapdb.history.retention import Retention
@@ -399,6 +399,38 @@ def test_killed_at_each_step_of_a_purge_nothing_is_half_gone(
     assert names_at(db, kept) == names
     with hold_store(db._storage, 1, Owner.here()) as working:
         assert finish_erasures(working) == []
+
+
+@pytest.mark.long_on("postgresql")
+def test_killed_at_each_step_of_an_exact_purge_what_is_kept_is_as_it_was(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.admin.set_setting("history_grace_seconds", "0")
+    db.admin.set_setting("history_checkpoint_percent", "100000")
+    people = db.table("people")
+    people.update(ANOTHER, name="old-value")
+    flush(db)
+    people.update(ANOTHER, name="Kept")
+    kept = flush(db).ends
+    people.update("1@example.org", name="later")
+    people.delete("2@example.org")
+    store = flush(db)
+    states = {moment: stored_state(db, moment) for moment in range(kept, store.ends + 1)}
+    names = all_names(db, kept)
+    assert kill_at_each_step(workspace, "purge", str(kept), "exact", apart=2) > 4
+    store, eras, _ = read_manifest(db)
+    assert (store.purged_before, [era.first_moment for era in eras]) == (kept, [kept])
+    assert {moment: stored_state(db, moment) for moment in states} == states
+    assert {moment: all_names(db, kept)[moment] for moment in names} == names
+    assert db.history.verify(sample=99).problems == ()
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        delete_orphans(working, age_seconds=-1)
+    assert b"old-value" not in b"".join(_read_raw(path) for path in place.rglob("*.parquet"))
+    people.update(ANOTHER, name="After")
+    flush(db)
+    assert db.history.verify(sample=99).problems == ()
 
 
 def test_retention_purges_the_store_and_prunes_the_log_behind_it(

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stored_pasts import check_store, flush, read_manifest
-from tests.contract.test_history_erased import ANOTHER, all_names, make_people
+from tests.contract.test_history_erased import (
+    ANOTHER,
+    all_names,
+    kill_at_each_step,
+    make_people,
+)
 from tests.support import Workspace
 from zapdb.cluster.leases import Owner
 from zapdb.history.cleaning import delete_retired
@@ -44,6 +49,35 @@ def test_h10_each_file_is_made_anew_from_the_log(workspace: Workspace, tmp_path:
     db = workspace.open()
     assert all_names(db, store.begins) == before
     assert db.history.verify(sample=99).problems == ()
+    flush(db)
+    check_store(db)
+
+
+def test_h3_killed_at_each_step_of_a_repair_all_is_as_it_was(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """By all ways: from the log, with an era, from a copy, and of a row."""
+    place, cold = tmp_path / "store", tmp_path / "cold"
+    db = make_people(workspace, place)
+    db.table("people").update(ANOTHER, name="Last")
+    store = flush(db)
+    before = all_names(db, store.begins)
+    db.history.move(store.ends, cold)
+    _, eras, files = read_manifest(db)
+    moved = next(file for file in files if file.directory is not None)
+    newest = next(f for f in files if f.era == eras[-1].era and f.kind == "checkpoint")
+    moments, other, *_ = (file for file in files if file.kind == "moments")
+    for victim in (moved, newest, moments):
+        victim.place_in(place).unlink()
+    workspace.execute("UPDATE zapdb_history_files SET rows = rows + 1 WHERE id = ?", [other.id])
+    db.close()
+    db = workspace.open()
+    planned = db.history.repair(dry_run=True)
+    assert {one.way for one in planned.repaired} == {"copy", "era", "log", "row"}
+    assert kill_at_each_step(workspace, "repair") > 5
+    assert db.history.verify(sample=99).problems == ()
+    assert all_names(db, store.begins) == before
+    db.table("people").update(ANOTHER, name="Later")
     flush(db)
     check_store(db)
 
