@@ -78,6 +78,7 @@ HEAVY_MODULES = {
     "zapdb.history.erasing": "pyarrow",
     "zapdb.history.moving": "pyarrow",
     "zapdb.history.purge": "pyarrow",
+    "zapdb.history.rebuilding": "pyarrow",
     "zapdb.history.repairing": "pyarrow",
     "zapdb.history.run": "pyarrow",
     "zapdb.history.stores": "pyarrow",

@@ -73,7 +73,7 @@ def write_manifest(made: ManifestFile) -> Path:
     return path
 
 
-def read_manifest(path: Path) -> ManifestFile:
+def read_manifest_file(path: Path) -> ManifestFile:
     """Raises `HistoryDamaged` for a file that is not what was written, and `OSError`."""
     raw = path.read_bytes()
     if hashlib.sha256(raw).hexdigest()[:DIGEST_DIGITS] != path.stem.rpartition("-")[2]:

@@ -29,7 +29,7 @@ from zapdb.history.files import read_footer, reading_file
 from zapdb.history.manifest_files import (
     ManifestFile,
     list_manifests,
-    read_manifest,
+    read_manifest_file,
     write_manifest,
 )
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
@@ -110,7 +110,7 @@ def _find_manifests(working: WorkingStore, directory: Path) -> list[ManifestFile
     """Return the newest manifest of each timeline, the newest timeline first."""
     newest = dict[str, ManifestFile]()
     for path in list_manifests(directory, working.tenant):
-        one = read_manifest(path)
+        one = read_manifest_file(path)
         if one.database != working.database or one.store.tenant != working.tenant:
             raise _foreign(path)
         moved = {str(directory): None, one.store.directory: None}
