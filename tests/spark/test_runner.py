@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from msgspec import structs
 from tests import forms
 from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sweep
 from tests.documents import PEOPLE
-from tests.support import ROOT, Workspace
+from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
 from zapdb import release
 from zapdb.catalog import rows
 from zapdb.cli.program import run_program
@@ -107,12 +108,19 @@ def test_rule_17_spark_runs_the_range_tasks_on_executors(workspace, spark, monke
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_rule_17_executors_share_a_table_that_is_one_range(workspace, spark, monkeypatch):
-    """One task has all the records; the others take the rest of its range, again and again."""
+    """One task has all the records; the others take the rest of its range, again and again. It is
+    slow until another one has come."""
     monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", CITIES)
     db = load(workspace)
     tasks: list[TaskReport] = []
     run = partial(run_on_spark, on_tasks=tasks.extend, batch_records_max=512)
-    (report,) = db.admin.run_jobs(run, ["convert"])
+    (job,) = plan_jobs(db._storage, 1, ["convert"])
+    db.jobs.throttle(job.id, records_per_second=500)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(db.admin.run_jobs, run, ["convert"])
+        wait_until(lambda: db.jobs.get(job.id).progress.ranges > 1, "another task has its share")
+        db.jobs.throttle(job.id)
+        (report,) = running.result(GUARD_SECONDS)
     assert report.progress.ranges == report.progress.ranges_done > 1
     assert (report.progress.read, report.progress.written) == (CITIES, CITIES)
     written = {task.number: task.written for task in tasks}
