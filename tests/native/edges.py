@@ -383,9 +383,20 @@ def written_instants() -> Iterator[Any]:
         yield datetime.datetime.combine(date, datetime.time.max, datetime.UTC)
 
 
+def written_structs() -> Iterator[Any]:
+    """With names that there aren't, names that are missing, and nulls."""
+    whole = {"number": 1, "at": datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)}
+    for more in ({}, {"street": "x"}, {"street": None, "state": None}, {"other": 1}):
+        yield whole | more
+        for name in whole:
+            yield {key: value for key, value in (whole | more).items() if key != name}
+            yield whole | more | {name: None}
+
+
 WRITTEN: list[tuple[ValueType, Callable[[], Iterator[Any]]]] = [
     (String(), written_texts),
     (List(String()), lambda: ([text] for text in written_texts())),
+    (PLACE, written_structs),
     (Reference("people", 1, (String(),)), written_texts),
     (Binary(), lambda: (text.encode("utf-8", "replace") for text in written_texts())),
     (Integer(), written_integers),
