@@ -454,7 +454,13 @@ def is_resolved(place: Workspace, struck: list[str]) -> bool:
     return place.engine == "postgresql" and struck == ["commit"]
 
 
-BACKGROUND = ("zapdb-heartbeat", "zapdb-watch", "zapdb-background", "zapdb-probe")
+BACKGROUND = (
+    "zapdb-heartbeat",
+    "zapdb-watch",
+    "zapdb-background",
+    "zapdb-probe",
+    "zapdb-lease",
+)
 """The names of the threads that an open database has for itself."""
 
 
