@@ -203,6 +203,15 @@ def test_rule_09_a_lease_that_can_not_be_given_back_hides_nothing(
         raise ZeroDivisionError
 
 
+def test_a_renewal_ends_with_its_database(storage: Storage) -> None:
+    """Who closes a database inside the work under a lease leaves no thread that tries for ever."""
+    with leases.hold_lease(storage, "work", Owner.here(), 0.3, 10):
+        (thread,) = (one for one in threading.enumerate() if one.name == "zapdb-lease")
+        storage.close()
+        thread.join(GUARD_SECONDS)
+        assert not thread.is_alive()
+
+
 def test_rule_09_many_threads_take_one_lease_in_turn(
     workspace: Workspace, storage: Storage
 ) -> None:

@@ -198,7 +198,8 @@ def _update(connection: Connection, name: str, **columns: Any) -> None:
 
 
 class Renewal:
-    """Renews a lease from a thread of its own, until it is stopped or the lease is lost.
+    """Renews a lease from a thread of its own, until it is stopped, the lease is lost, or the
+    database is closed.
 
     Work under the lease notices the loss, because it checks the epoch.
     """
@@ -231,6 +232,8 @@ class Renewal:
                     logger.warning("%s", error.message)
                     return
                 except ZapdbError as error:
+                    if self._storage.is_closed:
+                        return
                     logger.warning("a lease was not renewed, which is tried again: %s", error)
         finally:
             self._storage.release_connection()
