@@ -21,7 +21,10 @@ ADMIN = (
 )
 CHANGE_LOG = "begin end follower followers prune read read_back read_moment"
 JOBS = "cancel get list pause resume set_priority throttle"
-HISTORY = "erase erase_fields flush follow move purge repair run start status stop verify wait"
+HISTORY = (
+    "erase erase_fields flush follow move purge rebuild_manifest repair run start status stop "
+    "verify wait"
+)
 
 
 @pytest.fixture
