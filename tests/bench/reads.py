@@ -18,7 +18,7 @@ from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from tests.bench.processor import spend_turns
 
 RECORDS, MANY, ROUNDS = 20_000, 5_000, 5
-GETS, QUERIES, SHORT, LONG = 1_000, 500, 100, 10
+GETS, QUERIES, SHORT, LONG = 1_000, 500, 400, 20
 
 Work = Callable[[Reader], Callable[[], object]]
 BOTH: dict[Engine, Reach] = {"sqlite": ("≥", 2), "postgresql": ("≥", 2)}
