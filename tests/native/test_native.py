@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -215,6 +217,19 @@ def nested() -> Iterator[bytes]:
 def test_nothing_leaks() -> None:
     command = [sys.executable, "-m", "tests.native.leaks"]
     done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_no_reference_is_lost_on_a_debug_build_of_python() -> None:
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}d"
+    python = shutil.which(name)
+    if python is None:
+        pytest.skip(f"{name} is not there: python3-dbg and python3-dev of Debian have it")
+    packages = str(Path(__file__).parents[2]), sysconfig.get_path("platlib")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(packages)}
+    command = [python, "-m", "tests.native.debug_build", "--seconds", "10"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
