@@ -6,8 +6,9 @@ Importing it registers the data source `zapdb` in the active session, if there i
 from zapdb.spark.past import read_past
 from zapdb.spark.registration import register_sources as register
 from zapdb.spark.registration import snapshot
-from zapdb.spark.runner import TaskReport, run_on_spark
+from zapdb.spark.runner import run_on_spark
 from zapdb.spark.session import find_session, start_session, start_session_for
+from zapdb.spark.task import TaskReport
 
 __all__ = [
     "TaskReport",

@@ -1,19 +1,20 @@
-"""The Spark runner: a job's open ranges are a frame, and executors process each range."""
+"""The Spark runner: the numbers of a job's open ranges are distributed, and executors process each.
+
+They are an RDD, not a DataFrame: there is nothing to plan about them, and planning a query and
+compiling its code took the JVM longer than all the rest of its part (decisions/0059).
+"""
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from zapdb.catalog.kinds import Job
-from zapdb.errors import JobError, ZapdbError
+from zapdb.errors import JobError
 from zapdb.jobs.job import list_open_ranges, open_ranges, read_progress
-from zapdb.jobs.work import HeldBack, Superseded
 from zapdb.limits import BATCH_RECORDS_MAX, SPLIT_RECORDS_MIN
 from zapdb.spark.session import start_session_for
-from zapdb.spark.task import RESULT_SCHEMA, RangeTask
+from zapdb.spark.task import RangeTask, TaskReport
 from zapdb.storage import Storage, TransactionMode
 
 if TYPE_CHECKING:
@@ -29,20 +30,6 @@ PACKAGE_HINT: Final = (
     "the executors do not find zapdb, or a package that it needs: install them there; zapdb itself "
     "can be sent: run `zapdb spark package zapdb.zip`, and give spark-submit --py-files zapdb.zip"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TaskReport:
-    """The report of an executor on one range."""
-
-    number: int
-    read: int
-    written: int
-    conflicts: int
-    finished: bool
-    seconds: float
-    host: str
-    process: int
 
 
 def run_on_spark(
@@ -95,14 +82,10 @@ def _run_open_ranges(
     spark: SparkSession, storage: Storage, job: Job, numbers: list[int], batch_records_max: int
 ) -> list[TaskReport]:
     tasks = _count_tasks(spark, storage, job, len(numbers))
-    frame = spark.range(0, len(numbers), numPartitions=tasks)
-    address = storage.full_address()
     are_few = len(numbers) < tasks
-    task = RangeTask(address, job.id, batch_records_max, numbers, are_few)
+    task = RangeTask(storage.full_address(), job.id, batch_records_max, are_few)
     try:
-        rows = frame.mapInArrow(task, RESULT_SCHEMA).collect()
-    except ZapdbError:
-        raise
+        found = spark.sparkContext.parallelize(numbers, tasks).mapPartitions(task).collect()
     except Exception as error:  # any error of Spark for a task that failed
         cause = _last_line(str(error))
         raise JobError(
@@ -111,27 +94,12 @@ def _run_open_ranges(
             cause=cause,
             hint=PACKAGE_HINT if MISSING_PACKAGE in cause else AGAIN_HINT,
         ) from error
-    for row in rows:
-        if row.error is not None:
-            # Our own task wrote it.
-            raise pickle.loads(bytes(row.error))  # noqa: S301 - see above
-        if row.superseded:
-            raise Superseded
-        if row.held:
-            raise HeldBack
-    return [
-        TaskReport(
-            row["range"],
-            row.read,
-            row.written,
-            row.conflicts,
-            row.finished,
-            row.seconds,
-            row.host,
-            row.process,
-        )
-        for row in rows
-    ]
+    reports = list[TaskReport]()
+    for one in found:
+        if not isinstance(one, TaskReport):
+            raise one
+        reports.append(one)
+    return reports
 
 
 def _count_tasks(spark: SparkSession, storage: Storage, job: Job, ranges: int) -> int:

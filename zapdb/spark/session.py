@@ -62,9 +62,12 @@ def start_session(master: str | None = None) -> SparkSession:
 def start_session_for(storage: Storage, master: str | None = None) -> SparkSession:
     """The same for jobs that write to a database: raises what keeps them from it, too, and before
     it waits for a cluster what can be known before."""
-    if find_session() is None and SUBMITTED not in os.environ:
-        refuse_file_on_cluster(master or LOCAL_MASTER, storage.dialect)
-    session = start_session(master)
+    session = find_session()
+    if session is None:
+        if SUBMITTED not in os.environ:
+            refuse_file_on_cluster(master or LOCAL_MASTER, storage.dialect)
+        session = start_session(master)
+    refuse_other_master(session, master)  # jobs need no data sources: it may do without
     check_session(session, storage)
     return session
 

@@ -1,22 +1,19 @@
-"""The task of an executor: it processes ranges as everywhere, taken from a frame of range numbers.
+"""The task of an executor: it processes ranges as everywhere, by the numbers that Spark gives it.
 
 An executor opens the database itself and loads the job from it, once for all tasks of its process.
 The task checks that this process matches the job before it reads or writes data. Results return as
-rows, refusals included: Spark retries a task that raises, which helps after a lost connection, but
-not for a refusal.
+values, refusals included: Spark retries a task that raises, which helps after a lost connection,
+but not for a refusal.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import socket
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
-from typing import Any, Final
-
-import pyarrow
+from typing import Final
 
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level
@@ -32,14 +29,24 @@ from zapdb.spark.driver import DriverContext
 from zapdb.spark.kept_open import KEPT_OPEN, Opening
 from zapdb.storage import Storage, TransactionMode, connect
 
-RESULT_SCHEMA: Final = (
-    "range long, read long, written long, conflicts long, finished boolean, seconds double,"
-    " host string, process long, superseded boolean,"
-    " held boolean, error binary"
-)
-
 STARTING_POLLS: Final = 10
 """How often a task without work looks whether those that are to begin have begun."""
+
+Refusal = Superseded | HeldBack | ZapdbError
+"""Why a task did not work on a range, for the driver to raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport(RangeResult):
+    """The report of an executor on one range."""
+
+    host: str
+    process: int
+
+    @classmethod
+    def of(cls, result: RangeResult) -> TaskReport:
+        """The result of a range that was worked on in this process."""
+        return cls(**asdict(result), host=socket.gethostname(), process=os.getpid())
 
 
 @dataclass(slots=True)
@@ -80,21 +87,18 @@ class RangeTask:
     address: str = field(repr=False)  # it may hold a password
     job_id: str
     batch_records_max: int
-    ranges: list[int]
-    """The numbers of the ranges; the frame has positions in this list."""
     are_few: bool = False
     """Whether there are more tasks than ranges, all of which begin at once."""
     driver: DriverContext = field(default_factory=DriverContext)
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[TaskReport | Refusal]:
         owner = Owner.here()
         with KEPT_OPEN.using(JobOpening(self.address)) as opened:
             load = cache(partial(opened.load, self.job_id))
-            for batch in batches:
-                for at in batch.column("id").to_pylist():
-                    yield self._run(opened.storage, load, owner, self.ranges[at])
-            while (number := self._take_rest(opened.storage, load)) is not None:
+            for number in numbers:
                 yield self._run(opened.storage, load, owner, number)
+            while (rest := self._take_rest(opened.storage, load)) is not None:
+                yield self._run(opened.storage, load, owner, rest)
 
     def _take_rest(self, storage: Storage, load: Callable[[], Work]) -> int | None:
         """Cut a range that lags in two, and return the number of its second part; None if none is
@@ -115,50 +119,19 @@ class RangeTask:
             wait(OTHERS_POLL_SECONDS, lambda: False)
         return None
 
-    def _run(self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int) -> Any:
+    def _run(
+        self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int
+    ) -> TaskReport | Refusal:
         try:
             self.driver.check_process()
             result = run_range(
                 storage, load(), owner, number, batch_records_max=self.batch_records_max
             )
-        except Superseded:
-            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), superseded=True)
-        except HeldBack:
-            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), held=True)
         except LeaseLost:
-            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0))
+            result = RangeResult(number, 0, 0, 0, False, 0.0)
         except (StorageError, ConcurrencyError):
             raise  # another attempt may succeed
-        except ZapdbError as error:
-            return _to_batch(RangeResult(number, 0, 0, 0, False, 0.0), error=error)
+        except (Superseded, HeldBack, ZapdbError) as refusal:
+            return refusal
         # A range that was finished meanwhile can't be claimed.
-        return _to_batch(result or RangeResult(number, 0, 0, 0, True, 0.0))
-
-
-def _to_batch(
-    result: RangeResult,
-    *,
-    superseded: bool = False,
-    held: bool = False,
-    error: ZapdbError | None = None,
-) -> Any:
-    columns = {
-        "range": result.number,
-        "read": result.read,
-        "written": result.written,
-        "conflicts": result.conflicts,
-        "finished": result.finished,
-        "seconds": result.seconds,
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "superseded": superseded,
-        "held": held,
-        "error": None if error is None else pickle.dumps(error),
-    }
-    binary = pyarrow.binary()
-    return pyarrow.RecordBatch.from_pydict(
-        {
-            name: pyarrow.array([value], binary if name == "error" else None)
-            for name, value in columns.items()
-        }
-    )
+        return TaskReport.of(result or RangeResult(number, 0, 0, 0, True, 0.0))
