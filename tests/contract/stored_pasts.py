@@ -19,7 +19,7 @@ from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.run import flush_store
 from zapdb.history.stores import hold_store, start_store
 from zapdb.records import decode_prefix
-from zapdb.storage.change_log import START, ChangeLog, ChangeRow
+from zapdb.storage.change_log import ChangeLog, ChangeRow
 from zapdb.storage.following import follow_moments
 from zapdb.storage.history_manifest import (
     HistoryEra,
@@ -29,7 +29,7 @@ from zapdb.storage.history_manifest import (
     list_history_files,
     read_store,
 )
-from zapdb.storage.moments import BEFORE_ALL
+from zapdb.storage.moments import moments_of
 
 Row = dict[str, Any]
 COUNTED = ("inserted", "updated", "deleted", "events")
@@ -139,9 +139,11 @@ def _in_order(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=repr)
 
 
-def check_store(db: Database) -> None:
-    """Files are what their rows say, and each change of the log is in exactly one of them (H3)."""
+def check_store(db: Database, since: int | None = None) -> None:
+    """Files are what their rows say, and each change of the log is in exactly one of them (H3); of
+    those behind a moment, if the store was purged, or the log pruned."""
     store, eras, files = read_manifest(db)
+    begins = store.begins if since is None else since
     directory, changes, moments = Path(store.directory), Counter[Any](), list[Row]()
     first = {(era.table_number, era.era): era.first_moment for era in eras}
     for file in files:
@@ -171,14 +173,13 @@ def check_store(db: Database) -> None:
         changes.update(
             (file.table_number, *one)
             for one, (*_, operation) in zip(place, made, strict=True)
-            if operation != 3
+            if operation != 3 and one[1] > begins
         )
     assert set(changes.values()) <= {1}
-    first_moment, *others = sorted(moments, key=lambda row: row["moment"])
-    assert first_moment["moment"] == store.begins
-    logged_moments = _logged_moments(db, store)
-    assert others == logged_moments
-    logged = _logged_changes(db, store, eras)
+    told = sorted(moments, key=lambda row: row["moment"])
+    assert since is not None or told[0]["moment"] == begins
+    assert [row for row in told if row["moment"] > begins] == _logged_moments(db, store, begins)
+    logged = {one for one in _logged_changes(db, store, eras) if one[2] > begins}
     extra, missing = sorted(set(changes) - logged)[:3], sorted(logged - set(changes))[:3]
     assert (extra, missing) == ([], [])
 
@@ -197,9 +198,9 @@ def _check_rows(file: HistoryFile, made: list[tuple[int, int | None, int]], begi
             assert file.first_moment <= since
 
 
-def _logged_moments(db: Database, store: HistoryStore) -> list[Row]:
-    """What each transaction of the log did, in order."""
-    made = [m for m in db.moments() if store.begins < m.number <= store.ends]
+def _logged_moments(db: Database, store: HistoryStore, begins: int) -> list[Row]:
+    """What each transaction of the log behind a moment did, in order."""
+    made = [m for m in db.moments(since=begins) if begins < m.number <= store.ends]
     return [
         {"moment": m.number}
         | {name: sum(getattr(one, name) for one in m.changes) for name in COUNTED}
@@ -216,11 +217,12 @@ def _logged_changes(
     log = ChangeLog(db._storage, db._catalog.tenant)
     fetch = db._storage.connection().fetch_all
     newest = log.read_newest(db._storage.connection())
-    numbers = {m.place: m.moment.number for m in follow_moments(log, fetch, BEFORE_ALL, newest)}
+    first = moments_of(log).find_beginning(db._storage.connection())
+    numbers = {m.place: m.moment.number for m in follow_moments(log, fetch, first, newest)}
     entries = read_entries(db._storage.connection(), db._catalog.tenant)
     layouts = {(e.table_number, e.revision): e.layout_revision for e in entries}
     found = set()
-    for row in log.read(fetch, START, newest):
+    for row in log.read(fetch, first.bookmark, newest):
         moment = numbers[row.transaction.stamp, row.transaction.commit_order]
         holding = [
             era

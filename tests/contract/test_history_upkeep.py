@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.stored_pasts import begin, flush, read_manifest
+from tests.contract.stored_pasts import begin, check_store, flush, read_manifest, stored_state
 from tests.contract.tables import ADD_COLOR
 from tests.contract.test_history_erased import (
     KEY,
@@ -222,3 +222,28 @@ def test_a_step_reads_as_many_rows_and_footers_however_long_the_history(
         assert delete_orphans(working, age_seconds=-1) == 1
     assert footers == [orphan]
     assert db.history.verify(sample=9).problems == ()
+
+
+def test_h2_a_cut_era_tells_its_last_moments_as_before(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """An era that another one followed, as it had changed much, has that one's first changes."""
+    db = make_people(workspace, tmp_path / "store")
+    people = db.table("people")
+    for turn in range(4):
+        for n in range(5):
+            people.update(f"{n}@example.org", name=f"turn {turn} of {n}")
+        flush(db)
+    sealed = [era for era in read_manifest(db)[1] if era.last_moment is not None]
+    era = max(sealed, key=lambda one: (one.last_moment or 0) - one.first_moment)
+    assert era.last_moment is not None
+    kept = era.first_moment + 1
+    assert kept < era.last_moment
+    newest = next(db.moments())
+    states = {moment: stored_state(db, moment) for moment in range(kept, newest.number + 1)}
+    names = {moment: names_at(db, moment) for moment in states}
+    db.history.purge(kept, exact=True)
+    db.change_log.prune(newest.bookmark)
+    assert {moment: names_at(db, moment) for moment in names} == names
+    assert {moment: stored_state(db, moment) for moment in states} == states
+    check_store(db, newest.number)

@@ -125,9 +125,12 @@ def _find_end(store: HistoryStore, era: HistoryEra, files: list[HistoryFile]) ->
     place = store.ends_bookmark
     if era.last_moment is None:
         return LoggedMoment(store.ends, place.stamp, place.commit_order, store.visible_at, None)
+    number = era.last_moment
     last = max(files, key=lambda file: file.last_moment, default=None)
     if last is not None:
+        # One that another followed has changes of that one's first moment, too.
+        number = max(number, last.last_moment)
         path = last.place_in(store.directory)
         with reading_file(path, last):
             place = Bookmark.parse(read_footer(path)[0].bookmark)
-    return LoggedMoment(era.last_moment, place.stamp, place.commit_order, store.visible_at, None)
+    return LoggedMoment(number, place.stamp, place.commit_order, store.visible_at, None)
