@@ -15,6 +15,7 @@ from tests import forms
 from tests.codecs_in_use import CODECS, using_codec
 from tests.races import RacyTests
 from tests.support import SHORT_LIVED, PostgresServer, Workspace, find_memory
+from zapdb.catalog.zones import append_zones
 from zapdb.storage import connect, ensure_storage
 
 
@@ -133,10 +134,12 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def prepared_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The file of a SQLite database that has zapdb's own tables, and nothing else."""
+    """The file of a SQLite database that has zapdb's own tables and the numbers of time zones, and
+    nothing else."""
     file = tmp_path_factory.mktemp("prepared") / "prepared.db"
     storage = connect(f"sqlite:///{file}")
     ensure_storage(storage, create=True)
+    append_zones(storage)
     storage.close()
     return file.read_bytes()
 
@@ -151,8 +154,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 def workspace(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
     """A fresh database without a schema, and an empty directory of migrations.
 
-    It has zapdb's own tables: making them takes half of the time of most tests. One marked `empty`
-    begins with none, and on SQLite without a file.
+    It has zapdb's own tables, and the numbers of time zones: making them takes more than half of
+    the time of most tests. One marked `empty` begins with none, and on SQLite without a file.
     """
     directory = tmp_path / "migrations"
     directory.mkdir()

@@ -27,6 +27,7 @@ from sqlalchemy import make_url
 import zapdb
 from tests.documents import document
 from zapdb.activation import TenantCatalog
+from zapdb.catalog.zones import append_zones
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
@@ -142,10 +143,12 @@ class PostgresServer:
 
     @cached_property
     def prepared(self) -> str:
-        """The name of a database that has zapdb's own tables, and nothing else."""
+        """The name of a database that has zapdb's own tables and the numbers of time zones, and
+        nothing else."""
         self.execute("CREATE DATABASE prepared")
         storage = connect(self.address("prepared"))
         ensure_storage(storage, create=True)
+        append_zones(storage)
         storage.close()
         return "prepared"
 

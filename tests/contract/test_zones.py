@@ -148,6 +148,7 @@ def numbers_of(workspace: Workspace) -> dict[int, str]:
     return dict(map(tuple, workspace.execute("SELECT number, name FROM zapdb_zones")))
 
 
+@pytest.mark.empty
 def test_opening_appends_the_zones_that_are_missing(workspace: Workspace) -> None:
     workspace.write(1, VISITS)
     assert open_elsewhere(workspace, "2025.1") == ["reopened"]
@@ -183,6 +184,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
     assert db._catalog.zones.name_of(max(before) + 1) == "UTC"
 
 
+@pytest.mark.empty
 def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) -> None:
     ensure_storage(workspace.connect(), create=True)
     printed = workspace.run("append_together", "6").stdout.splitlines()

@@ -8,6 +8,8 @@ number loads the table again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zapdb.catalog import rows
 from zapdb.datasets import zone_names
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -18,12 +20,14 @@ from zapdb.values import Zones
 def append_zones(storage: Storage) -> None:
     """Give numbers to the zones of this process's data that have none; several processes may do so
     at once."""
-    if not _missing(storage.connection()):
+    # Nothing that was read once is ever taken back, so only what seems to lack is looked for again.
+    zones = load_zones(storage.connection())
+    if not _missing(zones.names):
         return
     with storage.transaction(TransactionMode.CATALOG) as connection:
         # Locks the counter, so that other processes read the table after this is committed.
         rows.draw(connection, "zone", 0)
-        missing = _missing(connection)
+        missing = _missing(_read_names(connection))
         if missing:
             first = rows.draw(connection, "zone", len(missing))
             # Several statements: composing one with some 1,200 parameters takes a quarter of the
@@ -33,16 +37,20 @@ def append_zones(storage: Storage) -> None:
                 f"INSERT INTO zapdb_zones (number, name) VALUES ({mark}, {mark})",
                 list(enumerate(missing, first)),
             )
+    zones.reload()
 
 
-def _missing(connection: Connection) -> list[str]:
-    return sorted(zone_names().difference(_read_names(connection).values()))
+def _missing(names: Mapping[int, str]) -> list[str]:
+    return sorted(zone_names().difference(names.values()))
 
 
 def load_zones(connection: Connection) -> Zones:
-    """Return the zone numbers of the database; a thread that misses one reads them again."""
+    """Return the zone numbers of the database, the same object at each call for a storage: it reads
+    the table at the first one, and when a number or a name is missing."""
     storage = connection.storage
-    return Zones(_read_names(connection), lambda: _read_names(storage.connection()))
+    if storage.zones is None:
+        storage.zones = Zones(_read_names(connection), lambda: _read_names(storage.connection()))
+    return storage.zones
 
 
 def _read_names(connection: Connection) -> dict[int, str]:

@@ -19,6 +19,7 @@ from zapdb.limits import ARROW_VALUE_SIZE_BYTES_MAX
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.transactions import Transactions
+from zapdb.values import Zones
 
 OfHeld = Literal["wait", "skip", "refuse"]
 """Of rows that another transaction holds: wait for them, leave them out, or refuse the statement.
@@ -52,6 +53,8 @@ class Storage(Transactions):
 
     incarnation: tuple[int, int] | None = None
     """On PostgreSQL, what this process last knew of the server's: see `storage.incarnations`."""
+    zones: Zones | None = None
+    """The numbers of time zones that were read from this database: see `catalog.zones`."""
 
     def full_address(self) -> str:
         """Return the address with its password, for another process; never to be shown."""

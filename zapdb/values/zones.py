@@ -36,6 +36,11 @@ class Zones:
             self._names = dict(names)
             self._numbers = {name: number for number, name in names.items()}
 
+    @property
+    def names(self) -> Mapping[int, str]:
+        """The names that this process has read, by number."""
+        return self._names
+
     def reload(self) -> None:
         """Read the stored table again."""
         if self._reload is not None:
