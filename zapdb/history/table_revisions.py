@@ -67,7 +67,7 @@ class TableRevisions:
         return found
 
     def goes_on(self, earlier: RevisionEntry, later: RevisionEntry) -> bool:
-        """Return whether records of two revisions of a table can stand in one era."""
+        """As `can_share_era`, of schemas that are read from their bytes once."""
         return earlier.layout_revision == later.layout_revision and has_same_columns(
             self.schema_of(earlier), self.schema_of(later)
         )
@@ -75,6 +75,12 @@ class TableRevisions:
     @property
     def tables(self) -> Iterable[int]:
         return self._entries.keys()
+
+
+def can_share_era(began: RevisionEntry, layout_revision: int, schema: TableSchema) -> bool:
+    """Return whether records of a layout and schema of a table can stand in an era that began with
+    an earlier entry: a new name of a member, too, ends an era, since files have the names."""
+    return began.layout_revision == layout_revision and has_same_columns(began.schema, schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """A table at a moment that the history store has, bound as tables of the present are.
 
-Its records have the layout of their era. If a migration made another layout since, which the files
-do not have yet, they are converted by the program of the chain, as they would have been then.
+Its records have the layout of their era, and the names of its members. If a migration made another
+layout since, which the files do not have yet, they are converted by the program of the chain, as
+they would have been then. One that renamed members alone made no other records.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from zapdb.database.history.stored_files import EraFiles
 from zapdb.database.history.stored_records import HeldValue, RecordForm, StoredRecords, Tail
 from zapdb.database.history.stored_state import StoredState
 from zapdb.errors import HistoryBehind, HistoryDamaged
+from zapdb.history.table_revisions import can_share_era
 from zapdb.indexes import BoundTable
 from zapdb.indexes.bound_table import NOT_STORED
 from zapdb.limits import PLANS_KEPT_MAX
@@ -37,6 +39,7 @@ from zapdb.records import (
 )
 from zapdb.records.derivation import restored_in
 from zapdb.storage import BlobStatements, Connection, RecordStatements, Storage
+from zapdb.storage.history_manifest import HistoryEra
 from zapdb.storage.identifiers import make_uuid7
 
 if TYPE_CHECKING:
@@ -76,8 +79,9 @@ class StoredTable(BoundTable):
             then.schema, then.revision, then.layout_revision, {}, {}, ()
         )
         self._programs = _Programs(catalog, then, logged)
-        stored = then.revision if state.era is None else self._find_stored_revision(then, logged)
-        schema = then.schema if stored == then.revision else logged[stored].schema
+        stored = then.revision if state.era is None else _find_stored(state.era, then, logged)
+        self._is_stored_so = stored == then.revision
+        schema = then.schema if self._is_stored_so else logged[stored].schema
         form = RecordForm(schema, encode_prefix(stored), catalog.zones)
         self.files = EraFiles(state, schema)
         self.tail = tail
@@ -92,13 +96,6 @@ class StoredTable(BoundTable):
         self.indexes, self.checks, self.references = (), (), ()
         self.field_readers = Memo(PLANS_KEPT_MAX)
         self.adapter = PastAdapter(self, then.schema, self.reader)
-
-    def _find_stored_revision(self, then: TableThen, logged: dict[int, RevisionEntry]) -> int:
-        """Return the newest revision up to that of the moment that has the layout of the era."""
-        assert self.state.era is not None
-        layout = self.state.era.layout_revision
-        known = [r for r, entry in logged.items() if entry.layout_revision == layout]
-        return max(r for r in known if r <= then.revision)
 
     def make_attachments(self, key: bytes = b"", value: bytes = b"") -> Attachments:
         if type(value) is HeldValue:
@@ -120,11 +117,9 @@ class StoredTable(BoundTable):
         return self._read.estimate_range(lower, upper)
 
     def open_columns(self) -> StoredColumns | None:
-        """Return the columns of its files, for SQL; None if its records have to be converted."""
-        era = self.state.era
-        if era is not None and era.layout_revision != self.descriptor.layout_revision:
-            return None
-        return StoredColumns(self, self.files, self.tail)
+        """Return the columns of its files, for SQL; None if they have other values, or names of
+        values, so that its records have to be read one by one."""
+        return StoredColumns(self, self.files, self.tail) if self._is_stored_so else None
 
 
 def open_stored_table(session: PastSession, then: TableThen, state: StoredState) -> StoredTable:
@@ -137,6 +132,17 @@ def open_stored_table(session: PastSession, then: TableThen, state: StoredState)
     if state.tail is not None:
         tail = Tail(session.moments, (state.tail, session.moment), number)
     return StoredTable(session.storage, catalog, state, then, logged, tail)
+
+
+def _find_stored(era: HistoryEra, then: TableThen, logged: dict[int, RevisionEntry]) -> int:
+    """Return the newest revision up to that of the moment whose records can stand in the era."""
+    began = logged[era.revision]
+    return next(
+        revision
+        for revision in sorted(logged, reverse=True)
+        if era.revision <= revision <= then.revision
+        and can_share_era(began, logged[revision].layout_revision, logged[revision].schema)
+    )
 
 
 class _Programs:

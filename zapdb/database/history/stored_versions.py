@@ -1,8 +1,8 @@
 """All versions of a table's records up to a moment, as SQL reads them: the rows of its files, and
 the changes behind them from the log.
 
-They go back to the last migration that made other stored values: what was there then has the
-operation `baseline`. All have the schema of the moment.
+They go back to the last migration that made other stored values, or other names of members: what
+was there then has the operation `baseline`. All have the schema of the moment.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from zapdb.history.columns import (
     RowOperation,
     column_name,
 )
+from zapdb.history.table_revisions import can_share_era
 from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import BlobStatements
 from zapdb.storage.change_log import ChangeRow
@@ -66,14 +67,22 @@ class StoredVersions:
                 hint="begin one with `zapdb history start`, or flush it; table.history(key) reads "
                 "the change log",
             )
-        if state.era.layout_revision != then.layout_revision:
+        with reading_log(session) as connection:
+            entries = read_entries(connection, session.catalog.tenant, then.schema.number)
+        self._logged = {entry.revision: entry for entry in entries}
+        if not self._can_share(state.era):
             raise HistoryBehind(
                 "a migration that the history store has not come to yet made the values of the "
-                "table",
+                "table, or their names",
                 table=then.schema.name,
                 hint="ask again when it has: `zapdb history status` shows how far it is",
             )
         self._state = state
+
+    def _can_share(self, era: HistoryEra) -> bool:
+        """Return whether the rows of an era are as those of the moment."""
+        then = self._then
+        return can_share_era(self._logged[era.revision], then.layout_revision, then.schema)
 
     def offer(self) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
         """Return the SELECT of its columns, the files of the relations that it reads, and tables.
@@ -126,7 +135,7 @@ class StoredVersions:
             if era.era > self._state.era.era:
                 continue
             is_next = not found or era.last_moment == found[-1].first_moment - 1
-            if era.layout_revision != self._then.layout_revision or not is_next:
+            if not is_next or not self._can_share(era):
                 break
             if era.state == "baseline" or (found and era.state != "sealed"):
                 break
@@ -138,20 +147,18 @@ class StoredVersions:
 
     def _read_tail(self) -> Any:
         """Return the changes behind the files up to the moment, as a `pyarrow.Table`."""
-        session, table = self._session, self.schema.number
+        session = self._session
         rows = HistoryRows(self.schema, session.catalog.zones)
         since = self._state.tail
         if since is not None:
             blobs = BlobStatements(session.storage)
-            with reading_log(session) as connection:
-                entries = read_entries(connection, session.catalog.tenant, table)
-                schemas = {entry.revision: entry.schema for entry in entries}
             for revision, made in _sort(self._follow(since)):
                 if revision is None:
                     rows.add_deletions(made)
                     continue
+                schema = self._logged[revision].schema
                 rows.add_records(
-                    schemas[revision], made, lambda key, value: Attachments(blobs.load, make_uuid7)
+                    schema, made, lambda key, value: Attachments(blobs.load, make_uuid7)
                 )
         return rows.take()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import find_moment
 from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
 from zapdb.errors import CorruptionError, HistoryUnavailable, StorageError
 from zapdb.history.stores import require_store
@@ -98,10 +99,11 @@ def _compare(session: Session, number: int) -> Iterator[tuple[str, str | None]]:
 def _find_difference(past: PastSession, rewound: BoundTable, stored: BoundTable) -> str | None:
     try:
         left, right = _scan(past, rewound), _scan(past, stored)
-        for one, other in zip(left, right, strict=True):
-            if one != other:
-                key = min(one[0], other[0]).hex()[:16]
-                return f"the record with the key {key}… is another one than in the change log"
+        schemas = rewound.adapter.schema, stored.adapter.schema
+        for (key, one), (other_key, other) in zip(left, right, strict=True):
+            if key != other_key or list_changed(schemas[0], one, schemas[1], other):
+                shown = min(key, other_key).hex()[:16]
+                return f"the record with the key {shown}… is another one than in the change log"
     except ValueError:
         return "there are more or fewer records than by the change log"
     except (CorruptionError, StorageError) as error:

@@ -151,9 +151,10 @@ def _begin(page: PackedRows, prefix: bytes, begin: Begin) -> tuple[Bytes, Any]:
         is_current &= values.data[starts + at] == byte
     if is_current.all():
         return values, starts + size
-    keys, pieces = page.keys.pieces(), values.pieces()
-    sizes = numpy.full(len(pieces), size, "i8")
+    rows = list(page.rows())
+    pieces = [value for _, value in rows]
+    sizes = numpy.full(len(rows), size, "i8")
     for row in numpy.flatnonzero(~is_current).tolist():
-        pieces[row], sizes[row], _ = begin(keys[row], pieces[row])
+        pieces[row], sizes[row], _ = begin(*rows[row])
     converted = Bytes.of(pieces)
     return converted, converted.starts + sizes
