@@ -28,7 +28,7 @@ from tests.support import (
     finish,
     wait_until,
 )
-from zapdb.database import Database, Table, commit_tokens
+from zapdb.database import Database, Table, catalog_watch, commit_tokens
 from zapdb.database.commit_tokens import _took_effect, write_commit_token
 from zapdb.errors import (
     CommitUnknown,
@@ -536,6 +536,22 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(1,)]
     db.admin.sweep()
     assert workspace.execute(TOKENS) == [(0,)]
+
+
+def test_a_transaction_with_a_token_meets_a_change_of_the_schema(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one without, it begins again: nothing was done in it."""
+    monkeypatch.setattr(catalog_watch, "CATALOG_POLL_SECONDS", 3_600.0)
+    other = workspace.open()  # which does not notice by itself what others change
+    items = other.table("items")
+    for number in (2, 3, 4):
+        field = f"{{name: added_{number}, type: integer, default: {number}}}"
+        workspace.write(number, f"add_field: {{table: items, field: {field}}}")
+        workspace.open().close()
+        other.run(lambda id=number: None if id == 3 else items.insert(id=id, title=""), token=True)
+    assert ids(items) == [2, 4]
+    assert workspace.execute(TOKENS) == [(3,)]
 
 
 def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> None:

@@ -330,7 +330,15 @@ class Session(SessionCatalog):
             if connection.is_pipelined and clock_us is not None:
                 connection.token = send_commit_token(connection, self.node.id, clock_us)
             else:
+                self._flush_beginning(connection)  # it may begin again, for a schema of now
                 connection.token = write_commit_token(connection, self.node.id)
+
+    def before_commit(self, begun: OpenTransaction) -> None:
+        """A transaction that has nothing but its token may have to begin again, as others do with
+        their first question, for a schema of now."""
+        if begun.connection.token is not None and begun.connection.is_unbegun:
+            with begun.use() as connection:
+                self._flush_beginning(connection)
 
     def commit(self, begun: OpenTransaction) -> None:
         """Commit a transaction that stayed open. If COMMIT reports an error, its commit token tells

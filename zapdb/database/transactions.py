@@ -281,6 +281,11 @@ class Block(AbstractContextManager[H]):
                 self._session.storage.undo_open(begun)
 
     def _commit(self, begun: OpenTransaction, *, is_here: bool) -> None:
+        try:
+            self._session.before_commit(begun)
+        except BaseException:
+            self._session.storage.undo_open(begun)
+            raise
         if not begun.take_to_end():
             self._session.storage.undo_open(begun)
             raise UsageError(
