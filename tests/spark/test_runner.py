@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
 from zapdb.jobs import plan_jobs, run_job
 from zapdb.jobs.verify import verify_blobs
+from zapdb.jobs.work import HeldBack
 from zapdb.spark import TaskReport, run_on_spark, start_session
 from zapdb.spark.task import RangeTask
 from zapdb.storage import TransactionMode
@@ -122,8 +124,10 @@ def test_rule_17_executors_share_a_table_that_is_one_range(workspace, spark, mon
         (report,) = running.result(GUARD_SECONDS)
     assert report.progress.ranges == report.progress.ranges_done > 1
     assert (report.progress.read, report.progress.written) == (CITIES, CITIES)
-    written = {task.number: task.written for task in tasks}
-    assert sum(written.values()) == CITIES
+    written = Counter[int]()
+    for task in tasks:
+        written[task.process] += task.written
+    assert written.total() == CITIES
     assert max(written.values()) < CITIES - 2048
     assert len({task.process for task in tasks}) > 1
     assert db.admin.count_by_revision("cities") == {8: CITIES}
@@ -131,17 +135,25 @@ def test_rule_17_executors_share_a_table_that_is_one_range(workspace, spark, mon
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("are_few", [True, False])
-def test_a_task_waits_for_those_that_are_starting_only(workspace, monkeypatch, are_few):
-    """A range that is free belongs to another task, which may need the place of this one."""
+def test_a_task_takes_a_free_range_only_where_all_tasks_have_begun(workspace, monkeypatch, are_few):
+    """Otherwise it belongs to another task, which may need the place of this one."""
     monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 50)
-    db, waits = load(workspace, 100), list[float]()
+    db = load(workspace, 100)
     (job,) = (job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
-    monkeypatch.setattr("zapdb.spark.task.wait", lambda seconds, _: waits.append(seconds))
-    task = RangeTask(workspace.address, job.id, 4_096, are_few)
-    (done,) = task([0])
-    assert isinstance(done, TaskReport)
-    assert done.written == 50
-    assert bool(waits) == are_few
+    done = list(RangeTask(workspace.address, job.id, 4_096, are_few)([1]))
+    assert [(one.number, one.written) for one in done] == [(1, 50), (0, 50)][: 1 + are_few]
+    assert list(RangeTask(workspace.address, job.id, 4_096, are_few)([])) == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_task_that_refuses_ends(workspace, monkeypatch):
+    """The range is free again, and would be refused again."""
+    monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 50)
+    db = load(workspace, 100)
+    (job,) = (job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
+    db.jobs.pause(job.id)
+    (refusal,) = RangeTask(workspace.address, job.id, 4_096, are_few=True)([0])
+    assert isinstance(refusal, HeldBack)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from zapdb.activation import load_tenant_catalog
 from zapdb.cluster.leases import Owner
-from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
+from zapdb.errors import CommitUnknown, LeaseLost, StorageError, TransactionConflict, ZapdbError
 from zapdb.jobs.job import Range, claim, give_back
 from zapdb.jobs.loading import make_work
 from zapdb.jobs.progress import (
@@ -95,6 +95,8 @@ def run_range(
     run = _RangeRun(storage, work, claimed, batch_records_max, throttle)
     try:
         finished = run.run()
+    except LeaseLost:  # another worker continues the range
+        finished = False
     except (Stopped, HeldBack):
         give_back(storage, run.claimed)
         raise
@@ -426,21 +428,17 @@ class _RangeRun:
             with self.storage.transaction(TransactionMode.JOB) as connection:
                 work = self._current_work(connection)
                 if self.has_left:
-                    condition, parameters = work.range_condition(
-                        self.left_after, self.claimed.upper
-                    )
+                    after = self.left_after
+                    condition, parameters = work.range_condition(after, self.claimed.upper)
                     if self.quarantined:
                         condition += (
                             " AND NOT EXISTS (SELECT 1 FROM zapdb_quarantine AS q WHERE q.job ="
                             f" {self.storage.placeholder} AND q.key = {work.records.name}.key)"
                         )
                         parameters.append(self.claimed.job)
-                    left = connection.fetch_one(
-                        f"SELECT 1 FROM {work.records.name} WHERE {condition} LIMIT 1",
-                        parameters,
-                    )
-                    if left is not None:
-                        record_progress(connection, self.claimed, self.left_after)
+                    sql = f"SELECT 1 FROM {work.records.name} WHERE {condition} LIMIT 1"
+                    if connection.fetch_one(sql, parameters) is not None:
+                        record_progress(connection, self.claimed, after)
                         return True
                 record_progress(connection, self.claimed, self.claimed.upper, done=True)
                 if not self.quarantined:

@@ -22,7 +22,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.catalog.range_revisions import forget_range_revisions, note_table_revision
 from zapdb.cluster.leases import Owner
-from zapdb.errors import JobError, LeaseLost
+from zapdb.errors import JobError
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_orphans
@@ -313,8 +313,6 @@ def run_locally(
                         batch_records_max=batch_records_max,
                         should_stop=should_stop,
                     )
-                except LeaseLost:
-                    continue  # another worker continues that range
                 except Stopped:
                     return
                 if result is None:

@@ -54,10 +54,12 @@ def split_lagging_range(storage: Storage, work: Work) -> int | None:
     return retry(CATALOG, partial(_split, storage, work.job.id, rest))
 
 
-def has_free_ranges(storage: Storage, job_id: str) -> bool:
-    query = sa.select(1).where(RANGES.c.job == job_id, RANGES.c.state == FREE).limit(1)
+def find_free_range(storage: Storage, job_id: str) -> int | None:
+    """Return the number of a range that no worker has; None if there is none."""
+    query = sa.select(RANGES.c.range).where(RANGES.c.job == job_id, RANGES.c.state == FREE)
     with storage.transaction(TransactionMode.READ) as connection:
-        return connection.core_execute(query).first() is not None
+        row = connection.core_execute(query.limit(1)).first()
+    return None if row is None else int(row[0])
 
 
 def _find_longest(connection: Connection, work: Work, limit: int) -> _Rest | None:

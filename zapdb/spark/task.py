@@ -13,24 +13,19 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
-from typing import Final
+from itertools import chain
 
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level
-from zapdb.errors import ConcurrencyError, LeaseLost, StorageError, ZapdbError
+from zapdb.errors import ConcurrencyError, StorageError, ZapdbError
 from zapdb.jobs.job import read_job
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import RangeResult, run_range
-from zapdb.jobs.splitting import has_free_ranges, split_lagging_range
-from zapdb.jobs.throttle import wait
+from zapdb.jobs.splitting import find_free_range, split_lagging_range
 from zapdb.jobs.work import HeldBack, Superseded, Work
-from zapdb.limits import OTHERS_POLL_SECONDS
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.kept_open import KEPT_OPEN, Opening
 from zapdb.storage import Storage, TransactionMode, connect
-
-STARTING_POLLS: Final = 10
-"""How often a task without work looks whether those that are to begin have begun."""
 
 Refusal = Superseded | HeldBack | ZapdbError
 """Why a task did not work on a range, for the driver to raise."""
@@ -95,29 +90,27 @@ class RangeTask:
         owner = Owner.here()
         with KEPT_OPEN.using(JobOpening(self.address)) as opened:
             load = cache(partial(opened.load, self.job_id))
-            for number in numbers:
-                yield self._run(opened.storage, load, owner, number)
-            while (rest := self._take_rest(opened.storage, load)) is not None:
-                yield self._run(opened.storage, load, owner, rest)
+            wanted = chain(numbers, iter(partial(self._take_rest, opened.storage, load), None))
+            for number in wanted:
+                found = self._run(opened.storage, load, owner, number)
+                yield found
+                if not isinstance(found, TaskReport):
+                    return  # the range is free again, as long as nobody has mended what is wrong
 
     def _take_rest(self, storage: Storage, load: Callable[[], Work]) -> int | None:
         """Cut a range that lags in two, and return the number of its second part; None if none is
         worth it.
 
-        Ranges that are free are other tasks'. If there are more tasks than ranges, these are just
-        starting, and lag later; otherwise, they may wait for the place that this task has.
+        A range that is free is another task's, which may wait for the place that this one has. If
+        there are more tasks than ranges, all of them have a place, and the first takes it.
         """
-        for _ in range(STARTING_POLLS):
-            try:
-                number = split_lagging_range(storage, load())
-                if number is not None or not has_free_ranges(storage, self.job_id):
-                    return number
-            except (ZapdbError, HeldBack, Superseded):
-                return None  # the worker that has the range says so
-            if not self.are_few:
-                return None
-            wait(OTHERS_POLL_SECONDS, lambda: False)
-        return None
+        try:
+            number = split_lagging_range(storage, load())
+            if number is None and self.are_few:
+                return find_free_range(storage, self.job_id)
+        except (ZapdbError, HeldBack, Superseded):
+            return None  # the worker that has the range says so
+        return number
 
     def _run(
         self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int
@@ -127,8 +120,6 @@ class RangeTask:
             result = run_range(
                 storage, load(), owner, number, batch_records_max=self.batch_records_max
             )
-        except LeaseLost:
-            result = RangeResult(number, 0, 0, 0, False, 0.0)
         except (StorageError, ConcurrencyError):
             raise  # another attempt may succeed
         except (Superseded, HeldBack, ZapdbError) as refusal:
