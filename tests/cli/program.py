@@ -15,7 +15,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,18 @@ class Result:
         return json.loads(self.err)
 
 
+def run_here(arguments: Sequence[str], stdin: str = "") -> Result:
+    """Run a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        patch("sys.stdin", io.StringIO(stdin)),
+    ):
+        status = run_program(arguments)
+    return Result(status, out.getvalue(), err.getvalue())
+
+
 class Project:
     """A directory with migrations and a SQLite database; the environment names both."""
 
@@ -118,14 +130,7 @@ class Project:
 
     def run(self, *arguments: str, stdin: str = "") -> Result:
         """Run a command in this process."""
-        out, err = io.StringIO(), io.StringIO()
-        with (
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-            patch("sys.stdin", io.StringIO(stdin)),
-        ):
-            status = run_program(arguments)
-        return Result(status, out.getvalue(), err.getvalue())
+        return run_here(arguments, stdin)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command in a process of its own, with its output piped."""

@@ -4,8 +4,8 @@ The blocks of one document share a directory and a Python namespace:
 
     yaml file=PATH     is written to PATH
     python             is executed
-    console            each `$ command` is run by a shell; what follows is its output, where `...`
-                       stands for anything
+    console            each `$ command` is run; what follows is its output, where `...` stands for
+                       anything
     make               names targets of the Makefile, which must exist
     yaml               is an example of an operation; tests/unit/migrations/operations applies them
     text               is for people
@@ -16,13 +16,17 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.cli.program import run_here
+from zapdb.cli.commands import COMMANDS
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +34,7 @@ EXAMPLES_SHOWN = {FIRST, *(example.text for example in EXAMPLES.values())}
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#]+)(#[^)]*)?\)")
+OF_A_SHELL = re.compile(r"[$`*?~\\|&;<>()]")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -57,7 +62,7 @@ def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch, request
         elif language == "python":
             exec(compile(body, name(document), "exec"), namespace)
         elif language == "console":
-            run_console(body)
+            run_console(document, body)
         elif language == "make":
             check_targets(body)
         elif language == "yaml":
@@ -66,18 +71,61 @@ def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch, request
             assert language == "text", f"a block of {language!r} is not executed by any test"
 
 
-def run_console(body: str) -> None:
-    binaries = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
-    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-        command, _, wanted = part.partition("\n")
-        result = subprocess.run(
-            command, shell=True, capture_output=True, text=True, env=environment, check=False
-        )
-        output = result.stdout + result.stderr
+def run_console(document: Path, body: str) -> None:
+    for command, wanted in list_commands(body):
+        output, status = run_command(document, command)
         matches = doctest.OutputChecker().check_output(wanted, output, FLAGS)
         assert matches or wanted.strip() == "...", f"$ {command}\n{output}\nwanted:\n{wanted}"
-        assert result.returncode == 0 or "error:" in wanted, f"$ {command}\n{output}"
+        assert status == 0 or "error:" in wanted, f"$ {command}\n{output}"
+
+
+def list_commands(body: str) -> Iterator[tuple[str, str]]:
+    """The commands of a console, each with its output."""
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        command, _, wanted = part.partition("\n")
+        yield command, wanted
+
+
+def run_command(document: Path, command: str) -> tuple[str, int]:
+    """Run it by a shell, or in this process what needs no shell; but the first command of each
+    module is run as a user does it. Returns what it wrote, and its status."""
+    module = module_of(command)
+    if module is not None and find_first_uses()[module] != (document, command):
+        ran = run_here(shlex.split(command)[1:])
+        return ran.out + ran.err, ran.status
+    binaries = str(Path(sys.executable).parent)
+    environment = os.environ | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
+    result = subprocess.run(
+        command, shell=True, capture_output=True, text=True, env=environment, check=False
+    )
+    return result.stdout + result.stderr, result.returncode
+
+
+@cache
+def find_first_uses() -> dict[str, tuple[Path, str]]:
+    """Where in all documents each module of commands is used first."""
+    found: dict[str, tuple[Path, str]] = {}
+    for document in DOCUMENTS:
+        for language, _, body in blocks(document):
+            for command, _ in list_commands(body) if language == "console" else ():
+                if (module := module_of(command)) is not None:
+                    found.setdefault(module, (document, command))
+    return found
+
+
+def module_of(command: str) -> str | None:
+    """The module of `zapdb.cli` that runs the command, if it is of zapdb, and needs no shell."""
+    words = command.split()
+    if words[0] != "zapdb" or OF_A_SHELL.search(command):
+        return None
+    group = COMMANDS
+    for word in words[1:]:
+        entry = group.get(word)
+        if isinstance(entry, str):
+            return entry.partition(".")[0]
+        if entry is not None:
+            group = entry.commands
+    return None
 
 
 def check_targets(body: str) -> None:
