@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import zapdb
 from tests.contract.every_type import make_shop
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.test_history_erased import (
@@ -28,6 +29,7 @@ from zapdb.errors import HistoryBehind, UnknownField, UsageError
 Past = dict[int, dict[str, dict[str, Any]]]
 OTHER = "someone@example.org"
 FIELDS = ("name", "note", "photo")
+ADD_SIZE = "add_field: {table: people, field: {name: size, type: string, default: XL}}"
 
 
 def make_others(workspace: Workspace, directory: Path) -> Database:
@@ -150,6 +152,57 @@ def test_values_of_a_dropped_field_are_erased_when_records_are_converted(
     assert db.table("people").get(OTHER).name == "Now"
     assert db.history.erase_fields("people", "name", "photo").records > 3
     assert_gone(workspace, place)
+    assert db.history.verify(sample=100).problems == ()
+
+
+@pytest.mark.parametrize("is_one", [True, False], ids=["one", "all"])
+def test_h2_records_that_are_not_converted_stay_as_they_are(
+    workspace: Workspace, tmp_path: Path, *, is_one: bool
+) -> None:
+    """What the erasure writes of them is of the table's layout, so that the store follows it."""
+    place = tmp_path / "store"
+    make_others(workspace, place).close()
+    workspace.write(2, ADD_SIZE)
+    db = workspace.open()
+    flush(db)
+    if is_one:
+        db.history.erase("people", OTHER, fields=["name", "note", "photo"])
+    else:
+        db.history.erase_fields("people", "name", "note", "photo")
+    assert_gone(workspace, place)
+    newest = next(db.moments()).number
+    now = [zapdb.asdict(row) for row in db.table("people").scan()]
+    for _ in range(2):
+        status = db.history.flush()
+        assert (status.ends, status.lag.changes) == (next(db.moments()).number, 0)
+        assert [zapdb.asdict(row) for row in db.at(newest).table("people").scan()] == now
+        named = f"SELECT note, size FROM people WHERE mail = '{OTHER}'"
+        assert db.at(newest).sql(named).fetchone() == ("n", "XL")
+        db.table("people").update(OTHER, name="Later")
+    check_store(db)
+    assert db.history.verify(sample=100).problems == ()
+
+
+def test_a_record_takes_its_value_back_before_the_archive_loses_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    make_others(workspace, tmp_path / "store").close()
+    workspace.write(2, DROP_NOTE)
+    db = workspace.open()
+    db.admin.run_jobs()
+    db.close()
+    workspace.write(3, "restore_field: {table: people, field: note, archived_by: 2}")
+    db = workspace.open()
+    flush(db)
+    count = "SELECT count(*) FROM zapdb_archives WHERE length(value) > 0"
+    assert workspace.execute(count) != [(0,)]
+    assert db.history.erase("people", OTHER, fields=["note"]).archived_values == 1
+    assert workspace.execute(count) == [(0,)]
+    assert db.table("people").get(OTHER).note == "n"
+    flush(db)
+    assert db.at(next(db.moments())).sql("SELECT note FROM people WHERE note <> ''").fetchall() == [
+        ("n",)
+    ]
     assert db.history.verify(sample=100).problems == ()
 
 

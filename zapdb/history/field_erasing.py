@@ -3,7 +3,9 @@ large values.
 
 The records stay, with the values that they have now. So that what is rewound finds the erased
 values and not those, each record gets a change of its own: from what is left of the past to what it
-is now. It is of a later moment than all that the files have: there, all rows lose the values.
+is now. It is of a later moment than all that the files have: there, all rows lose the values. A
+record that is not converted yet is converted before, so that its change is one of the table's
+layout: changes of another one are those of a rollback.
 
 An erased value reads as null; as the neutral value of its type, if the field was ever required.
 """
@@ -24,6 +26,7 @@ from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.errors import CorruptRecord
 from zapdb.history.stores import require_no_rollback
 from zapdb.history.working_store import WorkingStore
+from zapdb.indexes import BoundTable
 from zapdb.records import (
     Attachments,
     Conversion,
@@ -49,6 +52,7 @@ from zapdb.storage.logged_versions import (
 )
 from zapdb.storage.pending_changes import append_change
 from zapdb.values.blob import is_blob, read_blob
+from zapdb.writes import BatchConversion, convert_records
 
 KEYS_PER_TRANSACTION: Final = 200
 """So many records are done in one transaction, which nobody can write beside."""
@@ -206,6 +210,9 @@ class _FieldEraser:
         self._blobs = BlobStatements(working.storage)
         tables = catalog.tables.values()
         self._active = next((d for d in tables if d.schema.number == self._table), None)
+        self._bound: BoundTable | None = None
+        if self._active is not None:
+            self._bound = BoundTable(working.storage, catalog, self._active)
         self._records: RecordStatements | None = None
         if self._table in list_record_tables(connection):
             self._records = RecordStatements(working.storage, self._table, self._tenant)
@@ -245,10 +252,10 @@ class _FieldEraser:
                 place = self._tenant, self._table, number, key
                 replace_version(self._connection, place, *made)
                 changes += 1
-        current = None
-        if self._records is not None:
-            current = self._records.find(self._connection, key)[1]
-        archived = self._take_archived(key, current)
+        current = self._find_current(key)
+        # A record that takes some of them back has done so.
+        fields = self._erasure.fields
+        archived = take_archived_of(self._connection, self._tenant, fields, key)
         kept, changed = self._erase_current(key, current, was)
         left |= self._list_blobs(kept)
         was |= {
@@ -278,6 +285,18 @@ class _FieldEraser:
     def _list_blobs(self, *values: bytes | None) -> set[bytes]:
         return {blob for value in values if value for blob, _ in self._owned.find(value)}
 
+    def _find_current(self, key: bytes) -> bytes | None:
+        """Return a record, which is converted if it was not; None if there is none."""
+        if self._records is None:
+            return None
+        _, current = self._records.find(self._connection, key)
+        bound = self._bound
+        if current is None or bound is None or current >= bound.stale_below:
+            return current
+        reader = bound.reader
+        convert_records(self._connection, bound, [(key, current)], BatchConversion(reader.convert))
+        return self._records.find(self._connection, key)[1]
+
     def _erase_current(
         self, key: bytes, current: bytes | None, was: set[bytes]
     ) -> tuple[bytes | None, bool]:
@@ -297,13 +316,3 @@ class _FieldEraser:
         if made != current:
             self._records.update_many(self._connection, [(key, made)])
         return made, made != current
-
-    def _take_archived(self, key: bytes, current: bytes | None) -> list[tuple[int, bytes]]:
-        """Delete archived values, but for those that a record takes back when it is converted."""
-        fields = self._erasure.fields
-        if self._active is not None and current is not None:
-            revision, _ = decode_prefix(current, 0)
-            if self._active.layouts.get(revision) != self._active.layout_revision:
-                there = {f.number for f in self._active.schema.fields}
-                fields = tuple(number for number in fields if number not in there)
-        return take_archived_of(self._connection, self._tenant, fields, key)
