@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.stored_pasts import check_store, flush, read_manifest
+from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.test_history_erased import (
     ANOTHER,
     all_names,
@@ -51,6 +51,19 @@ def test_h10_each_file_is_made_anew_from_the_log(workspace: Workspace, tmp_path:
     assert db.history.verify(sample=99).problems == ()
     flush(db)
     check_store(db)
+
+
+def test_a_value_that_is_not_equal_to_itself_is_no_problem(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    fields = "{name: id, type: integer}, {name: weight, type: float}"
+    workspace.write(1, f"create_table: {{table: goods, key: [id], fields: [{fields}]}}")
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begin(db, tmp_path / "store")
+    db.table("goods").insert(id=1, weight=float("nan"))
+    flush(db)
+    assert db.history.verify(sample=9).problems == ()
 
 
 def test_h3_killed_at_each_step_of_a_repair_all_is_as_it_was(
