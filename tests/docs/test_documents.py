@@ -27,6 +27,7 @@ import pytest
 
 from tests.cli.program import run_here
 from zapdb.cli.commands import COMMANDS
+from zapdb.database import Database
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +70,9 @@ def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch, request
             assert body.strip() in EXAMPLES_SHOWN, "an example that no test applies"
         else:
             assert language == "text", f"a block of {language!r} is not executed by any test"
+    for left in namespace.values():
+        if isinstance(left, Database):
+            left.close()  # its threads would go on beside all other tests
 
 
 def run_console(document: Path, body: str) -> None:
