@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -331,11 +333,8 @@ def test_exports_and_mirrors_are_throttled_while_they_run(
 def mirrored(target: Path) -> int:
     if not target.exists():
         return 0
-    engine = sa.create_engine(f"sqlite:///{target}")
-    with engine.connect() as connection:
+    with closing(sqlite3.connect(target)) as connection:
         try:
-            return int(connection.execute(sa.text("SELECT count(*) FROM items")).scalar_one())
-        except sa.exc.OperationalError:
+            return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+        except sqlite3.OperationalError:
             return 0
-        finally:
-            engine.dispose()

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import (
@@ -457,6 +458,33 @@ def test_closing_beside_a_thread_that_connects_leaves_no_connection(
     assert count_connections(workspace) == 1, "only the one that looks is left"
     assert isinstance(errors[0], UsageError)
     assert errors[0].message == "the database is closed"
+
+
+@pytest.mark.parametrize("kind", ["released", "reaped"])
+def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(
+    workspace: Workspace, kind: str
+) -> None:
+    """Its thread gives it back, or the one that finds it ended, while another closes the pool."""
+    storage = workspace.connect()
+    drivers = list[Any]()
+
+    def read() -> None:
+        drivers.append(storage.connection().driver)
+
+    def close(_driver: object, _record: object) -> None:
+        storage.close()
+
+    if kind == "released":
+        read()
+    else:
+        thread = threading.Thread(target=read)
+        thread.start()
+        finish(thread)
+    sqlalchemy.event.listen(storage.engine, "checkin", close)
+    give_back = {"released": storage.release_connection, "reaped": storage.reap_connections}
+    give_back[kind]()
+    assert storage.is_closed
+    assert storage.is_lost(drivers[0]), "it is closed"
 
 
 def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,7 @@ def progress_of_mirror(db: Database) -> Any:
 
 
 def mirrored(place: Path) -> int:
-    with sqlite3.connect(place / "mirror.db") as connection:
+    with closing(sqlite3.connect(place / "mirror.db")) as connection:
         try:
             return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
         except sqlite3.OperationalError:

@@ -232,7 +232,7 @@ class ConnectionPool(ABC):
             connections = [self._connections.pop(thread) for thread in ended]
         for connection in connections:
             if connection.mode is None:
-                connection.core.close()
+                self._return(connection)
                 continue
             connection.mode, connection.is_abandoned = None, True
             self._throw_away(connection)
@@ -273,7 +273,14 @@ class ConnectionPool(ABC):
         known = self.local.connection
         if known is not None and known.mode is None:
             self._forget_connection()
-            known.core.close()
+            self._return(known)
+
+    def _return(self, connection: Connection) -> None:
+        """Return a connection to SQLAlchemy's pool; close it if the database was closed meanwhile,
+        because nobody else would."""
+        connection.core.close()
+        if self._closed:
+            self.engine.pool.dispose()
 
     def _forget_connection(self) -> None:
         self.local.connection = None
@@ -303,7 +310,8 @@ class ConnectionPool(ABC):
             if self._wait_until_unused(connection):
                 connection.core.close()
             self.after_transaction(connection)
-        self.engine.dispose()
+        # Not the engine's method, which makes a new pool: what comes back late is in this one.
+        self.engine.pool.dispose()
 
     def list_connections(self) -> list[Connection]:
         """Return the connections that are in use or kept by a thread."""
