@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import JoinedRows, join_rows
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_number, require_bytes
 from zapdb.storage.change_log import BEGINNING, START, ChangeLog
 from zapdb.storage.connection import Connection
 from zapdb.storage.moments import LaterSql, Moments
@@ -121,22 +121,24 @@ class RewoundStatements(RecordStatements):
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
         """Return the catalog version, the records up to a key, and that key; None for the end."""
         where, parameters = between(self.storage.placeholder, self.tenant, lower, upper)
-        stored = connection.fetch_all(
+        stored: list[tuple[bytes, bytes]] = connection.fetch_all(
             f"SELECT key, value FROM {self.name} WHERE {where}"
             f" ORDER BY key {order} LIMIT {int(limit)}",
             parameters,
         )
-        rows: dict[bytes, bytes | None] = {as_bytes(key): as_bytes(value) for key, value in stored}
-        edges = [next(reversed(rows))] if len(rows) == limit else []
+        require_bytes(stored)
+        edges = [stored[-1][0]] if len(stored) == limit else []
         if edges and order == "ASC":
             upper = edges[0] + b"\x00"
         elif edges:
             lower = edges[0]
         version, before = self._read_before(connection, lower, upper, limit, order)
+        if not before:
+            return version, stored, edges[0] if edges else None
         nearer, is_descending = (min, False) if order == "ASC" else (max, True)
         if len(before) == limit:
             edges.append(next(reversed(before)))
-        rows |= before
+        rows: dict[bytes, bytes | None] = {**dict(stored), **before}
         edge = nearer(edges) if edges else None
         keys = sorted(rows, reverse=is_descending)
         if edge is not None and edge != keys[-1]:
@@ -172,11 +174,8 @@ class RewoundStatements(RecordStatements):
         )
         if not rows:
             return 0, {}  # the tenant was removed
-        before = {
-            as_bytes(key): None if value is None else as_bytes(value)
-            for _, key, value in rows
-            if key is not None
-        }
+        before = {key: value for _, key, value in rows if key is not None}
+        require_bytes([(k,) if v is None else (k, v) for k, v in before.items()])
         return as_number(rows[0][0]), before
 
 
