@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zapdb.history.columns import HistoryRows, MadeRow, RowOperation
+from zapdb.history.columns import DECODED_ROWS, HistoryRows, MadeColumns, RowOperation
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.indexes import BoundTable
-from zapdb.limits import HISTORY_RANGE_RECORDS
+from zapdb.limits import HISTORY_HELD_SIZE_BYTES, HISTORY_RANGE_RECORDS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import HistoryEra, HistoryFile, list_history_files
 from zapdb.storage.moments import LoggedMoment
@@ -90,9 +90,11 @@ class BaselineWriter:
             found.files.append(working.write(loaded, "checkpoint", era, era.revision, until, rows))
 
         rows = HistoryRows(schema, bound.catalog.zones, write)
-        for page in _list_pages(connection, records, after):
-            made = [MadeRow(*row, era.first_moment, RowOperation.CHECKPOINT) for row in page]
-            rows.add_records(schema, made, bound.make_attachments, bound.reader)
+        for keys, values in _list_pages(connection, records, after):
+            moments = [era.first_moment] * len(keys)
+            operations = [int(RowOperation.CHECKPOINT)] * len(keys)
+            made = MadeColumns(keys, values, moments, operations)
+            rows.add_columns(schema, made, bound.make_attachments, bound.reader)
             if found.files or rows.count >= HISTORY_RANGE_RECORDS:
                 found.is_last = False
                 break
@@ -159,7 +161,16 @@ def read_checkpoint(
 
 def _list_pages(
     connection: Connection, records: RewoundStatements, after: bytes
-) -> Iterator[list[tuple[bytes, bytes]]]:
+) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield the keys and records behind a key, as many at a time as are decoded together."""
+    keys, values, size = list[bytes](), list[bytes](), 0
     while page := records.scan_page(connection, after)[1]:
-        yield page
         after = page[-1][0]
+        keys += [key for key, _ in page]
+        values += [value for _, value in page]
+        size += sum(len(value) for _, value in page)
+        if len(keys) >= DECODED_ROWS or size >= HISTORY_HELD_SIZE_BYTES:
+            yield keys, values
+            keys, values, size = [], [], 0
+    if keys:
+        yield keys, values

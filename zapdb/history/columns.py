@@ -228,7 +228,7 @@ class HistoryRows:
         parts = [to_schema(made, schema) for made, _ in self._parts]
         joined = pyarrow.concat_tables(parts) if parts else schema.empty_table()
         self._parts, self.size_bytes, self.count = [], 0, 0
-        return with_until(joined.sort_by(list(SORTED_BY)))
+        return with_until(sort_rows(joined))
 
 
 def _decode(
@@ -293,6 +293,13 @@ def _text_of(values: list[Any], wanted: Any) -> list[Any]:
     if pyarrow.types.is_string(wanted):
         return [None if value is None else str(value) for value in values]
     return values
+
+
+def sort_rows(rows: Any) -> Any:
+    """Return a table of rows sorted by (`_key`, `_from`): the same one, if it is that already."""
+    order = compute.sort_indices(rows, sort_keys=list(SORTED_BY))
+    places = order.to_numpy()
+    return rows if numpy.array_equal(places, numpy.arange(len(places))) else rows.take(order)
 
 
 def with_until(rows: Any) -> Any:

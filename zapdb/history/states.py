@@ -20,11 +20,11 @@ from zapdb.history.columns import (
     FROM,
     KEY,
     OPERATION,
-    SORTED_BY,
     UNTIL,
     RowOperation,
     column_name,
     file_schema,
+    sort_rows,
     to_schema,
     with_until,
 )
@@ -82,7 +82,7 @@ class EraContents:
         found = [part for one in self._sorted for part in one.read(within)]
         joined = [to_schema(part, self._schema) for part in found]
         rows = pyarrow.concat_tables(joined) if joined else self._schema.empty_table()
-        return with_until(rows.sort_by(list(SORTED_BY)))
+        return with_until(sort_rows(rows))
 
     def read_all(self) -> Iterator[Any]:
         """Yield all rows, by range, each with the moment of the key's next one."""
