@@ -162,14 +162,16 @@ def read_checkpoint(
 def _list_pages(
     connection: Connection, records: RewoundStatements, after: bytes
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Yield the keys and records behind a key, as many at a time as are decoded together."""
+    """Yield the keys and records behind a key, as many at a time as are decoded together, but no
+    more than a range has."""
+    most = min(DECODED_ROWS, HISTORY_RANGE_RECORDS)
     keys, values, size = list[bytes](), list[bytes](), 0
     while page := records.scan_page(connection, after)[1]:
         after = page[-1][0]
         keys += [key for key, _ in page]
         values += [value for _, value in page]
         size += sum(len(value) for _, value in page)
-        if len(keys) >= DECODED_ROWS or size >= HISTORY_HELD_SIZE_BYTES:
+        if len(keys) >= most or size >= HISTORY_HELD_SIZE_BYTES:
             yield keys, values
             keys, values, size = [], [], 0
     if keys:
