@@ -68,6 +68,7 @@ make_pair(Rows *self, PyObject *key, PyObject *record)
     }
     Py_INCREF(pair);                    /* so that it is no one else's while what it had goes */
     PyObject *old_key = PyTuple_GET_ITEM(pair, 0), *old_record = PyTuple_GET_ITEM(pair, 1);
+    /* Python 3.14 keeps the hash of a tuple in it, but none of what has a record: that has none. */
     PyTuple_SET_ITEM(pair, 0, key);
     PyTuple_SET_ITEM(pair, 1, record);
     if (!PyObject_GC_IsTracked(pair)) { /* the collector leaves out tuples of what has no parts */

@@ -53,7 +53,7 @@ find_python() {
         python=$PYTHON
         return
     fi
-    for candidate in python3 python3.13 python3.12 python3.11; do
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
         if is_python "$candidate"; then
             python=$candidate
             return
