@@ -260,7 +260,6 @@ class _Repair:
                 era,
                 live_rows=sum(file.rows for file in checkpoint),
                 changes=sum(file.rows for file in segments),
-                state="open",
             )
         ]
 
@@ -269,6 +268,8 @@ class _Repair:
         last = self._file.last_moment
         if self._file.kind != "segment" or after == era.first_moment:
             last = self._store.ends if era.last_moment is None else era.last_moment
+            # A checkpoint that ended it has the changes of its own beginning here, too.
+            last += era.state == "sealed"
         made = list[HistoryFile]()
 
         def take(of: HistoryEra, revision: int, until: LoggedMoment, rows: Any) -> None:
