@@ -26,12 +26,13 @@ WRONG = "import zapdb.cli.program as program; program.run_program(['migrat'])"
         ("import zapdb", ALL),
         ("import zapdb; zapdb.errors.ZapdbError", ALL),
         ("import zapdb; zapdb.open", EXTRAS | OF_COMMANDS | {"typer"}),
+        ("import zapdb.spark.task", (EXTRAS | OF_COMMANDS) - {"pyspark"}),
         ("import zapdb.aio", EXTRAS | OF_COMMANDS | {"typer"}),
         (VERSION, ALL - {"typer"}),
         (CHECK, EXTRAS | OF_COMMANDS | {"sqlalchemy", "sqlite3"}),
         (WRONG, EXTRAS | OF_COMMANDS),
     ],
-    ids=["import", "errors", "open", "aio", "version", "check", "wrong usage"],
+    ids=["import", "errors", "open", "task of Spark", "aio", "version", "check", "wrong usage"],
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, unwanted: set[str]) -> None:
     script = f"{statement}\nimport sys\nprint(sorted({unwanted!r} & sys.modules.keys()))"

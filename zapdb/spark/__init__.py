@@ -1,14 +1,40 @@
 """Tables and background jobs on Apache Spark; the only place that imports pyspark (extra `spark`).
 
-Importing it registers the data source `zapdb` in the active session, if there is one.
+Importing it registers the data source `zapdb` in the active session, if there is one. Each name is
+imported when it is first used: the processes that work on jobs need none of them, and load neither
+the data sources nor what these read columns with.
 """
 
-from zapdb.spark.past import read_past
-from zapdb.spark.registration import register_sources as register
-from zapdb.spark.registration import snapshot
-from zapdb.spark.runner import run_on_spark
-from zapdb.spark.session import find_session, start_session, start_session_for
-from zapdb.spark.task import TaskReport
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from zapdb.errors import MissingExtra
+
+try:
+    from pyspark.sql import SparkSession
+except ImportError as missing:
+    raise MissingExtra.named("spark", "pyspark") from missing
+
+if TYPE_CHECKING:
+    from zapdb.spark.past import read_past
+    from zapdb.spark.registration import register_sources as register
+    from zapdb.spark.registration import snapshot
+    from zapdb.spark.runner import run_on_spark
+    from zapdb.spark.session import start_session, start_session_for
+    from zapdb.spark.task import TaskReport
+
+_HOMES: Final = {
+    "TaskReport": ("task", "TaskReport"),
+    "read_past": ("past", "read_past"),
+    "register": ("registration", "register_sources"),
+    "run_on_spark": ("runner", "run_on_spark"),
+    "snapshot": ("registration", "snapshot"),
+    "start_session": ("session", "start_session"),
+    "start_session_for": ("session", "start_session_for"),
+}
+"""The module that each name is from, and its name there."""
 
 __all__ = [
     "TaskReport",
@@ -20,5 +46,18 @@ __all__ = [
     "start_session_for",
 ]
 
-if (_session := find_session()) is not None:
-    register(_session)
+if not TYPE_CHECKING:  # to a type checker, a module with `__getattr__` has every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'zapdb.spark' has no attribute {name!r}", name=name)
+        module, its_name = _HOMES[name]
+        found = globals()[name] = getattr(import_module(f"zapdb.spark.{module}"), its_name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
+if (_session := SparkSession.getActiveSession()) is not None:
+    import_module("zapdb.spark.registration").register_sources(_session)
