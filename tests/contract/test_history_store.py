@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +31,14 @@ from tests.forms import cases
 from tests.support import GUARD_SECONDS, ROOT, WAYS, Faults, Way, Workspace, finish, wait_until
 from zapdb.cluster.leases import Owner, acquire, delete_lease, release, take
 from zapdb.database import Database
-from zapdb.errors import ChangesPruned, ConcurrencyError, LeaseLost, UsageError, ZapdbError
+from zapdb.errors import (
+    ChangesPruned,
+    ConcurrencyError,
+    HistoryUnreachable,
+    LeaseLost,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.history import baseline, run
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.files import FileFooter, write_file
@@ -380,17 +387,20 @@ def test_a_directory_may_go_away_while_it_is_looked_through(
     begin(db, place)
     db.table("items").insert(id=1, title="a")
     flush(db)
-    scandir = os.scandir
+    iterdir = Path.iterdir
 
-    def scan_what_goes_away(path: Path) -> object:
-        if Path(path) == place / "1" / "1" and place.exists():
+    def list_what_goes_away(path: Path) -> Iterator[Path]:
+        if path == place / "1" / "1" and place.exists():
             place.rename(tmp_path / "away")
-        return scandir(path)
+        return iterdir(path)
 
     with hold_store(db._storage, 1, Owner.here()) as working:
-        monkeypatch.setattr(os, "scandir", scan_what_goes_away)
+        monkeypatch.setattr(Path, "iterdir", list_what_goes_away)
         assert delete_orphans(working) == 0
-    assert not place.exists()
+        assert not place.exists()
+        (tmp_path / "away").rename(place)
+        with pytest.raises(HistoryUnreachable):  # an erasure has to see every file
+            delete_orphans(working, strict=True)
 
 
 def test_the_log_is_kept_for_the_store_unless_it_is_given_up(

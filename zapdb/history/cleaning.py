@@ -17,7 +17,7 @@ from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import list_leases
 from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError
-from zapdb.history.files import UNFINISHED, read_footer
+from zapdb.history.files import UNFINISHED, list_directory, read_footer
 from zapdb.history.working_store import WorkingStore, writing_to
 from zapdb.limits import HISTORY_ORPHAN_SECONDS
 from zapdb.storage import Connection, TransactionMode
@@ -129,7 +129,11 @@ def _find_orphans(
 
 
 def list_store_files(directory: Path) -> Iterator[Path]:
-    """Yield the files in a tenant's directory, also those that are not complete."""
-    for path in (*directory.glob("*/*"), *directory.glob(f"*{UNFINISHED}")):
-        if path.is_file() and (path.suffix == ".parquet" or path.name.endswith(UNFINISHED)):
+    """Yield the files in a tenant's directory, also those that are not complete; raises `OSError`
+    for what can't be looked through."""
+    for path in list_directory(directory):
+        for inside in list_directory(path):
+            if inside.suffix == ".parquet" or inside.name.endswith(UNFINISHED):
+                yield inside
+        if path.name.endswith(UNFINISHED):
             yield path

@@ -208,6 +208,15 @@ def make_directory(path: Path) -> None:
         sync_directory(path.parent)
 
 
+def list_directory(path: Path) -> list[Path]:
+    """Return what is in a directory, in order; nothing if it is not there.
+
+    Raises `OSError` for one that can't be read, or goes away meanwhile: `Path.glob` leaves it out,
+    from Python 3.12 on in both cases.
+    """
+    return sorted(path.iterdir()) if path.is_dir() else []
+
+
 def sync_directory(path: Path) -> None:
     """Flush the names in a directory to the disk."""
     opened = os.open(path, os.O_RDONLY)

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from zapdb.errors import HistoryDamaged
-from zapdb.history.files import UNFINISHED, make_directory, sync_directory
+from zapdb.history.files import UNFINISHED, list_directory, make_directory, sync_directory
 from zapdb.storage.history_manifest import HISTORY_FORMAT, HistoryEra, HistoryFile, HistoryStore
 
 DIGEST_DIGITS: Final = 32
@@ -97,8 +97,11 @@ def _damaged(path: Path, cause: str) -> HistoryDamaged:
 
 
 def list_manifests(directory: Path, tenant: int) -> Iterator[Path]:
-    """Yield the manifests of a tenant in a store's directory."""
-    yield from sorted((directory / str(tenant)).glob(NAMES))
+    """Yield the manifests of a tenant in a store's directory; raises `OSError` if it can't be
+    looked through."""
+    for path in list_directory(directory / str(tenant)):
+        if path.match(NAMES):
+            yield path
 
 
 def delete_former_manifests(store: HistoryStore, kept: Path) -> None:
