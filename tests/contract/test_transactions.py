@@ -538,6 +538,30 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(0,)]
 
 
+def test_a_token_ends_with_its_transaction(
+    workspace: Workspace, db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next transaction of the connection has none. If it took that of one that was undone, it
+    would be told that it did not take effect, and be done twice."""
+
+    def insert_twice() -> None:
+        with db.transaction(token=True):
+            items.insert(id=1, title="Milk")
+            items.insert(id=1, title="Milk")
+
+    assert isinstance(error_of(insert_twice), RecordExists)
+    calls: list[int] = []
+
+    def write() -> None:
+        calls.append(1)
+        items.upsert(id=2, title="Milk")
+
+    run = fail_commit(workspace, db, "after", monkeypatch)
+    assert isinstance(run(lambda: db.run(write)), CommitUnknown)
+    assert calls == [1]
+    assert ids(items) == [2]
+
+
 def test_a_transaction_with_a_token_meets_a_change_of_the_schema(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,7 +197,7 @@ class Transactions(LendingPool):
             self.discard_connection(connection)
 
     def _close_books(self, connection: Connection) -> None:
-        connection.mode = connection.pending = None
+        connection.mode = connection.pending = connection.token = None
         if connection.pinned:
             connection.pinned = {}
 
