@@ -627,7 +627,7 @@ def test_a_worker_that_was_taken_for_dead_writes_nothing(
     monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
     cut_off = run_range(db._storage, work, Owner.here(), batch_records_max=16)
     assert cut_off is not None
-    assert (cut_off.written, cut_off.finished) == (32, False)
+    assert (cut_off.written, cut_off.finished, work.rate) == (32, False, None)
     assert stale(db) == COUNT - 32
     assert read_progress(db._storage.connection(), job.id).written == 32
     monkeypatch.undo()

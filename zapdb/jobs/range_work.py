@@ -103,7 +103,8 @@ def run_range(
     finally:
         throttle.close()
     seconds = time.perf_counter() - started
-    work.rate = run.read / seconds
+    if finished:  # the first batch of one that was lost may have come before any pause
+        work.rate = run.read / seconds
     return RangeResult(claimed.number, run.read, run.written, run.conflicts, finished, seconds)
 
 
