@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -101,6 +103,62 @@ def test_values_written_under_the_former_name_of_a_member_are_read(
     check()
     place = after["place"]
     assert db.at(newest).sql(versions).fetchall() == [(1, place), (2, place), (2, place)]
+    db.change_log.prune(db.change_log.end())
+    check()
+
+
+MEETING = """\
+create_type:
+      type: meeting
+      struct: [{name: nr, type: integer}, {name: met, type: zoned_timestamp, optional: true}]
+"""
+CALENDAR = """\
+create_table:
+      table: calendar
+      key: [color]
+      fields:
+        - {name: color, type: color}
+        - {name: first, type: meeting}
+        - {name: others, type: list, of: meeting}
+        - {name: after, type: reference, to: calendar, optional: true}
+"""
+
+
+def test_zoned_values_beside_renamed_members_are_no_changes(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, COLOR, MEETING, CALENDAR)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.history.start(tmp_path / "store")
+    twice = datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    meeting, unknown = {"nr": 1, "met": twice}, {"nr": 2, "met": None}
+    for color in "red", "green":
+        db.table("calendar").insert(
+            color=color, first=meeting, others=[unknown, meeting], after="green"
+        )
+    written = next(db.moments())
+    workspace.write(
+        2,
+        "alter_type: {type: meeting, rename: {nr: number}}",
+        "alter_type: {type: color, rename: {green: verde}}",
+    )
+    db.close()
+    db = workspace.open()
+    calendar = db.table("calendar")
+    later = {"number": 1, "met": twice.replace(fold=1)}
+    calendar.update("red", others=[{"number": 2, "met": None}, later])
+
+    def check() -> None:
+        found = [(made.key, made.fields) for made in db.diff(written, next(db.moments()))]
+        assert found == [(("red",), ("others",))]
+        (update,) = [made for made in db.audit() if made.operation == "update"]
+        assert update.fields == ("others",)
+        assert [made.fields for made in calendar.history("red")][-1] == ("others",)
+        assert calendar.history("verde")[-1].operation == "insert"
+
+    check()
+    db.history.flush()
     db.change_log.prune(db.change_log.end())
     check()
 

@@ -126,6 +126,11 @@ class ValueType(ABC):
         """Return whether the bytes of two checked values are equal."""
         return bool(left == right)
 
+    def is_same_under(self, left: Any, other: ValueType, right: Any) -> bool:
+        """Return whether a checked value is one of another type whose `encoding_id` is equal: its
+        bytes are equal, while members may have other names."""
+        return self.is_same(left, right)
+
     def from_document(self, plain: Any, path: str) -> Any:
         """Return the value that a migration file writes as `plain`."""
         return self.check(plain, path)

@@ -83,5 +83,9 @@ class Enum(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return skip_varint(data, position)
 
+    def is_same_under(self, left: str, other: ValueType, right: str) -> bool:
+        assert isinstance(other, Enum)
+        return self._ids[left] == other._ids[right]
+
     def encode_index_key(self, value: str) -> bytes:
         return encode_varint(self._places[value])

@@ -83,7 +83,15 @@ class List(ValueType):
         return skip_length_prefixed_source(names)
 
     def is_same(self, left: list[Any], right: list[Any]) -> bool:
-        return len(left) == len(right) and all(map(self.items.is_same, left, right))
+        return self.is_same_under(left, self, right)
+
+    def is_same_under(self, left: list[Any], other: ValueType, right: list[Any]) -> bool:
+        assert isinstance(other, List)
+        mine, theirs = self.items, other.items
+        return len(left) == len(right) and all(
+            mine.is_same_under(one, theirs, another)
+            for one, another in zip(left, right, strict=True)
+        )
 
     def from_document(self, plain: Any, path: str) -> list[Any]:
         if not isinstance(plain, list):

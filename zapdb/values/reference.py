@@ -94,6 +94,10 @@ class Reference(ValueType):
     def skip(self, data: bytes, position: int) -> int:
         return self.decode(data, position)[1]
 
+    def is_same_under(self, left: Any, other: ValueType, right: Any) -> bool:
+        assert isinstance(other, Reference)
+        return self.encode(left) == other.encode(right)
+
     # Most keys have one field whose key encoding is its value encoding. Its source is used as is,
     # without a check of its size: it is short, or a reference that checks its size itself.
 

@@ -193,12 +193,16 @@ class Struct(ValueType):
         return b"".join(parts)
 
     def is_same(self, left: StructValue, right: StructValue) -> bool:
-        for member in self.members:
-            mine, theirs = getattr(left, member.name), getattr(right, member.name)
+        return self.is_same_under(left, self, right)
+
+    def is_same_under(self, left: StructValue, other: ValueType, right: StructValue) -> bool:
+        assert isinstance(other, Struct)
+        for member, same in zip(self._by_number, other._by_number, strict=True):
+            mine, theirs = getattr(left, member.name), getattr(right, same.name)
             if mine is None or theirs is None:
                 if mine is not theirs:
                     return False
-            elif not member.type.is_same(mine, theirs):
+            elif not member.type.is_same_under(mine, same.type, theirs):
                 return False
         return True
 

@@ -152,11 +152,7 @@ def _is_same_field(earlier: Field, before: Record, later: Field, after: Record) 
         return bool(left == right)  # what a blob has never changes
     # The files of a store give a large value to a blob of their own, and so does a write of the
     # same value again.
-    one, other = _load(left, mine), _load(right, theirs)
-    if earlier.type == later.type:
-        return later.type.is_same(one, other)
-    # Members have other names now.
-    return not later.type.depends_on_zones and earlier.type.encode(one) == later.type.encode(other)
+    return earlier.type.is_same_under(_load(left, mine), later.type, _load(right, theirs))
 
 
 def _load(value: Any, attachments: Attachments | None) -> Any:
