@@ -142,19 +142,24 @@ def test_zoned_values_beside_renamed_members_are_no_changes(
         2,
         "alter_type: {type: meeting, rename: {nr: number}}",
         "alter_type: {type: color, rename: {green: verde}}",
+        "rename_field: {table: calendar, field: others, to: rest}",
     )
     db.close()
     db = workspace.open()
     calendar = db.table("calendar")
     later = {"number": 1, "met": twice.replace(fold=1)}
-    calendar.update("red", others=[{"number": 2, "met": None}, later])
+    calendar.update("red", rest=[{"number": 2, "met": None}, later])
+    newest = next(db.moments())
 
     def check() -> None:
-        found = [(made.key, made.fields) for made in db.diff(written, next(db.moments()))]
-        assert found == [(("red",), ("others",))]
+        (made,) = db.diff(written, newest)
+        assert (made.key, made.fields) == (("red",), ("rest",))
+        (undone,) = db.diff(newest, written)
+        assert (undone.key, undone.fields) == (("red",), ("others",))
+        assert undone.after is not None and len(undone.after.others) == 2
         (update,) = [made for made in db.audit() if made.operation == "update"]
-        assert update.fields == ("others",)
-        assert [made.fields for made in calendar.history("red")][-1] == ("others",)
+        assert update.fields == ("rest",)
+        assert [made.fields for made in calendar.history("red")][-1] == ("rest",)
         assert calendar.history("verde")[-1].operation == "insert"
 
     check()

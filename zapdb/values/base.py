@@ -127,9 +127,9 @@ class ValueType(ABC):
         return bool(left == right)
 
     def is_same_under(self, left: Any, other: ValueType, right: Any) -> bool:
-        """Return whether a checked value is one of another type whose `encoding_id` is equal: its
-        bytes are equal, while members may have other names."""
-        return self.is_same(left, right)
+        """Return whether a checked value is what a checked value of another type is, too: its bytes
+        are equal but for changes of the type that do not touch it, as of the names of members."""
+        return self.encoding_id == other.encoding_id and self.is_same(left, right)
 
     def from_document(self, plain: Any, path: str) -> Any:
         """Return the value that a migration file writes as `plain`."""

@@ -84,7 +84,8 @@ class Enum(ValueType):
         return skip_varint(data, position)
 
     def is_same_under(self, left: str, other: ValueType, right: str) -> bool:
-        assert isinstance(other, Enum)
+        if not isinstance(other, Enum) or self.number != other.number:
+            return False
         return self._ids[left] == other._ids[right]
 
     def encode_index_key(self, value: str) -> bytes:

@@ -86,12 +86,11 @@ class List(ValueType):
         return self.is_same_under(left, self, right)
 
     def is_same_under(self, left: list[Any], other: ValueType, right: list[Any]) -> bool:
-        assert isinstance(other, List)
+        if not isinstance(other, List) or len(left) != len(right):
+            return False
         mine, theirs = self.items, other.items
-        return len(left) == len(right) and all(
-            mine.is_same_under(one, theirs, another)
-            for one, another in zip(left, right, strict=True)
-        )
+        pairs = zip(left, right, strict=True)
+        return all(mine.is_same_under(one, theirs, another) for one, another in pairs)
 
     def from_document(self, plain: Any, path: str) -> list[Any]:
         if not isinstance(plain, list):

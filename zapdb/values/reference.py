@@ -95,7 +95,8 @@ class Reference(ValueType):
         return self.decode(data, position)[1]
 
     def is_same_under(self, left: Any, other: ValueType, right: Any) -> bool:
-        assert isinstance(other, Reference)
+        if not isinstance(other, Reference) or self.encoding_id != other.encoding_id:
+            return False
         return self.encode(left) == other.encode(right)
 
     # Most keys have one field whose key encoding is its value encoding. Its source is used as is,

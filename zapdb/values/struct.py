@@ -196,8 +196,13 @@ class Struct(ValueType):
         return self.is_same_under(left, self, right)
 
     def is_same_under(self, left: StructValue, other: ValueType, right: StructValue) -> bool:
-        assert isinstance(other, Struct)
+        if not isinstance(other, Struct) or self.number != other.number:
+            return False
+        if len(self.members) != len(other.members):
+            return False
         for member, same in zip(self._by_number, other._by_number, strict=True):
+            if member.number != same.number:
+                return False
             mine, theirs = getattr(left, member.name), getattr(right, same.name)
             if mine is None or theirs is None:
                 if mine is not theirs:

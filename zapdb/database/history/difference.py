@@ -36,8 +36,9 @@ class RecordDifference:
     """How one record differs between two moments: `before` at the first, `after` at the second,
     each under the table's schema of its moment; None where there is no record.
 
-    `key` are the values of the key's fields, `fields` the names of the fields that differ, which
-    are compared by number: a renamed field is no difference.
+    `key` are the values of the key's fields, `fields` the names of the fields that differ, as
+    `after` has them, or `before` where the record is gone. Fields are compared by number: a
+    renamed field is no difference.
     """
 
     table: str
@@ -49,10 +50,17 @@ class RecordDifference:
     schema_after: TableSchema | None = field(repr=False)
 
     def reversed(self) -> RecordDifference:
+        fields = self.fields
+        if self.before is not None and self.after is not None:
+            assert self.schema_before is not None and self.schema_after is not None
+            numbers = {one.name: one.number for one in self.schema_after.fields}
+            names = {one.number: one.name for one in self.schema_before.fields}
+            fields = tuple(names[numbers[name]] for name in fields)
         return replace(
             self,
             before=self.after,
             after=self.before,
+            fields=fields,
             schema_before=self.schema_after,
             schema_after=self.schema_before,
         )

@@ -128,9 +128,10 @@ def list_changed(
     after: Record | None,
 ) -> tuple[str, ...]:
     """Return the names of the fields whose values differ, which are compared by number; of all
-    fields of a record that has no counterpart."""
+    fields of a record that has no counterpart. The names are those of the record afterwards, or of
+    the one that is gone."""
     if schema is None or schema_before is None or before is None or after is None:
-        one = schema or schema_before
+        one = schema_before if after is None else schema
         return () if one is None else tuple(field.name for field in one.fields)
     earlier = {one.number: one for one in schema_before.fields}
     return tuple(
@@ -145,8 +146,6 @@ def _is_same_field(earlier: Field, before: Record, later: Field, after: Record) 
     right, theirs = raw_value(after, later.name)
     if left is None or right is None:
         return left is right
-    if earlier.type.encoding_id != later.type.encoding_id:
-        return False
     both_large = isinstance(left, Blob) and isinstance(right, Blob)
     if both_large and (left == right or left.size != right.size):
         return bool(left == right)  # what a blob has never changes
