@@ -156,7 +156,8 @@ def test_zoned_values_beside_renamed_members_are_no_changes(
         assert (made.key, made.fields) == (("red",), ("rest",))
         (undone,) = db.diff(newest, written)
         assert (undone.key, undone.fields) == (("red",), ("others",))
-        assert undone.after is not None and len(undone.after.others) == 2
+        assert undone.after is not None
+        assert len(undone.after.others) == 2
         (update,) = [made for made in db.audit() if made.operation == "update"]
         assert update.fields == ("rest",)
         assert [made.fields for made in calendar.history("red")][-1] == ("rest",)

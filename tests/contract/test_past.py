@@ -409,7 +409,7 @@ def test_differences_are_net(db: Database, workspace: Workspace) -> None:
     (one, *_) = new.diff(renamed, before)  # each record has the names of its moment
     assert one.before is not None
     assert one.after is not None
-    assert (one.before.extent, one.after.size, one.fields) == (10, 1, ("extent",))
+    assert (one.before.extent, one.after.size, one.fields) == (10, 1, ("size",))
     workspace.write(3, ADD_COLOR)
     newest = workspace.open()
     with pytest.raises(HistoryNotStored, match="migration: 3"):

@@ -52,7 +52,8 @@ class RecordDifference:
     def reversed(self) -> RecordDifference:
         fields = self.fields
         if self.before is not None and self.after is not None:
-            assert self.schema_before is not None and self.schema_after is not None
+            assert self.schema_before is not None
+            assert self.schema_after is not None
             numbers = {one.name: one.number for one in self.schema_after.fields}
             names = {one.number: one.name for one in self.schema_before.fields}
             fields = tuple(names[numbers[name]] for name in fields)
