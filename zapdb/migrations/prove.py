@@ -52,6 +52,11 @@ class Proof:
     failures: tuple[ProofFinding, ...] = ()
     remarks: tuple[ProofFinding, ...] = ()
 
+    @property
+    def names_places(self) -> bool:
+        """Whether it says where in a file something stands."""
+        return bool(self.failures or self.remarks or any(table.lossy for table in self.tables))
+
 
 _remembered = Memo[bytes, Proof](PROOFS_REMEMBERED_MAX)
 """By what was tried, the last ones: `migrate up` proves before it takes the lease, and under it."""
@@ -62,21 +67,37 @@ def prove(migration: Migration) -> Proof:
 
     What this process has tried already is not tried again.
     """
-    return _remembered.get(_identify(migration), lambda: _try(migration))
+    tried = _identify(migration)
+    placed = tried + _identify_places(migration)
+    found = _remembered.find(tried) or _remembered.find(placed)
+    if found is None:
+        found = _try(migration)
+        _remembered.put(placed if found.names_places else tried, found)
+    return found
 
 
 def _identify(migration: Migration) -> bytes:
-    """All that a proof depends on, and the places that it speaks of: comments move those."""
-    tried = (
+    """All that a proof depends on."""
+    return _digest(
         migration.label,
         migration.digest,
         migration.before,
         migration.after,
         migration.changes,
-        [operation.place for operation in (*migration.changes, *migration.rollback)],
-        [(example, example.location, example.places) for example in migration.examples],
+        migration.examples,
     )
-    return hashlib.sha256(repr(tried).encode()).digest()
+
+
+def _identify_places(migration: Migration) -> bytes:
+    """The places in a file that a proof may name; comments move them."""
+    return _digest(
+        [operation.place for operation in (*migration.changes, *migration.rollback)],
+        [(example.location, example.places) for example in migration.examples],
+    )
+
+
+def _digest(*values: object) -> bytes:
+    return hashlib.sha256(repr(values).encode()).digest()
 
 
 def _try(migration: Migration) -> Proof:

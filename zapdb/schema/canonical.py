@@ -59,6 +59,13 @@ _GENERATED: Final = {flag: generator for generator, flag in _GENERATORS.items()}
 
 def canonical_bytes(table: TableSchema) -> bytes:
     """The table as bytes; `read_canonical_bytes` gives back an equal table."""
+    if table.packed is None:
+        object.__setattr__(table, "packed", _pack(table))
+    assert table.packed is not None
+    return table.packed
+
+
+def _pack(table: TableSchema) -> bytes:
     return dumps(
         [
             SCHEMA_FORMAT,

@@ -166,6 +166,8 @@ class TableSchema:
     checks: tuple[Check, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     archived: tuple[ArchivedField, ...] = ()
+    packed: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    """Its canonical bytes, once they were needed: what is compiled is looked up by them."""
 
     def field_named(self, name: str) -> Field | None:
         for found in self.fields:  # a loop, because each query asks

@@ -549,6 +549,21 @@ def test_a_proof_of_something_else_is_another_one() -> None:
     assert proof.failures[0].place.line == 6
 
 
+def test_a_proof_that_names_no_place_is_that_of_the_same_changes_elsewhere() -> None:
+    plain = document(
+        "add_field: {table: people, field: {name: elsewhere, type: string, default: x}}"
+    )
+    first, known = prove_text(plain)
+    assert not known
+    again, known = prove_text("# moves it\n" + plain)
+    assert known
+    assert again is first
+    # A field that is lost is listed with its place.
+    lossy = RAISE.replace("remembered)}}", "remembered)}, reversibility: lossy, because: x}")
+    assert prove_text(lossy)[0].tables[0].lossy[0].place.line == 5
+    assert prove_text("# moves it\n" + lossy)[0].tables[0].lossy[0].place.line == 6
+
+
 def test_the_proofs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _remembered.most == PROOFS_REMEMBERED_MAX
     few = Memo[bytes, Proof](2)
