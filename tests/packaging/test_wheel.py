@@ -164,11 +164,17 @@ def test_wheels_are_built_for_this_python() -> None:
     assert f"{sys.version_info[0]}.{sys.version_info[1]}" in list_versions()
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty one; what the first wheel depends on is there for the second."""
+    return create_environment(sys.executable, tmp_path_factory.mktemp("installed"))
+
+
 def test_an_installed_wheel_serves_an_application_and_the_command_line(
-    wheel: Path, tmp_path: Path
+    wheel: Path, environment: Path, tmp_path: Path
 ) -> None:
-    run(sys.executable, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
-    check_installed(wheel, tmp_path)
+    check_installed(wheel, environment, tmp_path)
+    pip(environment, "uninstall", "--yes", "zapdb", cwd=tmp_path)
 
 
 @pytest.mark.long
@@ -179,12 +185,11 @@ def test_a_wheel_with_the_accelerator_works_on_each_python(version: str, tmp_pat
     found = find_python(version)
     if found is None:
         pytest.skip(f"there is no python{version}, or it has no headers or no ensurepip")
-    run(found, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
-    python = tmp_path / "environment" / BIN / "python"
+    environment = create_environment(found, tmp_path)
     constraints = str(REPOSITORY / "constraints.txt")
-    run(
-        *[python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path],
-        REPOSITORY,
+    pip(
+        environment,
+        *["wheel", "--no-deps", "--wheel-dir", tmp_path, REPOSITORY],
         cwd=tmp_path,
         ZAPDB_NATIVE="yes",
         PIP_CONSTRAINT=constraints,
@@ -193,15 +198,24 @@ def test_a_wheel_with_the_accelerator_works_on_each_python(version: str, tmp_pat
     (wheel,) = tmp_path.glob("*.whl")
     tag = f"cp{version.replace('.', '')}"
     assert f"-{tag}-{tag}-" in wheel.name
-    check_installed(wheel, tmp_path)
+    check_installed(wheel, environment, tmp_path)
 
 
-def check_installed(wheel: Path, place: Path) -> None:
-    """Install a wheel into the environment there, and use it."""
-    environment, is_pure = place / "environment", wheel.name.endswith("-none-any.whl")
+def create_environment(python: str, place: Path) -> Path:
+    run(python, "-m", "venv", place / "environment", cwd=place)
+    return place / "environment"
+
+
+def pip(environment: Path, *arguments: str | Path, cwd: Path, **more: str) -> None:
+    command = [environment / BIN / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*command, *arguments, cwd=cwd, **more)
+
+
+def check_installed(wheel: Path, environment: Path, place: Path) -> None:
+    """Install a wheel into the environment, and use it in a directory of `place`."""
+    is_pure = wheel.name.endswith("-none-any.whl")
     python, zapdb = environment / BIN / "python", environment / BIN / "zapdb"
-    pip_install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run(*pip_install, "-c", REPOSITORY / "constraints.txt", wheel, cwd=place)
+    pip(environment, "install", "-c", REPOSITORY / "constraints.txt", wheel, cwd=place)
 
     application = place / "application"
     migrations = application / "people_migrations"

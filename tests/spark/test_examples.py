@@ -23,6 +23,8 @@ from zapdb.errors import JobError, UsageError
 from zapdb.spark.session import require_java, require_master
 
 COUNT = 40_000 if forms.is_long else 20_000
+ONE_EXECUTOR = ("--conf", "spark.cores.max=1")
+"""For programs that show what they show on one, since each executor is a JVM to start."""
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -39,7 +41,8 @@ def test_a_standalone_cluster_converts_with_the_packaged_code(workspace, tmp_pat
         # The entry module is the command line.
         entry = tmp_path / "zapdb_main.py"
         ran = cluster.submit(
-            "--py-files", str(archive), str(entry), "convert", "run", "--engine", "spark",
+            *ONE_EXECUTOR, "--py-files", str(archive), str(entry),
+            "convert", "run", "--engine", "spark",
             "--database", workspace.address,
         )  # fmt: skip
         assert "nothing to do" in ran.stdout, ran.stderr
@@ -71,7 +74,8 @@ def read_without_zapdb(
         f"print(reader.option('database', {address!r}).load().count())\n"
     )
     own = ("--conf", f"spark.pyspark.driver.python={sys.executable}")
-    return cluster.submit(*own, "--conf", f"spark.pyspark.python={python}", str(program))
+    theirs = ("--conf", f"spark.pyspark.python={python}", "--conf", "spark.task.maxFailures=1")
+    return cluster.submit(*ONE_EXECUTOR, *own, *theirs, str(program))
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
