@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import psutil
+import psycopg
 import pytest
 from msgspec import structs
 from sqlalchemy import make_url
@@ -84,6 +85,9 @@ class PostgresServer:
         self._run = run
         """Runs a program of PostgreSQL with its arguments, as the user that the server runs as."""
         self._numbers = itertools.count(1)
+        self._connections = ExitStack()
+        self._connection: Any = None
+        self._turn = threading.Lock()
 
     @classmethod
     @contextmanager
@@ -119,6 +123,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End all connections, and the server; nothing where it is not running."""
+        self._connections.close()
         if is_running(self.process):
             os.kill(self.process, signal.SIGINT)
             wait_until(lambda: not is_running(self.process), "the server stopped")
@@ -134,12 +139,20 @@ class PostgresServer:
         return f"postgresql+psycopg://postgres@/{database}?host={self.directory}"
 
     def execute(self, sql: str) -> list[Any]:
-        import psycopg
-
-        dsn = f"host={self.directory} user=postgres dbname=postgres"
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            cursor = connection.execute(sql.encode())
+        """Run a statement beside all databases, on one connection: each test has two of them."""
+        with self._turn:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._connect()
+            try:
+                cursor = self._connection.execute(sql.encode())
+            except psycopg.OperationalError:  # the server ended the session, when it was restarted
+                self._connection = self._connect()
+                cursor = self._connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        dsn = f"host={self.directory} user=postgres dbname=postgres"
+        return self._connections.enter_context(psycopg.connect(dsn, autocommit=True))
 
     @cached_property
     def prepared(self) -> str:
