@@ -1,5 +1,8 @@
-"""Statements for many rows that fail: the error is raised, and nothing is written to standard error
-by the driver on top of it."""
+"""Statements that travel together, and prepared ones, on PostgreSQL.
+
+Of many rows that fail, the error is raised, and the driver writes nothing to standard error on top
+of it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import pytest
 
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
+from zapdb.catalog import principal
+from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import StorageError, TransactionConflict
 from zapdb.storage import DuplicateKey, TransactionMode
 
@@ -71,3 +76,58 @@ def test_the_first_error_among_many_rows_is_the_one_that_is_raised(
         connection.run_many(INSERT, [("made up", 1), ("another", 3)])
     assert spoken == []
     assert len(workspace.execute("SELECT 1 FROM zapdb_counters WHERE value = 3")) >= 1
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_write_goes_on_after_the_driver_has_dropped_all_prepared_statements(
+    workspace: Workspace,
+) -> None:
+    """psycopg does that on its own after a DROP, such as a sweep's, and after a ROLLBACK, such as
+    that of a schema change that waits for the gate."""
+    workspace.write(1, ITEMS)
+    items = workspace.open().table("items")
+    for number in range(3):
+        items.insert(id=number, title="before")
+    storage = items._session.storage
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        connection.run("CREATE TABLE made_up (a integer)")
+        connection.run("DROP TABLE made_up")
+    assert items.insert(id=3, title="after").id == 3
+    assert items.count() == 4
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_two_connections_never_give_statements_the_same_name(workspace: Workspace) -> None:
+    """A pooler that knows no prepared statements gives one client the session of another, whose
+    statement would be run in the place of its own: acknowledged, and in another table."""
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    names = list[set[str]]()
+    for number in (1, 2):
+        with workspace.open() as db:
+            for at in range(3):
+                db.table("items").insert(id=10 * number + at, title="")
+                db.table("items").get(10 * number + at)
+            sql = "SELECT name FROM pg_prepared_statements"
+            rows = db._storage.own_connection().driver.execute(sql, prepare=False)
+            names.append({name for (name,) in rows})
+    for prefix in ("zapdb_", "_pg3_"):
+        assert all(any(name.startswith(prefix) for name in some) for some in names)
+    assert names[0].isdisjoint(names[1])
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_texts_are_utf_8_whatever_the_client_is_said_to_have(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """As a database, a role or an environment may say, and a database of that encoding does."""
+    monkeypatch.setenv("PGCLIENTENCODING", encoding)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    with principal.acting_as("Zoë"), db.transaction() as tx:
+        tx.table("items").insert(id=1, title="Zoë")
+    *_, change = db.change_log.read()
+    assert isinstance(change, RecordChange)
+    assert (change.principal, db.table("items").get(1).title) == ("Zoë", "Zoë")

@@ -12,6 +12,7 @@ cancellation end it as they end any statement.
 from __future__ import annotations
 
 import re
+import secrets
 import struct
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus, Format
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 from psycopg.waiting import Wait
 
 from zapdb.limits import PREPARED_STATEMENTS_MAX
@@ -93,13 +94,23 @@ class Value(NamedTuple):
     type: int
 
 
+def draw_first_name() -> int:
+    """Return the number that the names of a connection's prepared statements begin with.
+
+    A pooler gives the sessions of one client to others. There, two clients that both count from 0
+    would run each other's statements. With names of its own, each learns that its statement is not
+    prepared.
+    """
+    return secrets.randbits(60)
+
+
 class Pipeline:
     """The pipelines of one connection, and its prepared statements."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
         self._names: OrderedDict[str, bytes] = OrderedDict()
-        self._made = 0
+        self._made = draw_first_name()
 
     def run(self, statements: Sequence[Statement]) -> Outcome:
         """Send statements, and wait until the server has answered them all.
@@ -107,6 +118,15 @@ class Pipeline:
         Raises the driver's error if the connection is lost: then it is unknown which statements
         took effect.
         """
+        outcome = self._run(statements)
+        if outcome.error is None or outcome.error.sqlstate not in _FORGOTTEN:
+            return outcome
+        self._names.clear()
+        is_idle = self._driver.pgconn.transaction_status == TransactionStatus.IDLE
+        # Nothing was done if the first statement failed, so they are sent again, to be prepared.
+        return self._run(statements) if is_idle and not outcome.answers else outcome
+
+    def _run(self, statements: Sequence[Statement]) -> Outcome:
         driver, outcome = self._driver, Outcome()
         try:
             with driver.lock:
@@ -117,8 +137,6 @@ class Pipeline:
             if driver.pgconn.pipeline_status:  # unread answers must not be taken for later ones
                 driver.close()
             raise
-        if outcome.error is not None and outcome.error.sqlstate in _FORGOTTEN:
-            self._names.clear()
         return outcome
 
     def _exchange(self, statements: Sequence[Statement], outcome: Outcome) -> Steps:
@@ -150,7 +168,7 @@ class Pipeline:
             if name is None:
                 while len(self._names) >= PREPARED_STATEMENTS_MAX:
                     _, old = self._names.popitem(last=False)
-                    pgconn.send_query_params(b"DEALLOCATE " + old, None)
+                    _send_close(pgconn, old)
                     yield b"", ""
                 self._made += 1
                 name = self._names[sql] = b"zapdb_%d" % self._made
@@ -206,6 +224,15 @@ class Pipeline:
 _DONE: Final = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 _FORGOTTEN: Final = frozenset({"26000", "0A000"})
 """A prepared statement no longer exists, or returns other columns than before."""
+
+
+def _send_close(pgconn: Any, name: bytes) -> None:
+    """Have the server drop a prepared statement, by a message that a pooler with statements of its
+    own understands, if libpq has it (17 or later); such a pooler does not read SQL."""
+    if psycopg.capabilities.has_send_close_prepared():
+        pgconn.send_close_prepared(name)
+    else:
+        pgconn.send_query_params(b"DEALLOCATE " + name, None)
 
 
 def _next(pgconn: Any) -> Generator[Wait, int, Any]:

@@ -45,6 +45,7 @@ from zapdb.storage.driver_errors import (
 from zapdb.storage.forks import OPENED
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
+from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
 from zapdb.storage.postgresql_errors import translate_postgresql_error
 from zapdb.storage.postgresql_statements import PostgreSQLStatements
@@ -139,6 +140,7 @@ class PostgreSQL(PostgreSQLStatements):
         self._imported_snapshot = name
 
     def _set_up(self, driver: Any, _record: object) -> None:
+        driver._prepared._prepared_idx = draw_first_name()  # psycopg has no setting for it
         read_only = READ_ONLY if self.read_only else ()
         driver.execute("; ".join((*PLANNING, *read_only)))
         driver.commit()  # it is not in autocommit mode yet
@@ -401,6 +403,8 @@ def _connecting(node_id: str, url: URL, secrets: Mapping[str, Any]) -> Callable[
 
     def connect(dialect: Any, _record: object, given: Sequence[Any], options: Any) -> Any:
         options["application_name"] = f"{SESSION_PREFIX}{node_id}"
+        # zapdb sends texts in UTF-8, whatever a database, a role or an environment says.
+        options["client_encoding"] = "utf8"
         try:
             return dialect.connect(*given, **options)
         except (psycopg.Error, ValueError, TypeError, OverflowError) as error:

@@ -56,6 +56,14 @@ def translate_postgresql_error(error: BaseException, shown_url: str) -> Exceptio
                 cause=type(error).__name__,
                 hint="run it again, or use db.run(function), which repeats it",
             )
+        case driver_errors.InvalidSqlStatementName() | driver_errors.DuplicatePreparedStatement():
+            return StorageError(
+                "the server has other prepared statements than this connection",
+                database=shown_url,
+                detail=str(error).splitlines()[0],
+                hint="behind a pooler that gives each transaction another session, write "
+                "prepared_statements=off in the address, or have the pooler keep them",
+            )
         case driver_errors.DiskFull():
             return disk_full(error, shown_url)
         case psycopg.OperationalError():
