@@ -20,10 +20,12 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.errors import LeaseHeld
+from zapdb.database.imports import Checkpoint
+from zapdb.errors import LeaseHeld, LeaseLost
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job import claim, give_back
 from zapdb.jobs.undivided import Undivided, _plan, working_on
+from zapdb.storage import TransactionMode
 
 EXPORT = Undivided("export", 1, "/somewhere")
 COUNT = 1_500
@@ -166,6 +168,21 @@ def pause_at(db: Database) -> int:
 def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, err = process.communicate(timeout=GUARD_SECONDS)
     return process.returncode, err
+
+
+def test_rule_09_an_import_that_was_suspended_writes_nothing_into_a_later_one(
+    db: Database,
+) -> None:
+    """Another process has ended it and taken its row away, and a third one imports once more."""
+    storage, name = db._storage, "import/1/1/of-a-source"
+    suspended = Checkpoint.claim(storage, name, "a source", anew=False)
+    suspended.release()
+    Checkpoint.claim(storage, name, "a source", anew=False).forget()
+    running = Checkpoint.claim(storage, name, "a source", anew=False)
+    with pytest.raises(LeaseLost), storage.transaction(TransactionMode.JOB) as connection:
+        suspended.save(connection, {}, 1, 1)
+    with storage.transaction(TransactionMode.JOB) as connection:
+        running.save(connection, {}, 1, 1)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

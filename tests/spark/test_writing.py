@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from tests.support import Workspace
 from zapdb.errors import LeaseLost, UsageError
-from zapdb.spark.marks import PartitionMarks, digest_row
+from zapdb.spark.marks import WHOLE_JOB, PartitionMarks, digest_row, finish_job
 from zapdb.spark.writing import WriteOptions
 from zapdb.storage import TransactionMode
 
@@ -112,7 +112,8 @@ def test_rows_are_written_once_though_tasks_fail_and_die(workspace, spark):
     db = prepare(workspace)
     save(frame_of(spark, ROWS, make_failing()), workspace)
     check(db, ROWS)
-    assert workspace.execute("SELECT job FROM zapdb_ranges WHERE job LIKE ?", ["spark/%"]) == []
+    left = 'SELECT "range", state FROM zapdb_ranges WHERE job LIKE ?'
+    assert workspace.execute(left, ["spark/%"]) == [(WHOLE_JOB, "done")]
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -191,6 +192,18 @@ def test_marks_know_rows_by_what_they_hold_and_fence_earlier_attempts(workspace)
     third = PartitionMarks.claim(storage, "j", 4)
     assert (third.is_done, third.written) == (True, 5)
     assert not PartitionMarks.claim(storage, "j", 5).is_done
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_attempt_that_begins_after_the_job_writes_nothing(workspace, is_named):
+    """Of an executor that was lost sight of, and comes back."""
+    storage = prepare(workspace, log=False)._storage
+    late = PartitionMarks.claim(storage, "j", 1)
+    PartitionMarks.claim(storage, "j", 0).finish()
+    finish_job(storage, "j", is_named=is_named)
+    assert PartitionMarks.claim(storage, "j", 0).is_done
+    with pytest.raises(LeaseLost), storage.transaction(TransactionMode.CATALOG) as connection:
+        late.save(connection, [digest_row([1])])
 
 
 def test_digests_tell_values_and_types_apart():

@@ -21,6 +21,7 @@ alone.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -210,6 +211,12 @@ def insert_ranges(
                 ]
             )
         )
+
+
+def draw_first_fence() -> int:
+    """Return a number above which the fences of a range begin if earlier rows of it were deleted: a
+    worker of theirs, which was only suspended, has another fence."""
+    return secrets.randbits(48)
 
 
 def read_job(connection: Connection, job_id: str, *, lock: bool = False) -> Job:

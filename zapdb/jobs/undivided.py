@@ -31,6 +31,7 @@ from zapdb.jobs.job import (
     FREE,
     Range,
     claim,
+    draw_first_fence,
     insert_ranges,
     list_jobs,
     list_open_ranges,
@@ -394,7 +395,7 @@ def _plan(storage: Storage, about: Undivided) -> None:
                     is_resumable=about.is_resumable,
                 ),
             )
-            insert_ranges(connection, about.job_id, [(None, None)])
+            insert_ranges(connection, about.job_id, [(None, None)], fence=draw_first_fence())
 
 
 def _is_over(connection: Connection, job: Job) -> bool:

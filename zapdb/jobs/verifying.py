@@ -20,7 +20,14 @@ from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.jobs.findings import add_findings, clear_findings, merge_findings, read_findings
-from zapdb.jobs.job import insert_ranges, list_jobs, release_ranges, set_state, slice_records
+from zapdb.jobs.job import (
+    draw_first_fence,
+    insert_ranges,
+    list_jobs,
+    release_ranges,
+    set_state,
+    slice_records,
+)
 from zapdb.jobs.kinds import KINDS_OF_JOBS
 from zapdb.jobs.quarantine import clear_quarantine, put_in_quarantine
 from zapdb.jobs.record_checks import (
@@ -118,7 +125,7 @@ def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
     with storage.transaction(TransactionMode.CATALOG) as connection:
         job = structs.replace(job, created_at=storage.now_us(connection))
         rows.put(connection, job)
-        insert_ranges(connection, job.id, sliced.ranges)
+        insert_ranges(connection, job.id, sliced.ranges, fence=draw_first_fence())
     return job
 
 

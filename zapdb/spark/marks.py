@@ -8,7 +8,12 @@ their place, since after a shuffle Spark gives the same rows in another order.
 
     ("spark/JOB", partition)             the partition: fence, rows written, done
     ("spark/JOB/PARTITION", batch)       a committed batch: 16 bytes for each row, in `lower`
-    ("spark/JOB", -1)                    the whole job is done
+    ("spark/JOB", -1)                    the whole job: done or not
+
+An attempt that Spark gave up long ago may begin after the whole job was done, when its marks are
+gone. So the row of the whole job stays: for as long as marks are kept, or for ever if the job has a
+name of its own, so that another run of it writes nothing. A claim shares that row's lock, and the
+end of the job takes it: it waits for claims under way, and removes what they claimed.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from zapdb.cluster.leases import Owner
-from zapdb.jobs.job import DONE, FREE, RUNNING, Range
+from zapdb.jobs.job import DONE, FREE, RUNNING, Range, draw_first_fence
 from zapdb.jobs.progress import BatchCounts, record_progress
 from zapdb.limits import CATALOG, SPARK_MARKS_KEPT_SECONDS
 from zapdb.storage import Connection, DuplicateKey, Storage, TransactionMode
@@ -63,12 +68,16 @@ class PartitionMarks:
     @classmethod
     def _claim(cls, storage: Storage, job: str, partition: int) -> PartitionMarks:
         with storage.transaction(TransactionMode.CATALOG) as connection:
+            if _lock_whole(connection, job, is_shared=True) == DONE:
+                return cls(
+                    storage, Range(job, partition, None, None, 0, None), True, 0, Counter(), 0
+                )
             where = (RANGES.c.job == job, RANGES.c.range == partition)
             query = sa.select(RANGES.c.fence, RANGES.c.state, RANGES.c.written).where(*where)
             row = connection.core_execute(query.with_for_update()).one_or_none()
             if row is None:
                 _insert(connection, job, partition, None, FREE)
-            fence = 1 if row is None else row.fence + 1
+            fence = draw_first_fence() if row is None else row.fence + 1
             if row is None or row.state != DONE:
                 connection.core_execute(
                     sa.update(RANGES)
@@ -121,24 +130,42 @@ class PartitionMarks:
 
 def is_job_done(connection: Connection, job: str) -> bool:
     """Whether a job of this name has been written as a whole."""
-    query = sa.select(RANGES.c.state).where(
-        RANGES.c.job == PREFIX + job, RANGES.c.range == WHOLE_JOB
-    )
-    return connection.core_execute(query).one_or_none() is not None
+    query = sa.select(RANGES.c.state).where(*_whole(PREFIX + job))
+    return connection.core_execute(query).scalar() == DONE
+
+
+def _whole(job: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return RANGES.c.job == job, RANGES.c.range == WHOLE_JOB
+
+
+def _lock_whole(connection: Connection, job: str, *, is_shared: bool) -> str:
+    """Return the state of the whole job, and keep it as it is until the transaction ends; raises
+    `DuplicateKey` if another transaction makes its row."""
+    query = sa.select(RANGES.c.state).where(*_whole(job)).with_for_update(read=is_shared)
+    state: str | None = connection.core_execute(query).scalar()
+    if state is None:
+        _insert(connection, job, WHOLE_JOB, None, FREE)
+    return state or FREE
 
 
 def finish_job(storage: Storage, job: str, *, is_named: bool) -> None:
-    """Remove the rows of a job that is written; one stays for a job that was named, so that another
-    run of it writes nothing."""
+    """Remove the rows of a job that is written, but for the one that says so."""
+    retry(CATALOG, lambda: _finish_job(storage, PREFIX + job, is_named=is_named), on=DuplicateKey)
+
+
+def _finish_job(storage: Storage, job: str, *, is_named: bool) -> None:
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        connection.core_execute(sa.delete(RANGES).where(RANGES.c.job == PREFIX + job))
-        if is_named:
-            _insert(connection, PREFIX + job, WHOLE_JOB, None, DONE)
-        # What failed jobs left behind: nobody has gone on with them for long.
-        before = storage.now_us(connection) - int(SPARK_MARKS_KEPT_SECONDS * 1e6)
+        now = storage.now_us(connection)
+        if _lock_whole(connection, job, is_shared=False) != DONE:
+            ended = sa.update(RANGES).where(*_whole(job))
+            kept_from = 0 if is_named else now
+            connection.core_execute(ended.values(state=DONE, expires_at=kept_from))
+        parts = (RANGES.c.job == job, RANGES.c.range != WHOLE_JOB)
+        connection.core_execute(sa.delete(RANGES).where(*parts))
+        # What jobs left behind with which nobody has gone on for long.
+        before = now - int(SPARK_MARKS_KEPT_SECONDS * 1e6)
         old = sa.select(RANGES.c.job).where(
             RANGES.c.job.startswith(PREFIX),
-            RANGES.c.range != WHOLE_JOB,
             RANGES.c.expires_at > 0,
             RANGES.c.expires_at < before,
         )

@@ -20,6 +20,7 @@ from zapdb.errors import LeaseHeld
 from zapdb.jobs.job import (
     Range,
     claim,
+    draw_first_fence,
     give_back,
     insert_ranges,
     open_ranges,
@@ -53,7 +54,7 @@ class Checkpoint:
         """
         with storage.transaction(TransactionMode.CATALOG) as connection:
             if not open_ranges(connection, name):
-                insert_ranges(connection, name, [(None, None)])
+                insert_ranges(connection, name, [(None, None)], fence=draw_first_fence())
         claimed = claim(storage, name, Owner.here())
         if claimed is None:
             raise LeaseHeld(
