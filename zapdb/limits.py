@@ -149,6 +149,9 @@ CONNECTION_WAIT_SECONDS: Final = 5.0
 """How long beginning a transaction or snapshot waits for a free connection."""
 CANCEL_SECONDS: Final = 2.0
 """How long a process tries to send a cancel request to a PostgreSQL server."""
+CONNECT_SECONDS: Final = 30
+"""How long connecting to a PostgreSQL server may take, unless its address has a connect_timeout:
+nothing can interrupt it, and a network may carry nothing any more without saying so."""
 STRIKE_SECONDS: Final = 0.02
 """How often the operation of a cancelled asyncio task is interrupted, until it ends."""
 ASYNC_READERS: Final = 6

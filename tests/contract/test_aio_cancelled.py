@@ -19,9 +19,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import pytest
+import sqlalchemy as sa
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.relay import Upstream, relay
 from tests.support import GUARD_SECONDS, Workspace, has_waiting_session, wait_until
 from zapdb.aio import faces
 from zapdb.aio.errand import Errand
@@ -491,6 +493,34 @@ def test_a_task_that_is_cancelled_while_it_begins_leaves_nothing(place: Workspac
             await all_is_free(db)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_task_is_cancelled_though_the_network_carries_nothing_any_more(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No connection ends, and no answer comes: neither to a statement nor to its cancellation."""
+    monkeypatch.setattr("zapdb.storage.postgresql.CANCEL_SECONDS", 0.1)
+    url = sa.make_url(place.address)
+    place.open().close()
+
+    async def main() -> None:
+        with relay(Upstream(str(url.query["host"]))) as between:
+            far = url.difference_update_query(["host"]).set(host="127.0.0.1", port=between.port)
+            address = far.render_as_string(hide_password=False)
+            db = await zapdb.aio.open(address, migrations=place.directory)
+            async with db.transaction() as tx:
+                await apart(db.table("items").find(0))
+                await tx.table("items").find(0)
+                between.delay(10 * GUARD_SECONDS)
+                reading = [apart(db.table("items").find(0)), apart(tx.table("items").find(0))]
+                for task in reading:
+                    await ended_by_cancelling(task)
+                assert tx._sync._open.is_ended
+        await db.close()
+
+    with pytest.raises(UsageError, match="was undone before its block was left"):
+        asyncio.run(main())
 
 
 @pytest.mark.parametrize("moment", ["begun", "opened", "done", "told"])

@@ -323,7 +323,8 @@ class Connection:
     def _retry_on_new_connection(self, error: Exception, question: Callable[[], T]) -> T:
         """Repeat a statement on a new connection, if the old one was lost outside a transaction;
         else raise the meaning of `error`."""
-        if self.mode is not None or not self.storage.reconnect(self):
+        is_over = self.mode is not None or self.is_interrupted
+        if is_over or not self.storage.reconnect(self):
             raise self.meaning(error) from error
         try:
             return question()

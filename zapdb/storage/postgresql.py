@@ -8,8 +8,10 @@ stored procedures or extensions are used.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import select
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
@@ -30,6 +32,7 @@ from zapdb.errors import (
 from zapdb.limits import (
     CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
+    CONNECT_SECONDS,
     CONNECTIONS_MAX,
     EXCLUSIVE_LOCK_TIMEOUT_MS,
     GATE,
@@ -302,8 +305,12 @@ class PostgreSQL(PostgreSQLStatements):
         return bool(driver.closed)
 
     def cancel_statement(self, driver: Any) -> None:
-        with suppress(psycopg.Error):  # the session has ended, or is about to
+        try:
             driver.cancel_safe(timeout=CANCEL_SECONDS)
+        except driver_errors.CancellationTimeout:  # the network carries nothing more
+            _end_session(driver)
+        except psycopg.Error:  # the session has ended, or is about to
+            pass
 
     def is_idle(self, driver: Any) -> bool:
         return bool(driver.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE)
@@ -405,6 +412,7 @@ def _connecting(node_id: str, url: URL, secrets: Mapping[str, Any]) -> Callable[
         options["application_name"] = f"{SESSION_PREFIX}{node_id}"
         # zapdb sends texts in UTF-8, whatever a database, a role or an environment says.
         options["client_encoding"] = "utf8"
+        options.setdefault("connect_timeout", CONNECT_SECONDS)
         try:
             return dialect.connect(*given, **options)
         except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
@@ -413,6 +421,12 @@ def _connecting(node_id: str, url: URL, secrets: Mapping[str, Any]) -> Callable[
         raise refused  # not chained: the first one's text and attributes may hold the password
 
     return connect
+
+
+def _end_session(driver: Any) -> None:
+    """End a session from here: whichever thread waits for its server is woken."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(driver.fileno())) as found:
+        found.shutdown(socket.SHUT_RDWR)
 
 
 def _read_farewell(driver: Any) -> str | None:
