@@ -7,6 +7,8 @@ from typing import Any
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb.database.sql import RELATIONS
+from zapdb.jobs.findings import add_findings
+from zapdb.storage import TransactionMode
 
 
 def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
@@ -38,3 +40,26 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
     assert ask("SELECT value->>'stored_end' FROM zapdb_catalog WHERE kind = 'chain'") == [("2",)]
     joined = "SELECT count(*) FROM items, zapdb_tables t WHERE t.name = 'items'"
     assert ask(joined) == [(0,)]
+
+
+def test_no_tenant_sees_what_was_found_in_the_records_of_another(workspace: Workspace) -> None:
+    """What blocks a job names records and their values."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.create_tenant("acme")
+    for tenant, title in (("default", "ours"), ("acme", "theirs")):
+        for number in range(2):
+            db.for_tenant(tenant).table("items").insert(id=number, title=title)
+    unique = "create_index: {table: items, index: one, unique: true, fields: [{field: title}]}"
+    workspace.write(2, unique)
+    db = workspace.open()
+    for tenant in ("default", "acme"):
+        (report,) = db.for_tenant(tenant).admin.run_jobs()
+        assert report.job.state == "blocked"
+    storage = db._storage
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        add_findings(connection, report.job.id, 0, report.job.findings)  # as while it runs
+    found = db.sql("SELECT kind, value FROM zapdb_catalog WHERE kind IN ('job', 'finding')")
+    assert [kind for kind, _ in found.fetchall()] == ["job", "job"]
+    assert "ours" in str(found.fetchall())
+    assert "theirs" not in str(found.fetchall())

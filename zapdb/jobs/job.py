@@ -234,6 +234,11 @@ def list_jobs(connection: Connection, tenant: int | None = None) -> list[Job]:
     return [job for kind in kinds for job in rows.list_rows(connection, Job, kind, tenant)]
 
 
+def tenant_of_job(job_id: str) -> int:
+    """Return the tenant of a job: its id begins with its kind and its tenant."""
+    return int(job_id.split("/")[1])
+
+
 def set_state(connection: Connection, job: Job, state: JobState) -> Job:
     job = structs.replace(job, state=state)
     rows.put(connection, job)

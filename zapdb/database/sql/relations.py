@@ -1,7 +1,8 @@
 """The catalog as SQL sees it: relations under reserved names, their columns decoded (rule 30).
 
 They show the rows of the tenant whose database is asked, and the rows of all tenants if that is
-their purpose. They never contain stored bytes (structures, snapshots, records, blobs).
+their purpose. They never contain stored bytes (structures, snapshots, records, blobs), nor what
+other tenants' jobs have found in records.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ import pyarrow
 import sqlalchemy as sa
 
 from zapdb.activation import TenantCatalog
+from zapdb.catalog.kinds import FindingsRow, Job
 from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint, read_entries
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import list_leases
 from zapdb.cluster.nodes import list_nodes
-from zapdb.jobs.job import list_jobs, read_progress
+from zapdb.jobs.job import list_jobs, read_progress, tenant_of_job
 from zapdb.schema import Index, TableSchema, fingerprint
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import CATALOG, MIGRATIONS
 from zapdb.values import Boolean, Integer, Json, String, Timestamp, ValueType
 
 SqlRow = Sequence[Any]
+OF_RECORDS: Final = frozenset({"findings", "error", "subject"})
+"""What the row of a job may say of its tenant's records and files: nothing for other tenants."""
 
 INTEGER, TEXT, BOOLEAN, TIME, JSON = Integer(), String(), Boolean(), Timestamp(), Json()
 ARROW: Final[dict[ValueType, Any]] = {
@@ -252,7 +256,12 @@ def _read_catalog(connection: Connection, catalog: TenantCatalog) -> Iterable[Sq
     query = sa.select(columns.kind, columns.key, columns.seq, columns.value)
     query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)
     for kind, key, seq, value in connection.core_execute(query).fetchall():
-        yield kind, key, seq, json.loads(value)
+        found = json.loads(value)
+        if kind == FindingsRow.KIND and tenant_of_job(found["job"]) != catalog.tenant:
+            continue
+        if kind == Job.KIND and found["tenant"] != catalog.tenant:
+            found = {name: at for name, at in found.items() if name not in OF_RECORDS}
+        yield kind, key, seq, found
 
 
 RELATIONS: Final[dict[str, Relation]] = {
@@ -422,7 +431,8 @@ RELATIONS: Final[dict[str, Relation]] = {
         ),
         Relation(
             "zapdb_catalog",
-            "All rows of the catalog as they are stored, for what the others leave out.",
+            "All rows of the catalog as they are stored, for what the others leave out; of other"
+            " tenants' jobs without what they found.",
             {"kind": TEXT, "key": TEXT, "seq": INTEGER, "value": JSON},
             _read_catalog,
         ),
