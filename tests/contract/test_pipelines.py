@@ -131,3 +131,16 @@ def test_texts_are_utf_8_whatever_the_client_is_said_to_have(
     *_, change = db.change_log.read()
     assert isinstance(change, RecordChange)
     assert (change.principal, db.table("items").get(1).title) == ("Zoë", "Zoë")
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_what_an_administrator_has_forbidden_is_said(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    connection = db._storage.own_connection()
+    connection.run("SET statement_timeout = 20")
+    with pytest.raises(StorageError, match="the server cancelled a statement"):
+        connection.run("SELECT pg_sleep(10)")
+    connection.run("SET default_transaction_read_only = on")
+    with pytest.raises(StorageError, match="the database takes no writes"):
+        db.table("items").insert(id=1, title="")

@@ -19,6 +19,35 @@ from zapdb.storage.driver_errors import (
 NUMBERED: Final = ("zapdb_transactions", "zapdb_changes")
 """Tables that have nulls only in the place of a number that there is not."""
 
+_OTHER_STATEMENTS: Final = (
+    "the server has other prepared statements than this connection",
+    "behind a pooler that gives each transaction another session, write prepared_statements=off in "
+    "the address, or have the pooler keep them",
+)
+MEANINGS: Final[dict[type[psycopg.Error], tuple[str, str]]] = {
+    driver_errors.InsufficientPrivilege: (
+        "the database role lacks a privilege",
+        "grant it; read_only=True needs SELECT on all tables of the schema, including those of "
+        "later migrations (ALTER DEFAULT PRIVILEGES)",
+    ),
+    driver_errors.InvalidSqlStatementName: _OTHER_STATEMENTS,
+    driver_errors.DuplicatePreparedStatement: _OTHER_STATEMENTS,
+    driver_errors.ReadOnlySqlTransaction: (
+        "the database takes no writes",
+        "open it with read_only=True; the server is a standby, or default_transaction_read_only is "
+        "on for the database or the role",
+    ),
+    driver_errors.QueryCanceled: (
+        "the server cancelled a statement",
+        "if it is the statement_timeout of the database or the role, raise that",
+    ),
+}
+"""The messages and hints for errors that mean nothing but what they say."""
+
+
+def _find_meaning(error: psycopg.Error) -> tuple[str, str] | None:
+    return next((said for kind, said in MEANINGS.items() if isinstance(error, kind)), None)
+
 
 def translate_postgresql_error(error: BaseException, shown_url: str) -> Exception:
     """The error that an error of the driver means to zapdb; `shown_url` is without secrets."""
@@ -36,15 +65,6 @@ def translate_postgresql_error(error: BaseException, shown_url: str) -> Exceptio
             return DuplicateKey(str(error))
         case driver_errors.NotNullViolation() if error.diag.table_name in NUMBERED:
             return not_numbered(shown_url)
-        case driver_errors.InsufficientPrivilege():
-            return StorageError(
-                "the database role lacks a privilege",
-                database=shown_url,
-                detail=str(error).splitlines()[0],
-                hint="grant it; read_only=True needs SELECT on all tables of the "
-                "schema, including those of later migrations (ALTER DEFAULT "
-                "PRIVILEGES)",
-            )
         case (
             driver_errors.SerializationFailure()
             | driver_errors.DeadlockDetected()
@@ -56,22 +76,18 @@ def translate_postgresql_error(error: BaseException, shown_url: str) -> Exceptio
                 cause=type(error).__name__,
                 hint="run it again, or use db.run(function), which repeats it",
             )
-        case driver_errors.InvalidSqlStatementName() | driver_errors.DuplicatePreparedStatement():
-            return StorageError(
-                "the server has other prepared statements than this connection",
-                database=shown_url,
-                detail=str(error).splitlines()[0],
-                hint="behind a pooler that gives each transaction another session, write "
-                "prepared_statements=off in the address, or have the pooler keep them",
-            )
         case driver_errors.DiskFull():
             return disk_full(error, shown_url)
+        case psycopg.Error() if (known := _find_meaning(error)) is not None:
+            message, hint = known
+            detail = str(error).splitlines()[0]
+            return StorageError(message, database=shown_url, detail=detail, hint=hint)
         case psycopg.OperationalError():
-            detail = str(error).strip().splitlines()
+            lines = str(error).strip().splitlines()
             return StorageError(
                 "the database server cannot be reached, or closed the connection",
                 database=shown_url,
-                detail=detail[0] if detail else "",
+                detail=lines[0] if lines else "",
                 hint="check the address, the user, and that the server runs; then try again",
             )
     return unknown_driver_error(error)
