@@ -19,7 +19,7 @@ from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retired_tables, rows, tenants
-from zapdb.catalog.kinds import IndexRow, RetiredRecords, SettingRow
+from zapdb.catalog.kinds import IndexRow, RetiredRecords, SettingRow, Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant
 from zapdb.cluster.status import read_leases
 from zapdb.database import Database
@@ -1044,3 +1044,23 @@ def test_a_name_that_was_freed_is_the_new_tenants(workspace: Workspace, by: str)
     db.admin.wait_for_catalog(admin.catalog_seq())
     db.for_tenant("acme")
     assert write(2) == 1
+
+
+def test_a_tenant_that_goes_while_it_is_looked_up_is_not_there(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is read before its row, each by itself; that it is gone then is no corruption."""
+    workspace.write(1, ITEMS)
+    db, other = workspace.open(), workspace.open()
+    db.admin.create_tenant("acme")
+    read, removed = rows.get, list[object]()
+
+    def get(connection: Any, kind: Any, *key: Any, **options: Any) -> Any:
+        if kind is Tenant and not removed and connection.storage is db._storage:
+            removed.append(other.admin.remove_tenant("acme"))
+        return read(connection, kind, *key, **options)
+
+    monkeypatch.setattr(rows, "get", get)
+    with pytest.raises(UnknownName, match="there is no such tenant"):
+        db.for_tenant("acme")
+    assert removed

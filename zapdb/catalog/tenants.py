@@ -81,7 +81,10 @@ def find_tenant_row(connection: Connection, name: str) -> Tenant:
             hint=suggest(name, names)
             or "create it with `zapdb tenant create NAME`, or `db.admin.create_tenant(name)`",
         )
-    return read_tenant(connection, row.number)
+    tenant = rows.get(connection, Tenant, row.number)
+    if tenant is None and rows.get(connection, TenantNameRow, name) != row:
+        return find_tenant_row(connection, name)  # it was removed between the two statements
+    return tenant or read_tenant(connection, row.number)
 
 
 def read_tenant(connection: Connection, number: int) -> Tenant:
