@@ -361,3 +361,33 @@ def run_to_its_end(workspace: Workspace, program: str, *arguments: str) -> None:
     command = [sys.executable, "-c", program, workspace.address, str(workspace.directory)]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+
+
+AT_EXIT = """
+import atexit, sys
+import zapdb
+
+def last() -> None:
+    with db.transaction():
+        db.table("items").insert(id=1, title="written at exit")
+        db._storage.reap_connections()  # as a thread of zapdb's does each second
+        db.table("items").insert(id=2, title="and this")
+    with db._storage.transaction(TransactionMode.READ) as connection:
+        db._storage.reap_connections()
+        assert connection.fetch_one("SELECT 7") == (7,)
+    print("done")
+
+from zapdb.storage import TransactionMode
+db = zapdb.open(sys.argv[1])
+atexit.register(last)
+"""
+
+
+def test_what_runs_at_exit_keeps_its_connection_and_its_transaction(workspace: Workspace) -> None:
+    """Python says by then that the main thread has ended."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    command = [sys.executable, "-c", AT_EXIT, workspace.address]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_SECONDS)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)
+    assert db.table("items").count() == 2

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from zapdb.errors import UsageError
-from zapdb.storage.transaction_owners import Caller, current_owner, find_begun
+from zapdb.storage.transaction_owners import Caller, current_owner, find_begun, has_ended
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
@@ -81,7 +81,7 @@ class OpenTransaction:
             return False
         match self._owner():
             case threading.Thread() as thread:
-                return not thread.is_alive()
+                return has_ended(thread)
             case asyncio.Future() as task:
                 return task.done()
             case owner:

@@ -27,7 +27,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.pool_invalidation import PoolInvalidation
 from zapdb.storage.retries import attempts
-from zapdb.storage.transaction_owners import find_begun, has_begun
+from zapdb.storage.transaction_owners import find_begun, has_begun, has_ended
 
 logger = logging.getLogger("zapdb.storage")
 
@@ -228,7 +228,7 @@ class ConnectionPool(ABC):
     def reap_connections(self) -> None:
         """Give back the connections of threads that ended, and roll back dropped transactions."""
         with self._lock:
-            ended = [thread for thread in list(self._connections) if not thread.is_alive()]
+            ended = [thread for thread in list(self._connections) if has_ended(thread)]
             connections = [self._connections.pop(thread) for thread in ended]
         for connection in connections:
             if connection.mode is None:

@@ -43,6 +43,12 @@ def current_owner() -> object:
     return asyncio.current_task(loop) or loop
 
 
+def has_ended(thread: threading.Thread) -> bool:
+    """Return whether a thread does nothing any more. Python calls the main thread ended as soon as
+    the program is, but functions that it was told to call at exit run in it then."""
+    return thread is not threading.main_thread() and not thread.is_alive()
+
+
 class Caller(NamedTuple):
     """The task or thread that begins a transaction, and the place in its code. Another thread may
     do the work."""
