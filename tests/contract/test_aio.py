@@ -21,6 +21,8 @@ import pytest
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, HeldFile, Workspace
+from zapdb.catalog import principal
+from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import (
     ConnectionsBusy,
     RecordNotFound,
@@ -220,6 +222,23 @@ def test_changes_and_followers(place: Workspace) -> None:
             assert [c async for c in follower.changes()] == []
             assert await follower.bookmark() == seen[-1].bookmark
             assert [one.name for one in await db.change_log.followers()] == ["mail"]
+
+    asyncio.run(main())
+
+
+def test_workers_act_for_the_principal_of_the_task(place: Workspace) -> None:
+    async def main() -> None:
+        async with opened(place) as db:
+            await db.admin.set_setting("change_log", "on")
+            with principal.acting_as("ada"):
+                await insert(db, 1)
+                async with db.transaction() as tx:
+                    await insert(tx, 2)
+                async with db.transaction():
+                    await insert(db, 3)
+            await insert(db, 4)
+            made = [c.principal async for c in db.change_log.read() if isinstance(c, RecordChange)]
+            assert made == [*["ada"] * 3, principal.current()]
 
     asyncio.run(main())
 

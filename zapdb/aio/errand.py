@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zapdb.aio.workers import Job, Worker
+from zapdb.catalog import principal
 from zapdb.logs import log_event
 from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
 from zapdb.storage.transaction_owners import running_loop
@@ -52,6 +53,7 @@ class Errand(Generic[T]):
         self._undo = undo
         self._at_end = at_end
         self._is_interruptible = is_interruptible and runtime is not None
+        self._principal = principal.given()
         self._loop = running_loop()
         """None if it was closed, and the task is destroyed."""
         self._waiter: asyncio.Future[None] | None = None
@@ -121,7 +123,7 @@ class Errand(Generic[T]):
         """In the worker's thread."""
         try:
             if self.call.start():
-                with self.call.being_made():
+                with self.call.being_made(), principal.acting_for(self._principal):
                     self._result = self._work()
             else:
                 self._failure = CallInterrupted()

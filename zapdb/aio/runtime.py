@@ -18,6 +18,7 @@ from zapdb.aio.errand import Errand
 from zapdb.aio.interrupter import Interrupter
 from zapdb.aio.waiting import acquire_place
 from zapdb.aio.workers import Job, Worker, Workers
+from zapdb.catalog import principal
 from zapdb.database.transactions import Block, Handle
 from zapdb.errors import UsageError
 from zapdb.limits import (
@@ -103,9 +104,14 @@ class Runtime:
             return await self.within(begun, work)
         joined = self.storage.open_here()
         if joined is not None:
-            context = contextvars.Context()
+            context, acting = contextvars.Context(), principal.given()
             context.run(note_begun, joined)
-            return await self.within(joined, lambda: context.run(work))
+
+            def act() -> T:
+                with principal.acting_for(acting):
+                    return work()
+
+            return await self.within(joined, lambda: context.run(act))
         return await self._call_alone(kind, work)
 
     async def _call_alone(self, kind: CallKind, work: Callable[[], T]) -> T:

@@ -32,6 +32,21 @@ def current() -> str:
     return _acting.get() or _read_user(_uid())
 
 
+def given() -> str | None:
+    """Return the principal that `acting_as` has set for this thread or task, if it has."""
+    return _acting.get()
+
+
+@contextmanager
+def acting_for(caller: str | None) -> Iterator[None]:
+    """Do in the block what another thread or task is given to do: `given()` there."""
+    token = _acting.set(caller)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
 @contextmanager
 def acting_as(principal: str) -> Iterator[None]:
     """Change the catalog as `principal` in the block; raises `UsageError` for an invalid name."""
@@ -42,11 +57,8 @@ def acting_as(principal: str) -> Iterator[None]:
             longest=PRINCIPAL_LENGTH_MAX,
             hint="give printable characters, at least one",
         )
-    token = _acting.set(principal)
-    try:
+    with acting_for(principal):
         yield
-    finally:
-        _acting.reset(token)
 
 
 @lru_cache(maxsize=8)  # reading the system's users takes longer than planning a write
