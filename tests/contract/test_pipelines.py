@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
+import zapdb
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.catalog import principal
 from zapdb.database.change_decoding import RecordChange
-from zapdb.errors import StorageError, TransactionConflict
+from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import DuplicateKey, TransactionMode
 
 INSERT = "INSERT INTO zapdb_counters (name, value) VALUES (%s, %s)"
@@ -144,3 +145,17 @@ def test_what_an_administrator_has_forbidden_is_said(workspace: Workspace) -> No
     connection.run("SET default_transaction_read_only = on")
     with pytest.raises(StorageError, match="the database takes no writes"):
         db.table("items").insert(id=1, title="")
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_session_that_a_pooler_gives_to_others_is_not_made_read_only(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open().close()
+    address = f"{workspace.address}&prepared_statements=off"
+    with zapdb.open(address, read_only=True) as reader:
+        shown = reader._storage.own_connection().fetch_one("SHOW default_transaction_read_only")
+        assert shown == ("off",)
+        with pytest.raises(UsageError, match="read-only"):
+            reader.table("items").insert(id=1, title="")

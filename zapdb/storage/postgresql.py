@@ -144,7 +144,8 @@ class PostgreSQL(PostgreSQLStatements):
 
     def _set_up(self, driver: Any, _record: object) -> None:
         driver._prepared._prepared_idx = draw_first_name()  # psycopg has no setting for it
-        read_only = READ_ONLY if self.read_only else ()
+        # A pooler gives the session to others next, whose writes would be refused.
+        read_only = READ_ONLY if self.read_only and self._is_prepared else ()
         driver.execute("; ".join((*PLANNING, *read_only)))
         driver.commit()  # it is not in autocommit mode yet
 
