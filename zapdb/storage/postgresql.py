@@ -8,12 +8,9 @@ stored procedures or extensions are used.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import select
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -32,7 +29,6 @@ from zapdb.errors import (
 from zapdb.limits import (
     CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
-    CONNECT_SECONDS,
     CONNECTIONS_MAX,
     EXCLUSIVE_LOCK_TIMEOUT_MS,
     GATE,
@@ -40,17 +36,24 @@ from zapdb.limits import (
     SERIAL_WAIT_SECONDS,
     WRITE_BACK_LOCK_TIMEOUT_MS,
 )
-from zapdb.storage.addresses import attempt, check_options, hide_secrets, split_secrets
+from zapdb.storage.addresses import attempt, check_options, split_secrets
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import (
     connection_lost,
 )
 from zapdb.storage.forks import OPENED
-from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
+from zapdb.storage.gate import END_SQL, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
 from zapdb.storage.postgresql_errors import translate_postgresql_error
+from zapdb.storage.postgresql_sessions import (
+    PREPARED,
+    connecting,
+    end_session,
+    read_farewell,
+    split_prepared,
+)
 from zapdb.storage.postgresql_statements import PostgreSQLStatements
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_modes import TransactionMode
@@ -94,15 +97,13 @@ FUNCTIONS_SQL = (
     " (SELECT 1 FROM pg_proc WHERE proname = name AND pronamespace = 'pg_catalog'::regnamespace)"
 )
 _FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
-PREPARED = "prepared_statements"
-"""An option of zapdb's in an address, `on` or `off`; libpq does not know it."""
 
 
 class PostgreSQL(PostgreSQLStatements):
     def __init__(
         self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
     ) -> None:
-        url, self.has_pipelines = _split_prepared(url)
+        url, self.has_pipelines = split_prepared(url)
         check_options(url, {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()})
         url, self.secret_options = split_secrets(url)
         engine = attempt(
@@ -123,7 +124,7 @@ class PostgreSQL(PostgreSQLStatements):
         self._imported_snapshot: str | None = None
         self._is_prepared = self.has_pipelines
         self.has_pipelines = self.has_pipelines and psycopg.Pipeline.is_supported()
-        connect = _connecting(self.node_id, self.url, self.secret_options)
+        connect = connecting(self.node_id, self.url, self.secret_options)
         sqlalchemy.event.listen(engine, "do_connect", connect)
         sqlalchemy.event.listen(engine, "connect", self._set_up)
 
@@ -309,7 +310,7 @@ class PostgreSQL(PostgreSQLStatements):
         try:
             driver.cancel_safe(timeout=CANCEL_SECONDS)
         except driver_errors.CancellationTimeout:  # the network carries nothing more
-            _end_session(driver)
+            end_session(driver)
         except psycopg.Error:  # the session has ended, or is about to
             pass
 
@@ -372,14 +373,14 @@ class PostgreSQL(PostgreSQLStatements):
     def _require_alive(self, driver: Any) -> None:
         """Check the session before COMMIT is sent: if it has ended, certainly nothing was
         written."""
-        farewell = _read_farewell(driver)
+        farewell = read_farewell(driver)
         if farewell is not None:
             raise connection_lost(self.shown_url, farewell)
 
     def _begin_waiting(self, connection: PipelinedConnection, mode: TransactionMode) -> None:
         """Begin with the first statement; an ended session is noticed without a round trip."""
         driver = connection.driver
-        farewell = _read_farewell(driver)
+        farewell = read_farewell(driver)
         if farewell is not None:
             driver.close()
             raise psycopg.OperationalError(farewell)
@@ -387,73 +388,3 @@ class PostgreSQL(PostgreSQLStatements):
 
     def translate(self, error: BaseException) -> Exception:
         return translate_postgresql_error(error, self.shown_url)
-
-
-def _split_prepared(url: URL) -> tuple[URL, bool]:
-    """Return the address for libpq, and whether statements may be prepared. They may not behind a
-    pooler that gives each transaction another session. Raises `UsageError`."""
-    said = url.query.get(PREPARED, "on")
-    if said not in ("on", "off"):
-        raise UsageError(
-            "an option of the database address is neither on nor off",
-            option=PREPARED,
-            hint=f"write {PREPARED}=off for a pooler that shares sessions between transactions",
-        )
-    return url.difference_update_query([PREPARED]), said == "on"
-
-
-def _connecting(node_id: str, url: URL, secrets: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return what connects for an engine: names the session after its owner, so that the holder of
-    the gate can be found in the server, and raises errors that show no secrets.
-
-    It does not know the storage: SQLAlchemy's caches of queries keep dialects, which keep this.
-    """
-
-    def connect(dialect: Any, _record: object, given: Sequence[Any], options: Any) -> Any:
-        options["application_name"] = f"{SESSION_PREFIX}{node_id}"
-        # zapdb sends texts in UTF-8, whatever a database, a role or an environment says.
-        options["client_encoding"] = "utf8"
-        options.setdefault("connect_timeout", CONNECT_SECONDS)
-        try:
-            return dialect.connect(*given, **options)
-        except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
-            kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
-            refused = kind(hide_secrets(str(error), url, secrets))
-        raise refused  # not chained: the first one's text and attributes may hold the password
-
-    return connect
-
-
-def _end_session(driver: Any) -> None:
-    """End a session from here: whichever thread waits for its server is woken."""
-    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(driver.fileno())) as found:
-        found.shutdown(socket.SHUT_RDWR)
-
-
-def _read_farewell(driver: Any) -> str | None:
-    """Return the message of a server that ended the session; None if the session continues.
-
-    A server sends nothing else to an idle client.
-    """
-    if driver.closed:
-        return "the connection is closed"
-    waiting = select.poll()
-    waiting.register(driver.pgconn.socket, select.POLLIN)
-    if not waiting.poll(0):
-        return None
-    farewell: list[str] = []
-
-    def note(said: psycopg.errors.Diagnostic) -> None:  # it can be asked during the call only
-        if said.severity_nonlocalized == "FATAL":
-            farewell.append(said.message_primary or "")
-
-    driver.add_notice_handler(note)
-    try:
-        driver.pgconn.consume_input()
-        driver.pgconn.is_busy()  # a FATAL error that answers nothing is read as a notice
-        driver.pgconn.consume_input()
-    except psycopg.OperationalError as error:  # the end of the stream
-        return str(error)
-    finally:
-        driver.remove_notice_handler(note)
-    return farewell[0] if farewell else None
