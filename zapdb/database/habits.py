@@ -7,132 +7,132 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from zapdb.errors import UnknownAttribute, UnsupportedOperation, suggest
 
-_IN_PYTHON: Final = "compute it in Python, or by db.sql('SELECT …')"
-_ONE_OR_NONE: Final = "where(title='Milk').first() gives a record or None, one() exactly one"
-_FIRST: Final = "order_by('-due').first() gives the first record in an order, or None"
-_INCLUDE: Final = "include('list') loads the records that a reference refers to, too"
-_INSERT: Final = "insert(title=…) makes a record"
-_INSERT_MANY: Final = "insert_many([{'title': …}, …]) makes many records"
-_NAMED: Final = "where(done=False) gives the records with these values"
-_ORDER: Final = "order_by('-due') names the order"
-_PAGE: Final = "page(size, cursor) gives one page after the other, limit(20) the first records"
-_WHOLE: Final = "records have all their fields: [r.title for r in query], or db.sql('SELECT …')"
+_IN_PYTHON: Final = "compute it in Python, or with db.sql('SELECT …')"
+_ONE_OR_NONE: Final = "where(title='Milk').first() returns a record or None, one() exactly one"
+_FIRST: Final = "order_by('-due').first() returns the first record in an order, or None"
+_INCLUDE: Final = "include('list') also loads the records that a reference refers to"
+_INSERT: Final = "insert(title=…) inserts a record"
+_INSERT_MANY: Final = "insert_many([{'title': …}, …]) inserts many records"
+_NAMED: Final = "where(done=False) selects the records with these values"
+_ORDER: Final = "order_by('-due') sets the order"
+_PAGE: Final = "page(size, cursor) returns page after page, limit(20) the first records"
+_WHOLE: Final = "records have all their fields: [r.title for r in query], or use db.sql('SELECT …')"
 _MIGRATION: Final = "tables change by migrations: `zapdb migrate new`"
 
 _HABITS: Final = {
     "add": _INSERT,
-    "aggregate": "count(), min('due'), max('due') and sum('price') are there; for others, db.sql",
+    "aggregate": "use count(), min('due'), max('due') or sum('price'); for others, db.sql",
     "alter": _MIGRATION,
     "annotate": _IN_PYTHON,
-    "avg": "sum('price') and count() are there; db.sql('SELECT avg(…) …') has the others",
+    "avg": "divide sum('price') by count(), or use db.sql('SELECT avg(…) …')",
     "bulk_create": _INSERT_MANY,
     "bulk_insert": _INSERT_MANY,
-    "bulk_update": "where(…).update(done=True) changes many records",
-    "columns": "field_names has the names, and f the fields",
-    "commit": "each call is committed by itself; `with db.transaction():` makes several one",
+    "bulk_update": "where(…).update(done=True) updates many records",
+    "columns": "field_names contains the names, and f the fields",
+    "commit": "each call commits itself; `with db.transaction() as tx:` commits several together",
     "create": _INSERT,
     "delete_all": "where().delete() deletes all records",
-    "distinct": "each record is there once; db.sql('SELECT DISTINCT …') has values",
+    "distinct": "a query returns each record once; for values, db.sql('SELECT DISTINCT …')",
     "drop": f"{_MIGRATION}, with drop_table",
-    "earliest": "order_by('due').first() gives the first record in an order, or None",
-    "exclude": "where(~(items.f.done == True)) leaves records out, and so does !=",
-    "fetchall": "all() gives a list, and a query can be iterated",
-    "fetchone": "first() gives a record, or None",
-    "fields": "field_names has the names, and f the fields",
-    "filter": "where(items.f.due < today, done=False) gives the records for which that is true",
+    "earliest": "order_by('due').first() returns the first record in an order, or None",
+    "exclude": "where(~(items.f.done == True)) excludes records; so does !=",
+    "fetchall": "all() returns a list; you can also iterate over the query",
+    "fetchone": "first() returns a record, or None",
+    "fields": "field_names contains the names, and f the fields",
+    "filter": "where(items.f.due < today, done=False) selects records",
     "filter_by": _NAMED,
     "find_all": _NAMED,
-    "find_by": "where(title='Milk').first() gives one record, or None",
-    "find_one": "where(title='Milk').first() gives one record, or None",
+    "find_by": "where(title='Milk').first() returns one record, or None",
+    "find_one": "where(title='Milk').first() returns one record, or None",
     "get": _ONE_OR_NONE,
-    "get_or_create": "upsert(id=…, title=…) changes a record or makes it",
-    "get_or_none": "find(key) gives a record, or None",
+    "get_or_create": "upsert(id=…, title=…) updates the record with this key, or inserts it",
+    "get_or_none": "find(key) returns a record, or None",
     "group_by": _IN_PYTHON,
     "having": _IN_PYTHON,
-    "in_bulk": "get_many([key, …]) gives the records of many keys",
-    "index": "using('by_title') reads by an index, in its order",
+    "in_bulk": "get_many([key, …]) returns the records of many keys",
+    "index": "using('by_title') reads an index, in its order",
     "insert_one": _INSERT,
-    "iterator": "iterating a query streams it already: for item in query",
+    "iterator": "iterating over a query streams it: for item in query",
     "join": _INCLUDE,
     "joinedload": _INCLUDE,
-    "last": "reverse().first() gives the last record in the order of order_by",
+    "last": "order_by(…).reverse().first() returns the last record",
     "latest": _FIRST,
     "len": "count() counts",
-    "list": "all() gives a list",
-    "none": "a list, [], is an empty result",
-    "objects": "a table has the methods itself: where(…), get(…), all()",
+    "list": "all() returns a list",
+    "none": "use an empty list",
+    "objects": "call the table's own methods: where(…), get(…), all()",
     "offset": _PAGE,
     "one_or_none": _ONE_OR_NONE,
     "only": _WHOLE,
     "options": _INCLUDE,
     "order": _ORDER,
     "prefetch_related": _INCLUDE,
-    "query": "where(…) is a query, and so is order_by(…)",
-    "remove": "delete(key) deletes a record, delete_where(…) those for which a condition is true",
-    "replace": "upsert(id=…, title=…) changes a record or makes it",
-    "save": "records are values: update(key, title=…) changes the one that is stored",
-    "scalar": "first() gives a record, or None; its fields are attributes",
+    "query": "where(…) returns a query, and so does order_by(…)",
+    "remove": "delete(key) deletes a record, delete_where(…) all that match a condition",
+    "replace": "upsert(id=…, title=…) updates the record with this key, or inserts it",
+    "save": "records are immutable: update(key, title=…) changes the stored record",
+    "scalar": "first() returns a record, or None; its fields are attributes",
     "scalar_one": _ONE_OR_NONE,
-    "scalars": "all() gives a list of records; their fields are attributes",
-    "schema": "`zapdb catalog show TABLE` shows it; field_names has the names of the fields",
-    "select": "where(…) gives records, with all their fields",
+    "scalars": "all() returns a list of records; their fields are attributes",
+    "schema": "`zapdb catalog show TABLE` shows it; field_names contains the names of the fields",
+    "select": "where(…) selects records, with all their fields",
     "select_related": _INCLUDE,
     "size": "count() counts",
     "skip": _PAGE,
     "sort": _ORDER,
     "sort_by": _ORDER,
-    "take": "limit(20) gives the first records",
+    "take": "limit(20) returns the first records",
     "truncate": "where().delete() deletes all records",
-    "update_or_create": "upsert(id=…, title=…) changes a record or makes it",
+    "update_or_create": "upsert(id=…, title=…) updates the record with this key, or inserts it",
     "values": _WHOLE,
     "values_list": _WHOLE,
 }
-"""By a name that people try on a table or a query, what does it here."""
+"""What replaces a name that people try on a table or a query."""
 
 
 DATABASE_HABITS: Final = {
-    "add": "db.table('items').insert(title=…) makes a record",
+    "add": "db.table('items').insert(title=…) inserts a record",
     "atomic": "`with db.transaction() as tx:` begins one",
     "autocommit": "a call outside of db.transaction() commits itself",
     "begin": "`with db.transaction() as tx:` begins one",
     "begin_nested": "`with db.transaction():` inside a transaction is a savepoint",
     "commit": "the end of `with db.transaction() as tx:` commits it; a call outside commits itself",
-    "connect": "a database is open already: db.table('items')",
-    "connection": "db has its connections itself: db.table('items'), db.transaction()",
+    "connect": "the database is already open: db.table('items')",
+    "connection": "db manages its connections itself: db.table('items'), db.transaction()",
     "create_all": "`zapdb migrate up` applies migrations, and so does zapdb.open(…, apply='auto')",
     "create_table": "write a migration: `zapdb migrate new`",
-    "cursor": "db.table('items').where(…) gives records, db.sql('SELECT …') rows",
-    "dispose": "close() closes it, and so does the end of `with zapdb.open(…) as db:`",
-    "drop_all": "`zapdb migrate rollback` takes migrations back",
-    "engine": "db has its connections itself: db.table('items'), db.transaction()",
+    "cursor": "db.table('items').where(…) returns records, db.sql('SELECT …') rows",
+    "dispose": "close() closes it; so does the end of `with zapdb.open(…) as db:`",
+    "drop_all": "`zapdb migrate rollback` rolls migrations back",
+    "engine": "db manages its connections itself: db.table('items'), db.transaction()",
     "execute": "db.sql('SELECT …') reads by SQL; db.table('items') has insert, update and delete",
     "flush": "each call writes at once; the end of `with db.transaction():` commits",
-    "metadata": "db.tables has the names of the tables, `zapdb catalog show TABLE` the rest",
+    "metadata": "db.tables contains the names of the tables; `zapdb catalog show TABLE` shows one",
     "migrate": "`zapdb migrate up` applies migrations, and so does zapdb.open(…, apply='auto')",
-    "query": "db.table('items').where(…) gives records, db.sql('SELECT …') rows",
+    "query": "db.table('items').where(…) returns records, db.sql('SELECT …') rows",
     "refresh": "db.table('items').get(key) reads a record again",
     "rollback": "an error that leaves `with db.transaction() as tx:` rolls it back",
     "savepoint": "`with db.transaction():` inside a transaction is a savepoint",
-    "scalars": "db.table('items').where(…).all() gives a list of records",
-    "select": "db.table('items').where(…) gives records, db.sql('SELECT …') rows",
-    "session": "a database has the methods itself: db.table('items'), db.transaction()",
+    "scalars": "db.table('items').where(…).all() returns a list of records",
+    "select": "db.table('items').where(…) returns records, db.sql('SELECT …') rows",
+    "session": "call the database's own methods: db.table('items'), db.transaction()",
 }
-"""By a name that people try on a database, what does it here."""
+"""What replaces a name that people try on a database."""
 
 
 _FIELD_HABITS: Final = {
     "any_": "in_([…]) is true for one of several values",
-    "asc": "a field by itself is the ascending order: order_by({field})",
+    "asc": "a field alone means ascending: order_by({field})",
     "collate": "{field}.collated('en') compares and orders under a collation",
-    "contains": "only a prefix can be searched: {field}.startswith('…'); for others, db.sql",
-    "desc": "the descending order is -{field}, or {field}.descending()",
+    "contains": "zapdb searches prefixes only: {field}.startswith('…'); for others, db.sql",
+    "desc": "for descending order, write -{field} or {field}.descending()",
     "distinct": _IN_PYTHON,
-    "endswith": "only a prefix can be searched: {field}.startswith('…'); for others, db.sql",
+    "endswith": "zapdb searches prefixes only: {field}.startswith('…'); for others, db.sql",
     "eq": "write {field} == …",
     "exact": "write {field} == …",
     "gt": "write {field} > …",
     "gte": "write {field} >= …",
-    "icontains": "only a prefix can be searched: {field}.startswith('…'); for others, db.sql",
+    "icontains": "zapdb searches prefixes only: {field}.startswith('…'); for others, db.sql",
     "iexact": "{field}.collated('und', 'secondary') == … ignores case",
     "ilike": "{field}.collated('und', 'secondary') == … ignores case; for patterns, db.sql",
     "is_": "write {field} == …, or {field}.is_null()",
@@ -140,7 +140,7 @@ _FIELD_HABITS: Final = {
     "is_not_null": "write {field} != None",
     "isnot": "write {field} != …",
     "isnull": "write {field}.is_null()",
-    "istartswith": "only a prefix with its case can be searched: {field}.startswith('…')",
+    "istartswith": "zapdb searches prefixes only, with their case: {field}.startswith('…')",
     "label": _WHOLE,
     "like": "for a prefix, write {field}.startswith('…'); for patterns, db.sql",
     "lower": "{field}.collated('und', 'secondary') == … ignores case",
@@ -155,7 +155,7 @@ _FIELD_HABITS: Final = {
     "regex": "use db.sql('SELECT …') for regular expressions",
     "upper": "{field}.collated('und', 'secondary') == … ignores case",
 }
-"""By a name that people try on a field, what does it here."""
+"""What replaces a name that people try on a field."""
 
 _LOOKUPS: Final = {"in": "write {field}.in_([…])", "startswith": "write {field}.startswith('…')"}
 """What Django writes behind two underscores, and no attribute can be called or is called."""
@@ -191,7 +191,7 @@ def hint_for_field(table: str, given: object, fields: Iterable[str]) -> str:
         field = f"{table}.f.{name}"
         if known is not None:
             return known.format(field=field)
-        return f"a condition is about fields of its own table: {field} == …, {field}.in_([…])"
+        return f"a condition can use fields of its own table only: {field} == …, {field}.in_([…])"
     name, _, direction = text.partition(" ")
     if name in there and direction.lower() in ("asc", "desc"):
         return f"write {'-' * (direction.lower() == 'desc')}{name}"
@@ -228,7 +228,7 @@ def no_table_by_item(owner: object, name: object) -> UnsupportedOperation:
     return UnsupportedOperation(
         "a database has no items",
         of=type(owner).__name__.lower(),
-        hint=f"the table is db.table({shown!r}); db.tables has the names of all",
+        hint=f"the table is db.table({shown!r}); db.tables contains all names",
     )
 
 
@@ -278,14 +278,14 @@ class Uncounted:
             raise UnsupportedOperation(
                 "tables and queries have no length",
                 of=self,
-                hint="count() counts its records; all() gives them as a list",
+                hint="count() counts its records; all() returns them as a list",
             )
 
         def __bool__(self) -> bool:
             raise UnsupportedOperation(
                 "tables and queries are neither true nor false",
                 of=self,
-                hint="exists() tells whether there is a record; write `is None` for a missing one",
+                hint="exists() says whether there is a record; write `is None` for a missing one",
             )
 
         def __reversed__(self) -> NoReturn:
@@ -308,9 +308,9 @@ class Uncounted:
 def no_place(owner: object, place: Any) -> UnsupportedOperation:
     """The error for `query[place]`, with the call that gives these records."""
     if not isinstance(place, slice):
-        hint = "first() gives the first record, one() the only one; all() gives a list"
+        hint = "first() returns the first record, one() the only one; all() returns a list"
     elif place.start in (None, 0) and isinstance(place.stop, int) and place.stop >= 0:
-        hint = f"limit({place.stop}) gives the first {place.stop} records"
+        hint = f"limit({place.stop}) returns the first {place.stop} records"
     else:
         hint = _PAGE
     return UnsupportedOperation(
@@ -335,10 +335,8 @@ def not_by_name(table: str, call: str, given: object) -> UnsupportedOperation:
     if isinstance(given, Mapping):
         hint = f"write two asterisks before a dict: {call}**values)"
     elif isinstance(given, list):
-        hint = "insert_many([{'title': …}, …]) makes many records"
-    return UnsupportedOperation(
-        "values are given by the names of their fields", table=table, hint=hint
-    )
+        hint = "insert_many([{'title': …}, …]) inserts many records"
+    return UnsupportedOperation("values need the names of their fields", table=table, hint=hint)
 
 
 def require_many(given: object, table: str, call: str) -> None:
