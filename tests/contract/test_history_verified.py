@@ -66,6 +66,19 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
         verify(workspace)
 
 
+def test_rule_03_a_table_that_is_created_again_has_another_number(workspace: Workspace) -> None:
+    up(workspace, 1, ITEMS)
+    up(workspace, 2, TAGS)
+    up(workspace, 3, "rename_table: {table: tags, to: labels}")
+    roll_back_newest(workspace.control)
+    roll_back_newest(workspace.control)
+    migrate_up(workspace.control, 1, workspace.directory, MigrationChoice(again=True))
+    assert [(report.table, report.problems) for report in verify(workspace)] == [
+        ("items", ()),
+        ("labels", ()),
+    ]
+
+
 def test_fingerprints_are_computed_again(place: Workspace) -> None:
     items = [entry for entry in log(place) if entry.schema.name == "items"]
     made, wrong = items[1].fingerprint, items[1].fingerprint ^ 1

@@ -20,7 +20,8 @@ def find_faults(log: Sequence[RevisionEntry], chain: Chain) -> Iterator[tuple[Re
     revisions = {entry.revision for entry in log}
     for at, entry in enumerate(log):
         was_rolled_back = any(
-            later.event == "rollback" and later.position < entry.position for later in log[at + 1 :]
+            later.event in ("rollback", "drop") and later.position < entry.position
+            for later in log[at + 1 :]
         )
         for fault in _find_faults(entry, chain, was_rolled_back=was_rolled_back):
             yield entry, fault
@@ -45,8 +46,12 @@ def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -
     is_on_chain = chain.start < entry.position <= chain.end
     if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
         return
-    stored = chain.schema_at(entry.position).table_active_or_archived(entry.table_number)
-    # A migration that was rolled back and stored again has its digest, but other numbers (rule 3).
+    # A migration that was rolled back and stored again has its digest, but other numbers (rule 3);
+    # the table itself has another one if the migration created it.
+    schema = chain.schema_at(entry.position)
+    stored = schema.table_active_or_archived(entry.table_number)
+    if stored is None and was_rolled_back:
+        stored = schema.table_named(table.name)
     if stored is None or not (
         canonical_bytes(stored) == entry.schema_bytes
         or (was_rolled_back and fingerprint(stored) == made)
