@@ -178,7 +178,7 @@ WRONG_FILES = {
         "error: migrations/0005_wrong.yaml:4:33: unknown key 'feld'\n"
         "      - drop_field: {table: people, feld: fax, field: fax}\n"
         "                                    ^\n"
-        "  hint: did you mean 'field'? there are: table, field, restore, archived_by\n",
+        "  hint: did you mean 'field'? available: table, field, restore, archived_by\n",
     ),
     "two things wrong": (
         later("zapdb: 1\nsummary: [x]\nchanges: x\nrollback: inferred\n"),

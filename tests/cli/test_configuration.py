@@ -81,7 +81,7 @@ def test_a_pyproject_that_is_not_asked_is_not_read(bare: Project) -> None:
         (
             b'[tool.zapdb]\ndatabse = "x"',
             "error: pyproject.toml: unknown key 'databse' under [tool.zapdb]\n"
-            "  hint: there are: database, migrations, tenant\n",
+            "  hint: available: database, migrations, tenant\n",
         ),
         (
             b"[tool.zapdb]\ndatabase = 7",

@@ -295,7 +295,7 @@ def test_up_is_refused_before_anything_is_changed(project: Project) -> None:
         "error: migrations/0004_split_name.yaml:4:5: there is no table 'persons' here\n"
         "      - transform:\n"
         "        ^\n"
-        "  hint: there are: people\n"
+        "  hint: available: people\n"
     )
     assert not project.database.exists()
     assert project.run("migrate", "up", "--to", "1").status == 0

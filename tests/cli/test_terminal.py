@@ -129,7 +129,7 @@ def test_an_error_on_a_terminal_is_wrapped_but_its_excerpt_is_not(project: Proje
         "       unknown key 'kex'",
         f"    {kex}",
         "          ^",
-        "  hint: did you mean 'key'? there are: table,",
+        "  hint: did you mean 'key'? available: table,",
         "        key, fields",
     ]
 

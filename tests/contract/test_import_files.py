@@ -256,7 +256,7 @@ def test_wrong_headers_and_arguments_write_nothing(place: Place) -> None:
         ("id,title\n1,a\n", ("--map", "x=title"), "a mapped column does not exist"),
         ("id,title\n1,a\n", ("--map", "title=x"), "no such field"),
         ("id,title\n1,a\n", ("--map", "title"), "COLUMN=FIELD"),
-        ("id,title\n1,a\n", ("--format", "xml"), "there are: export, database, csv, ndjson"),
+        ("id,title\n1,a\n", ("--format", "xml"), "available: export, database, csv, ndjson"),
         ("id,title\n1,a\n", ("--on-error", "skip"), "go together"),
         ("id,title\n1,a\n", ("--delimiter", "ab"), "one character"),
         ("id,title\n1,a\n", ("--time-zone", "Mars"), "Mars"),

@@ -32,7 +32,7 @@ CLASSES = [
 ]
 VIOLATIONS = [
     Violation(
-        Location("0001_a.yaml", 3, 5), "there is no table 'x' here", "there are: y", "  x\n  ^"
+        Location("0001_a.yaml", 3, 5), "there is no table 'x' here", "available: y", "  x\n  ^"
     ),
     Violation(Location("0001_a.yaml", 9, 1), "unknown key 'z'"),
 ]
@@ -126,7 +126,7 @@ def test_a_place_without_a_line_is_the_file() -> None:
 def test_an_invalid_migration_shows_all_violations() -> None:
     error = NotExhaustive(VIOLATIONS)
     assert str(error) == (
-        "0001_a.yaml:3:5: there is no table 'x' here\n  x\n  ^\n  hint: there are: y\n"
+        "0001_a.yaml:3:5: there is no table 'x' here\n  x\n  ^\n  hint: available: y\n"
         "0001_a.yaml:9:1: unknown key 'z'"
     )
     shown = json.loads(json.dumps(error.to_json()))

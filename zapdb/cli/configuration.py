@@ -115,7 +115,7 @@ def read_pyproject(directory: Path = Path()) -> dict[str, str]:
             raise UsageError(
                 f"unknown key {key!r} under [tool.zapdb]",
                 location=place,
-                hint=f"there are: {', '.join(_KEYS)}",
+                hint=f"available: {', '.join(_KEYS)}",
             )
         if not isinstance(value, str) or not value:
             raise UsageError(f"{key} under [tool.zapdb] must be text", location=place)

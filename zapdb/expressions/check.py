@@ -114,7 +114,7 @@ class _Checker:
                 if name not in self.fields:
                     there = ", ".join(sorted(self.fields))
                     raise ExpressionError(
-                        f"there is no field {name!r} here", column, f"there are: {there}"
+                        f"there is no field {name!r} here", column, f"available: {there}"
                     )
                 declared = self.fields[name]
                 known = Type(declared.kind) if name in self.not_null else declared
@@ -437,4 +437,4 @@ def _hint_for_function(name: str) -> str:
     there = sorted([*FUNCTIONS, *SPECIAL])
     meant = _FUNCTION_HABITS.get(name.lower())
     guess = f"did you mean {meant!r}?" if meant else suggest(name.lower(), there)
-    return f"{guess} there are: {', '.join(there)}".lstrip()
+    return f"{guess} available: {', '.join(there)}".lstrip()

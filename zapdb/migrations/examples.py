@@ -77,7 +77,7 @@ def validate_examples(
             collector.report(
                 example.location,
                 f"no table {str(example.table)!r} is there before this migration and after it",
-                f"there are: {there}",
+                f"available: {there}",
             )
             continue
         if not example.after:
@@ -102,7 +102,7 @@ def _validate_value(
         collector.report(
             place,
             f"no field {name!r} in {table.name!r} {side} this migration",
-            f"there are: {there}",
+            f"available: {there}",
         )
         return
     check_plain(plain, field.type, field.optional, name, place, collector)

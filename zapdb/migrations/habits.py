@@ -226,4 +226,4 @@ def hint_at(
         guess = f"{guess[:-1]} {note}?"
     if meant is None and otherwise and spelled in otherwise:
         guess = f"{otherwise[spelled]};"
-    return f"{guess} there are: {', '.join(there) or 'none'}".lstrip()
+    return f"{guess} available: {', '.join(there) or 'none'}".lstrip()

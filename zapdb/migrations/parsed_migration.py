@@ -170,4 +170,4 @@ def _parse_operation(item: Node, collector: ViolationCollector) -> Operation:
 
 
 def _known_operations() -> str:
-    return f"there are: {', '.join(OPERATIONS)}"
+    return f"available: {', '.join(OPERATIONS)}"

@@ -51,13 +51,13 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
 @pytest.mark.parametrize(
     ("change", "message", "hint"),
     [
-        ("add_fild: {}", "no operation 'add_fild'", "did you mean 'add_field'? there are: cr"),
+        ("add_fild: {}", "no operation 'add_fild'", "did you mean 'add_field'? available: cr"),
         ("add_column: {}", "no operation 'add_column'", "did you mean 'add_field'?"),
-        ("xyzzy: {}", "no operation 'xyzzy'", "there are: create_type, "),
+        ("xyzzy: {}", "no operation 'xyzzy'", "available: create_type, "),
         (
             TABLE % "int",
             "there is no type 'int'",
-            "did you mean 'integer'? there are: integer, ",
+            "did you mean 'integer'? available: integer, ",
         ),
         (TABLE % "text", "there is no type 'text'", "did you mean 'string'?"),
         (
@@ -74,7 +74,7 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
         (
             "create_table: {table: t, key: [id], feilds: [{name: id, type: uuid}]}",
             "unknown key 'feilds'",
-            "did you mean 'fields'? there are: table, key, fields",
+            "did you mean 'fields'? available: table, key, fields",
         ),
         (
             "create_table: {table: t, key: [id], fields: [{name: id, type: uuid, nullable: true}]}",

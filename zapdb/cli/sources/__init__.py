@@ -32,7 +32,7 @@ def find_kind(request: ImportRequest) -> SourceKind:
         raise UsageError(
             "there is no such format",
             format=request.form,
-            hint=f"there are: {', '.join(kind.name for kind in KINDS)}",
+            hint=f"available: {', '.join(kind.name for kind in KINDS)}",
         )
     for kind in KINDS:
         if kind.takes(request):

@@ -60,7 +60,7 @@ def find_format(given: GivenFile, name: FormatName | None) -> FileFormat:
         if name in FILE_FORMATS:
             return FILE_FORMATS[name]
         raise UsageError(
-            "there is no such format", format=name, hint=f"there are: {', '.join(FILE_FORMATS)}"
+            "there is no such format", format=name, hint=f"available: {', '.join(FILE_FORMATS)}"
         )
     for found in FILE_FORMATS.values():
         if found.takes(given.path, is_stdin=given.is_stdin):

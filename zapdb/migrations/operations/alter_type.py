@@ -77,7 +77,7 @@ class AlterType(TypeOperation):
                 collector.report(
                     self.place,
                     f"{self.type!r} has no member {name!r}",
-                    f"there are: {', '.join(old)}",
+                    f"available: {', '.join(old)}",
                 )
         for name in sorted(self.rename.keys() & self.remove.keys()):
             collector.report(self.place, f"{name!r} is renamed and removed")
@@ -109,7 +109,7 @@ class AlterType(TypeOperation):
                 collector.report(
                     added.location,
                     f"{self.type!r} had no member {added.back!r} before",
-                    f"there are: {', '.join(before)}",
+                    f"available: {', '.join(before)}",
                 )
         for name, removed in self.remove.items():
             if removed.restore is not ABSENT:
@@ -124,7 +124,7 @@ class AlterType(TypeOperation):
                 collector.report(
                     removed.location,
                     f"{self.type!r} has no member {removed.to!r} then",
-                    f"there are: {', '.join(after)}",
+                    f"available: {', '.join(after)}",
                 )
 
     def _validate_struct(

@@ -78,7 +78,7 @@ class DropCheck(TableOperation):
             collector.report(
                 self.place,
                 f"there is no check {self.check!r} on {table.name!r}",
-                f"there are: {there}",
+                f"available: {there}",
             )
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
