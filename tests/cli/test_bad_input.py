@@ -341,3 +341,10 @@ def test_a_directory_of_the_database_that_is_not_there(project: Project) -> None
         "  database: sqlite:///nowhere/test.db\n"
         "  hint: its directory must exist and be writable\n"
     )
+
+
+def test_a_directory_in_place_of_the_database(current: Project) -> None:
+    result = current.run("data", "list", "people", "-d", f"sqlite:///{current.directory}")
+    assert result.status == 1
+    assert "cannot read or write the database file" in result.err
+    assert "hint: give the path of a file, not of a directory" in result.err

@@ -98,4 +98,5 @@ def test_wrong_targets_are_explained(current: Project) -> None:
     unreachable = "postgresql://postgres@localhost:1/x?schema=a"
     result = current.run("mirror", "run", "--to", unreachable, "--once")
     assert (result.status, "can't be reached" in result.err) == (1, True)
+    assert "switched on" not in result.err
     assert current.run("mirror", "run", "--to", "sqlite:///m.db", "--json").status == 2

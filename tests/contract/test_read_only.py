@@ -367,7 +367,7 @@ def test_a_file_and_a_directory_that_can_only_be_read(place: Workspace) -> None:
             return done.stdout.splitlines()
 
         refused, read_anyway = read(closed, immutable)
-        assert refused.startswith("the database file cannot be opened | the file must be there")
+        assert refused.startswith("the database file cannot be opened | the file must exist")
         assert "immutable=1" in refused
         assert read_anyway == "4"
         # While somebody else has it open, the files that readers need are there.

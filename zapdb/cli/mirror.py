@@ -22,7 +22,7 @@ from zapdb.jobs.undivided import UndividedJob
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.comparison import TableComparison, compare_mirror
 from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.run import run_mirror
+from zapdb.mirror.run import begin_mirror, run_mirror
 from zapdb.mirror.status import MirrorStatus, MirrorTableStatus, read_mirror_status
 
 ToOption = Annotated[
@@ -80,8 +80,7 @@ def mirror_run_command(
         target = open_target(to, db._storage)
         mirror = Mirror(db, target)
         try:
-            mirror.require_place()
-            if mirror.switch_on():
+            if begin_mirror(mirror, once=once):
                 print_note(COST_NOTE)
             with CommandJob("mirror", target.shown, database, tenant).work() as job:
                 mirror.pace = job

@@ -79,7 +79,8 @@ def check_lock(directory: Path, chain: Chain) -> None:
                 migration=migration.label,
                 locked=f"{locked[at].label} {locked[at].digest}",
                 found=migration.digest,
-                hint="revert the file, or, if it was never applied anywhere, " + CURE,
+                hint="revert the file; or, if it was never applied anywhere, run `"
+                "zapdb migrate check --write`",
             )
     if len(locked) > chain.end:
         raise LockfileMismatch(

@@ -9,7 +9,7 @@ from zapdb.database import Database
 from zapdb.database.undivided_work import noted_as_job
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.run import run_mirror
+from zapdb.mirror.run import begin_mirror, run_mirror
 from zapdb.mirror.structure import MirrorReport
 
 
@@ -33,8 +33,7 @@ def keep_mirror(
     target = open_target(to, db._storage)
     mirror = Mirror(db, target)
     try:
-        mirror.require_place()
-        mirror.switch_on()
+        begin_mirror(mirror, once=once)
         with noted_as_job(db._session, "mirror", target.shown, on_wait=on_wait) as job:
             mirror.pace = job
             run_mirror(

@@ -23,6 +23,22 @@ COMPARE_SECONDS: Final = 0.4
 """How long it waits after each page of rows that it compares because it is time to."""
 
 
+def begin_mirror(mirror: Mirror, *, once: bool) -> bool:
+    """Check the target, then switch the change log on; return whether it was off.
+
+    With `once`, a target that can't be reached is refused first, so that the log, which costs each
+    writer, is not switched on in vain. Without it, the mirror waits for the target.
+    """
+    mirror.require_place()
+    if once:
+        try:
+            with mirror.target.transaction():
+                pass
+        except (TargetBusy, TargetFailed) as error:
+            raise _unreachable(mirror, error) from error
+    return mirror.switch_on()
+
+
 def run_mirror(
     mirror: Mirror,
     *,

@@ -15,9 +15,8 @@ from zapdb.storage.driver_errors import (
 )
 
 READ_ONLY_HINT = (
-    "the file must be there, and its -wal and -shm files, too, where its directory can't be "
-    "written; if nothing at all writes the file as long as it is open, give "
-    "sqlite:///file:PATH?immutable=1&uri=true"
+    "the file must exist; in a read-only directory, its -wal and -shm files, too. If no process "
+    "writes to the file, give sqlite:///file:PATH?immutable=1&uri=true"
 )
 
 FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
@@ -58,26 +57,42 @@ def translate_sqlite_error(error: BaseException, shown_url: str, *, read_only: b
                 waited_ms=BUSY_TIMEOUT_MS,
                 hint="try again; a long transaction of one process keeps all other writers waiting",
             )
-        case sqlite3.OperationalError() if _is_closed_to_readers(error) and read_only:
-            return StorageError(
-                "the database file cannot be opened",
-                database=shown_url,
-                detail=str(error),
-                hint=READ_ONLY_HINT,
-            )
-        case sqlite3.OperationalError() if "unable to open" in str(error):
-            return StorageError(
-                "the database file cannot be opened",
-                database=shown_url,
-                hint="its directory must exist and be writable",
-            )
-        case sqlite3.OperationalError() if "readonly" in str(error):
-            return StorageError(
-                "the database is read-only",
-                database=shown_url,
-                hint="give this process write access to the file and its directory, "
-                "or open it with read_only=True",
-            )
+        case sqlite3.OperationalError():
+            return _translate_access_error(error, shown_url, read_only=read_only)
+    return unknown_driver_error(error)
+
+
+def _translate_access_error(
+    error: sqlite3.OperationalError, shown_url: str, *, read_only: bool
+) -> Exception:
+    """Return zapdb's error for a file that can't be opened, read or written."""
+    if read_only and _is_closed_to_readers(error):
+        return StorageError(
+            "the database file cannot be opened",
+            database=shown_url,
+            detail=str(error),
+            hint=READ_ONLY_HINT,
+        )
+    if "unable to open" in str(error):
+        return StorageError(
+            "the database file cannot be opened",
+            database=shown_url,
+            hint="its directory must exist and be writable",
+        )
+    if "readonly" in str(error):
+        return StorageError(
+            "the database is read-only",
+            database=shown_url,
+            hint="give this process write access to the file and its directory, "
+            "or open it with read_only=True",
+        )
+    if name_of(error).startswith("SQLITE_IOERR"):
+        return StorageError(
+            "the operating system cannot read or write the database file",
+            database=shown_url,
+            detail=f"{error} ({name_of(error)})",
+            hint="give the path of a file, not of a directory; if it is a file, check the disk",
+        )
     return unknown_driver_error(error)
 
 
