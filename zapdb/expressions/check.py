@@ -330,8 +330,13 @@ def _find_member(kind: Enum) -> Callable[[str], Any]:
 def _check_count(call: Call, wanted: int) -> None:
     if len(call.arguments) != wanted:
         raise ExpressionError(
-            f"{call.function}() takes {wanted} arguments, not {len(call.arguments)}", call.column
+            f"{call.function}() takes {wanted} argument{'s' * (wanted != 1)}, not "
+            f"{len(call.arguments)}",
+            call.column,
         )
+
+
+_FROM_FLOAT: Final = "convert a float by its text: round(decimal(text(…), 20, else=0), 2)"
 
 
 def _check_argument(
@@ -345,7 +350,11 @@ def _check_argument(
         )
     if not isinstance(found.kind, takes):
         names = " or ".join(kind.name for kind in takes)
-        raise ExpressionError(f"{call.function}() takes {names} here, not {found}", argument.column)
+        raise ExpressionError(
+            f"{call.function}() takes {names} here, not {found}",
+            argument.column,
+            _FROM_FLOAT if isinstance(found.kind, Float) and Decimal in takes else "",
+        )
 
 
 def _check_arithmetic(

@@ -190,8 +190,8 @@ def test_this_expression_has_this_type(text: str, shown: str) -> None:
         ("lower(i)", 7, "lower() takes string here, not integer"),
         ("lower(os)", 7, "lower() takes no null, and this may be one"),
         ("lower(None)", 7, "lower() takes no null, and this may be one"),
-        ("lower()", 1, "lower() takes 1 arguments, not 0"),
-        ("lower(s, s)", 1, "lower() takes 1 arguments, not 2"),
+        ("lower()", 1, "lower() takes 1 argument, not 0"),
+        ("lower(s, s)", 1, "lower() takes 1 argument, not 2"),
         ("join(s)", 1, "join() takes 2 arguments, not 1"),
         ("join(s, s, i)", 12, "join() takes string here, not integer"),
         ("text(j)", 6, "text() takes integer or decimal or boolean or date or uuid or string"),
@@ -292,7 +292,7 @@ def test_this_expression_has_this_type(text: str, shown: str) -> None:
         ("e == member(s)", 6, "member() can fail"),
         ("e == member(i, else='open')", 13, "member() takes string here, not integer"),
         ("e == member(os, else='open')", 13, "member() takes no null, and this may be one"),
-        ("e == member(else='open')", 6, "member() takes 1 arguments, not 0"),
+        ("e == member(else='open')", 6, "member() takes 1 argument, not 0"),
         ("e == member(s, else=m)", 6, "both branches must have the same type, not state and mood"),
         ("lower(e)", 7, "lower() takes string here, not state"),
         ("oi >= 17 or oi is None", 1, "one side may be null"),
@@ -382,6 +382,10 @@ def test_this_is_not_what_is_wanted(text: str, wanted: Type, column: int, messag
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
+        (
+            "decimal(x, 2, else=0)",
+            "convert a float by its text: round(decimal(text(…), 20, else=0), 2)",
+        ),
         ("s + s", "texts are put together by join('', a, b)"),
         ("i // i", "write quotient(a, b, else=…)"),
         ("i % i", "write remainder(a, b, else=…)"),
