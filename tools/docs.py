@@ -140,7 +140,11 @@ def page_expressions() -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
     yield ""
     yield "## Functions\n"
-    yield "A function that can fail takes `else=`, the result for that case: a call must have it.\n"
+    yield (
+        "A function that can fail takes `else=`, the result for that case: a call must have it,\n"
+        "unless its arguments are literals for which it does not fail. So all types have\n"
+        "constants: `date(born, else=date('1970-01-01'))`, `price * decimal('1.21', 2)`.\n"
+    )
     yield "| function | takes | gives | |"
     yield "|---|---|---|---|"
     for name, function in FUNCTIONS.items():

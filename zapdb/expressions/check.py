@@ -20,7 +20,7 @@ from zapdb.expressions.arithmetic import decimal_operation, saturate
 from zapdb.expressions.failure import FAILED
 from zapdb.expressions.functions import FUNCTIONS
 from zapdb.expressions.narrowing import NO_FIELDS, find_not_null
-from zapdb.expressions.signatures import BOOLEAN, INTEGER, STRING, Function, widen
+from zapdb.expressions.signatures import BOOLEAN, INTEGER, STRING, Function, is_constant, widen
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import (
     Arithmetic,
@@ -204,7 +204,7 @@ class _Checker:
             )
         resolved = function.resolve(call, self._check_arguments(call, function))
         result = Type(resolved.kind)
-        if not function.partial:
+        if not function.partial or is_constant(call, resolved):
             if call.on_failure is not None:
                 message = f"{call.function}() never fails: else= has no use"
                 raise ExpressionError(message, call.column)

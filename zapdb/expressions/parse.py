@@ -177,6 +177,12 @@ class _Reader:
         match node:
             case ast.Constant(value=bool() | int() | str() | None as value):
                 return _literal(value, column)
+            case ast.Constant(value=float() as number):
+                raise ExpressionError(
+                    "a number with a point or an exponent is not part of the expression language",
+                    column,
+                    f"write decimal('{number}', scale), or float('{number}')",
+                )
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
                 if isinstance(value, bool):
                     raise ExpressionError("a sign belongs before a number", column)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from zapdb.errors import InvalidValue
 from zapdb.expressions import arithmetic
+from zapdb.expressions.failure import FAILED
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Call, Literal
 from zapdb.expressions.typed import Type, TypedExpression
@@ -93,6 +94,16 @@ def widen(literal: TypedExpression, target: ValueType | None) -> TypedExpression
     except InvalidValue:
         raise ExpressionError(f"{literal.value} is too large", literal.node.column) from None
     return replace(literal, type=Type(target), value=value)
+
+
+def is_constant(call: Call, resolved: Resolved) -> bool:
+    """Return whether a call without `else=` has literals alone, and does not fail for them."""
+    if call.on_failure is not None:
+        return False
+    arguments = resolved.arguments
+    if not all(isinstance(argument.node, Literal) for argument in arguments):
+        return False
+    return resolved.apply(*[argument.value for argument in arguments]) is not FAILED
 
 
 def to_scale(apply: Callable[[int], Callable[..., Any]], at: int) -> Resolve:

@@ -278,6 +278,8 @@ def test_this_expression_has_this_type(text: str, shown: str) -> None:
         ("year(t)", 6, "year() takes date here, not timestamp"),
         ("integer(b, else=0)", 9, "integer() takes string or decimal here, not boolean"),
         ("float(i)", 1, "float() can fail"),
+        ("float('1e400')", 1, "float() can fail"),
+        ("divide(1, 0, 2)", 1, "divide() can fail"),
         ("e == 'shut'", 6, "state has no member 'shut'"),
         ("e == s", 1, "state and string cannot be compared"),
         ("e == m", 1, "state and mood cannot be compared"),
