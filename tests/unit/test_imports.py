@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "zapdb"
 
 ORDER = [
-    {"_native", "accelerator", "errors", "formats", "limits", "printing", "release"}
+    {"_native", "accelerator", "errors", "files", "formats", "limits", "printing", "release"}
     | {"datasets", "logs", "memo", "metrics"},
     {"values"},
     {"schema"},

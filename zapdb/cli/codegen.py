@@ -11,6 +11,7 @@ import typer
 from zapdb.cli.configuration import JsonOption
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
+from zapdb.files import create_text_file, replace_text_file
 from zapdb.migrations.json_schema import SCHEMA_MARK, json_schema
 
 State = Literal["written", "unchanged"]
@@ -49,14 +50,13 @@ def codegen_json_schema_command(
 
 def _write(path: Path, text: str) -> State:
     try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        create_text_file(path, text)
         return "written"
     except FileExistsError:
         there = _read_generated(path)
     if there == text:
         return "unchanged"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    replace_text_file(path, text)
     return "written"
 
 

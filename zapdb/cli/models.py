@@ -23,6 +23,7 @@ from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
 from zapdb.database.models import MODELS
 from zapdb.errors import EXIT_PENDING, UsageError
+from zapdb.files import replace_text_file
 from zapdb.migrations import Chain, load_directory
 
 OutputOption = Annotated[
@@ -167,5 +168,5 @@ def _update(path: Path, there: str | None, text: str) -> str:
     """Write the text unless the file has it; returns what was done."""
     if there == text:
         return "unchanged"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    replace_text_file(path, text)
     return "written"

@@ -14,6 +14,7 @@ from zapdb.cli.configuration import PYPROJECT, JsonOption, find_database, read_p
 from zapdb.cli.output import Output
 from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
 from zapdb.errors import UsageError
+from zapdb.files import replace_text_file
 from zapdb.migrations import load_directory
 from zapdb.migrations.lockfile import FILE, write_lock
 from zapdb.storage.addresses import find_engine, has_password, read_address
@@ -112,5 +113,5 @@ def _write_settings(path: Path, url: str) -> bool:
     gap = "\n" if before and not before.endswith("\n") else ""
     gap += "\n" * bool(before)
     section = f'[tool.zapdb]\ndatabase = {json.dumps(url)}\nmigrations = "{_MIGRATIONS}"\n'
-    path.write_text(before + gap + section, encoding="utf-8", newline="\n")
+    replace_text_file(path, before + gap + section)
     return True

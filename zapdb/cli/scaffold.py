@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import InvalidMigration, UsageError
+from zapdb.files import create_text_file, replace_text_file
 from zapdb.limits import SUMMARY_LENGTH_CHARS_MAX
 from zapdb.migrations import label, list_files
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
@@ -44,8 +45,7 @@ def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
     text = render_migration(shown, first=number == 1, changes=changes)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{label(number, make_slug(shown))}.yaml"
-    with path.open("x", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+    create_text_file(path, text)
     write_schema(directory / SCHEMA_FILE)
     return path
 
@@ -54,7 +54,7 @@ def write_schema(path: Path) -> None:
     """Write this release's JSON Schema of migration files."""
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
-        path.write_text(text, encoding="utf-8", newline="\n")
+        replace_text_file(path, text)
 
 
 def _next_number(directory: Path) -> int:

@@ -10,6 +10,7 @@ import typer
 from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
 from zapdb.cli.output import Output, confirm, format_count
 from zapdb.errors import EXIT_ERROR
+from zapdb.files import replace_text_file
 from zapdb.migrations import Migration, find_file, list_files, load_directory
 from zapdb.migrations.chain import MigrationFile
 from zapdb.migrations.lockfile import FILE, check_lock, write_lock
@@ -68,7 +69,7 @@ def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> boo
 def _write(directory: Path, path: Path, made: Migration, replaced: list[MigrationFile]) -> None:
     """Replace the files with the squash; its text is on disk before any file is deleted."""
     waiting = path.with_suffix(".squash")
-    waiting.write_text(to_document(made), encoding="utf-8", newline="\n")
+    replace_text_file(waiting, to_document(made))
     for file in replaced:
         file.path.unlink()
     waiting.rename(path)

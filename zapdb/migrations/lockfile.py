@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import LockfileMismatch
+from zapdb.files import replace_text_file
 from zapdb.migrations.chain import Chain
 
 FILE: Final = "zapdb.lock"
@@ -99,5 +100,5 @@ def write_lock(directory: Path, chain: Chain) -> int:
         known = []
     lines = [LockLine(m.label, m.digest) for m in chain.migrations]
     text = "".join(f"{line.label} {line.digest}\n" for line in lines)
-    (directory / FILE).write_text(f"{HEADER}\n{text}", encoding="utf-8")
+    replace_text_file(directory / FILE, f"{HEADER}\n{text}")
     return sum(1 for line in lines if line not in known)
