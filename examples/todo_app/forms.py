@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from unicodedata import category
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -19,6 +20,8 @@ from zapdb import asdict
 
 LINE_CHARS_MAX: Final = 200
 NOTES_CHARS_MAX: Final = 10_000
+NOT_IN_LINES: Final = ("Cc", "Cs", "Zl", "Zp")
+"""Controls and ends of lines; joiners stay, which hold an emoji or a Persian word together."""
 YEARS: Final = range(1900, 2200)
 FIELDS: Final = ("title", "list", "due", "priority", "reminder", "notes", "done")
 """Of an item, as its form has them."""
@@ -30,7 +33,7 @@ class Unreadable(ValueError):
 
 def read_line(form: Mapping[str, str], name: str) -> str:
     text = form.get(name, "").strip()
-    if len(text) > LINE_CHARS_MAX or not text.isprintable():
+    if len(text) > LINE_CHARS_MAX or any(category(one) in NOT_IN_LINES for one in text):
         raise Unreadable(f"The {name} is one line of at most {LINE_CHARS_MAX} characters.")
     return text
 

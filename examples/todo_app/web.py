@@ -52,12 +52,12 @@ STATUS: Final = {
 
 WORDS: Final[tuple[tuple[type[ZapdbError], str, str], ...]] = (
     (RecordNotFound, "There is nothing here", "It may have been deleted, or the address is wrong."),
-    (CheckViolation, "A title is missing", "Spaces alone are not enough to go by."),
-    (ReferenceViolation, "What it belongs to is gone", "It was deleted in the meantime."),
+    (CheckViolation, "A title is missing", "Write a title that is not only spaces."),
+    (ReferenceViolation, "It can't be saved", "What it belongs to was deleted in the meantime."),
     (ConcurrencyError, "Too much is going on", "Nothing was changed. Please try it once more."),
-    (MomentInFuture, "That is still to come", "Nobody knows what the list will look like."),
-    (HistoryUnavailable, "That is too long ago", "Lists have been kept in another form since."),
-    (UsageError, "Something is wrong here", "It was written down for those who mend it."),
+    (MomentInFuture, "That is still to come", "Choose a moment that has passed."),
+    (HistoryUnavailable, "That is too long ago", "Lists have been stored in another form since."),
+    (UsageError, "Something is wrong here", "The error is in the log."),
     (StorageError, "The database can't be reached", "Nothing was changed. Try it again later."),
 )
 """The first that fits is shown."""

@@ -448,6 +448,10 @@ def test_what_cant_be_is_said_in_words(place: Place) -> None:
     place.get("/due/never", 404)
     place.post(f"/items/{uuid4()}/done", 404)
     assert place.todo.items.count() == 0
+    # Not printable, says Unicode; but they hold emoji, Persian words and French sentences together.
+    for title in ("👨\u200d👩\u200d👧", "نامه\u200cها", "Qui\u00a0?"):
+        place.post(f"/lists/{made}/items", title=title)
+    assert place.todo.items.count() == 3
     assert (
         "sort="
         not in place.get(f"/lists/{made}?sort=x&due=y&tag=z&priority=w&state=v").request.path

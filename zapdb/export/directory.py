@@ -156,7 +156,7 @@ def make_empty(directory: Path) -> None:
         raise UsageError(
             "the directory is not empty",
             directory=directory,
-            hint="give a new one; an export never writes over another",
+            hint="give a new one; or, if an export failed there, delete this one",
         )
 
 
