@@ -154,9 +154,8 @@ def _parse_operations(
 
 def _parse_operation(item: Node, collector: ViolationCollector) -> Operation:
     if not isinstance(item, Mapping) or len(item.entries) != 1:
-        collector.report(
-            item.location, "an operation is a mapping with one key, its kind", _known_operations()
-        )
+        message = "an operation is a mapping with one key, its kind"
+        collector.report(item.location, message, _hint_for_mapping(item))
         raise ParsingStopped
     ((keyword, body),) = item.entries.items()
     kind = OPERATIONS.get(keyword)
@@ -167,6 +166,18 @@ def _parse_operation(item: Node, collector: ViolationCollector) -> Operation:
         raise ParsingStopped
     operation: Operation = parse_at(kind, body, collector, place)
     return operation
+
+
+def _hint_for_mapping(item: Node) -> str:
+    """The hint for what is no single operation: its lines are indented wrongly, most likely."""
+    kinds = [key for key in item.entries if key in OPERATIONS] if isinstance(item, Mapping) else []
+    if len(kinds) > 1:
+        return "begin each operation with a dash"
+    if kinds and isinstance(item, Mapping):
+        body = item.entries[kinds[0]]
+        if isinstance(body, Scalar) and body.value is None:
+            return f"indent the lines below `{kinds[0]}:` by two more blanks"
+    return _known_operations()
 
 
 def _known_operations() -> str:

@@ -125,6 +125,16 @@ TABLE = "create_table: {table: t, key: [id], fields: [{name: id, type: %s}]}"
         ("add_field: {table: t, name: x}", "unknown key 'name'", "did you mean 'field'?"),
         ("create_index: {table: t, name: x}", "unknown key 'name'", "did you mean 'index'?"),
         ("add_field: {table: t, type: x}", "unknown key 'type'", "it is a part of the field"),
+        (
+            "drop_index:\n    table: t\n    index: i",
+            "an operation is a mapping with one key",
+            "indent the lines below `drop_index:` by two more blanks",
+        ),
+        (
+            "{drop_type: {type: a}, drop_table: {table: t, records: archive}}",
+            "an operation is a mapping with one key",
+            "begin each operation with a dash",
+        ),
     ],
 )
 def test_what_was_meant_is_said(change: str, message: str, hint: str) -> None:
