@@ -40,6 +40,11 @@ COMMANDS = [
 ]
 
 
+def test_the_rule_of_a_plain_table_is_no_longer_than_a_line(current: Project) -> None:
+    _, rule, *_ = current.run("settings", "list").out.splitlines()
+    assert len(rule.split("  ")[-1]) == 80
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("columns", [120, 80, 46])
 def test_no_line_is_wider_than_the_terminal(

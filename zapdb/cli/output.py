@@ -25,6 +25,8 @@ _HINT: Final = "  hint: "
 EXCERPT: Final = "    "
 CELL_WIDTH_LEAST: Final = 12
 """The least width of a cell that may be wrapped."""
+RULE_WIDTH_MAX: Final = 80
+"""The most dashes under the name of a column: long texts, in the last one, do not fill lines."""
 
 Part = str | tuple[str, str]
 """A piece of text, or a piece of text with its style."""
@@ -254,8 +256,9 @@ def _align(columns: Sequence[str], rows: list[list[str]], right: Collection[str]
     from rich.cells import cell_len
 
     widths = _measure(columns, rows)
+    rule = ["-" * min(width, RULE_WIDTH_MAX) for width in widths]
     lines = []
-    for row in [list(columns), ["-" * width for width in widths], *rows]:
+    for row in [list(columns), rule, *rows]:
         cells = []
         for name, text, width in zip(columns, row, widths, strict=True):
             blank = " " * (width - cell_len(text))
