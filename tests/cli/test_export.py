@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
+
+import pytest
 
 from tests.cli.program import Project
 
@@ -113,3 +116,13 @@ def test_a_past_is_exported_and_restored(current: Project) -> None:
     assert (other.status, "not a whole export" in other.err) == (2, True)
     early = current.run("history", "export", "new", "--at", "#0")
     assert (early.status, "were not recorded" in early.err) == (1, True)
+
+
+def test_a_missing_extra_is_named(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("zapdb.export.directory", "zapdb.export.content_digest"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = current.run("export", "out")
+    assert (result.status, result.out) == (1, "")
+    assert "package: pyarrow\n  hint: pip install 'zapdb[sql]'" in result.err
+    assert not (current.directory / "out").exists()

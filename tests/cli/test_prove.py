@@ -219,7 +219,7 @@ def test_prove_with_a_table_without_records(project: Project) -> None:
     project.run("migrate", "up")
     project.write()
     out = project.run("migrate", "prove").out
-    assert "people: 0 of 0 records tried: there are none\n" in out
+    assert "people: 0 of 0 records tried: the table has no records\n" in out
     assert "came back" not in out.partition("people: 0 of 0")[2]
 
 

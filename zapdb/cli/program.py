@@ -16,10 +16,19 @@ from zapdb.cli.collection import put_off_collection
 from zapdb.cli.commands import COMMANDS, load_function, make_group, show_help_without_command
 from zapdb.cli.output import print_note, report_error
 from zapdb.cli.suspects import find_suspects
-from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
+from zapdb.errors import EXIT_ERROR, MissingExtra, UsageError, ZapdbError
 from zapdb.logs import log_as_json
 from zapdb.release import __version__
 
+_EXTRAS: Final = {
+    "duckdb": "sql",
+    "numpy": "sql",
+    "pandas": "pandas",
+    "psycopg": "postgres",
+    "pyarrow": "sql",
+    "pyspark": "spark",
+}
+"""The extra that installs a package."""
 EXIT_INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 # The error that typer raises for wrong arguments. It is typer's own class in later releases and
@@ -83,6 +92,9 @@ def run_program(arguments: Sequence[str]) -> int:
     except OSError as error:
         report_error(_explain_system(error), as_json=as_json, hide=_hide(arguments))
         return EXIT_ERROR
+    except ModuleNotFoundError as error:
+        report_error(_explain_import(error), as_json=as_json)
+        return EXIT_ERROR
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     if status == EXIT_INTERRUPTED:
@@ -109,3 +121,11 @@ def _explain_system(error: OSError) -> ZapdbError:
     context = {} if error.filename is None else {"file": error.filename}
     reason = error.strerror or str(error) or type(error).__name__
     return ZapdbError(f"the operating system reported an error: {reason}", **context)
+
+
+def _explain_import(error: ModuleNotFoundError) -> ZapdbError:
+    """Return the error for a package of an extra; raise the given one for any other package."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRAS:
+        raise error
+    return MissingExtra.named(_EXTRAS[package], package)

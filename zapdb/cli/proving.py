@@ -175,7 +175,7 @@ def _sum_up(table: TableSample) -> Part:
         return f"{len(table.failures)} not proven", "bold red"
     if table.returned < table.sampled:
         return f"{table.returned:,} came back unchanged", "yellow"
-    return ("all came back", "green") if table.sampled else "there are none"
+    return ("all came back", "green") if table.sampled else "the table has no records"
 
 
 def _proof_to_json(proof: Proof) -> dict[str, Any]:
