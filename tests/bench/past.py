@@ -46,7 +46,12 @@ def _run_rewound(bench: Bench, engine: Engine) -> list[Row]:
             change(db, range(0, RECORDS, RECORDS // changed), f"elsewhere {changed}")
             past = db.at(moment).table("people")
             at = f"{TITLES[engine]}, {changed:,} of {RECORDS:,} records changed since"
-            turns = spend_turns(ROUNDS, server, lambda p=past: _scan(p), lambda: _scan(people))
+            turns = spend_turns(
+                ROUNDS,
+                server,
+                lambda m=moment: _scan(db.at(m).table("people")),
+                lambda: _scan(people),
+            )
             seconds = [one.processor for one in turns]
             rows.append(Row(f"rewound scan, {at}", "scan", *seconds, ("≤", 1.5)))
             turns = spend_turns(ROUNDS, server, lambda p=past: _get(p), lambda: _get(people))

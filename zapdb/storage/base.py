@@ -10,6 +10,7 @@ import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
@@ -273,8 +274,18 @@ class JoinedRows:
     values: bytes
     value_sizes: bytes
 
+    def split(self) -> list[tuple[bytes, bytes]]:
+        """Return the rows one by one."""
+        keys = _split(self.keys, self.key_sizes)
+        return list(zip(keys, _split(self.values, self.value_sizes), strict=True))
+
 
 SIZE: Final = struct.Struct(">i")
+
+
+def _split(joined: bytes, sizes: bytes) -> list[bytes]:
+    ends = accumulate((size for (size,) in SIZE.iter_unpack(sizes)), initial=0)
+    return [joined[start:end] for start, end in pairwise(ends)]
 
 
 def join_rows(rows: Sequence[tuple[bytes, bytes]]) -> JoinedRows | None:

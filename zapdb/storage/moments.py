@@ -295,12 +295,16 @@ class StampedMoments(Moments):
         stamp = read_stamp(connection, self.log.tenant, moment.stamp)
         assert stamp is not None, "the moment was found by it"
         before, snapshot = stamp.before, stamp.snapshot
+        # The first part of each condition is for indexes.
+        if moment.number == stamp.moment:  # the last one of its stamp
+            return lambda column: (
+                f"({column} >= {snapshot.lowest} AND {snapshot.hides_sql(column)})"
+            )
         rest = (
             f"SELECT number FROM zapdb_transactions WHERE {self._mine}"
             f" AND {before.hides_sql('number')} AND NOT {snapshot.hides_sql('number')}"
             f" AND commit_order > {int(moment.commit_order)}"
         )
-        # The first part is for indexes.
         return lambda column: (
             f"({column} >= {before.lowest}"
             f" AND ({snapshot.hides_sql(column)} OR {column} IN ({rest})))"

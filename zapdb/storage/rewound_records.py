@@ -14,10 +14,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.storage.base import JoinedRows, join_rows
+from zapdb.storage.base import SIZE, JoinedRows, join_rows
 from zapdb.storage.cells import as_number, require_bytes
 from zapdb.storage.change_log import BEGINNING, START, ChangeLog
 from zapdb.storage.connection import Connection
+from zapdb.storage.logged_before import LoggedBefore
 from zapdb.storage.moments import LaterSql, Moments
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.rewinding import changes_sql, rewound_sql
@@ -35,9 +36,18 @@ def read_beginning(log: ChangeLog, connection: Connection) -> str:
 
 class RewoundStatements(RecordStatements):
     """The statements on one table's records of one tenant before the transactions that are `later`,
-    as long as the log begins at the bookmark `beginning`. They only read."""
+    as long as the log begins at the bookmark `beginning`. They only read.
 
-    def __init__(self, moments: Moments, number: int, later: LaterSql, beginning: str) -> None:
+    Of a moment that is read more than once, or scanned, `after` is the number on SQLite."""
+
+    def __init__(
+        self,
+        moments: Moments,
+        number: int,
+        later: LaterSql,
+        beginning: str,
+        after: int | None = None,
+    ) -> None:
         log = moments.log
         storage, tenant, is_numbered = log.storage, log.tenant, log.is_numbered
         super().__init__(
@@ -61,6 +71,8 @@ class RewoundStatements(RecordStatements):
         )
         self.get_sql = f"SELECT * FROM ({self.find_sql}) AS found WHERE value IS NOT NULL"
         self._order = order
+        self._held = None if after is None else LoggedBefore(log, number, after)
+        self._present = RecordStatements(storage, number, tenant)
         self._is_numbered = is_numbered
 
     def scan_page(
@@ -87,8 +99,23 @@ class RewoundStatements(RecordStatements):
     def joined_page(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
     ) -> tuple[int, JoinedRows | None]:
-        version, rows = self._read(connection, lower, upper, limit, "ASC")
-        return version, join_rows(rows)
+        version, joined = self._present.joined_page(connection, lower, upper, limit)
+        if joined is None:
+            return version, None
+        size = len(joined.key_sizes)
+        edge = None
+        if size == limit * SIZE.size:
+            (length,) = SIZE.unpack_from(joined.key_sizes, size - SIZE.size)
+            edge = joined.keys[len(joined.keys) - length :]
+        until = upper if edge is None else edge + b"\x00"
+        version, before = self._read_before(connection, lower, until, limit, "ASC")
+        if not before:
+            return version, joined
+        rows, edge = _rewind(joined.split(), before, edge, limit, "ASC")
+        if edge is not None and len(rows) < limit and version != NO_VERSION:
+            version, more = self._read(connection, edge + b"\x00", upper, limit - len(rows), "ASC")
+            rows += more
+        return version, join_rows(rows[:limit])
 
     def _read(
         self,
@@ -127,24 +154,15 @@ class RewoundStatements(RecordStatements):
             parameters,
         )
         require_bytes(stored)
-        edges = [stored[-1][0]] if len(stored) == limit else []
-        if edges and order == "ASC":
-            upper = edges[0] + b"\x00"
-        elif edges:
-            lower = edges[0]
+        edge = stored[-1][0] if len(stored) == limit else None
+        if edge is not None and order == "ASC":
+            upper = edge + b"\x00"
+        elif edge is not None:
+            lower = edge
         version, before = self._read_before(connection, lower, upper, limit, order)
         if not before:
-            return version, stored, edges[0] if edges else None
-        nearer, is_descending = (min, False) if order == "ASC" else (max, True)
-        if len(before) == limit:
-            edges.append(next(reversed(before)))
-        rows: dict[bytes, bytes | None] = {**dict(stored), **before}
-        edge = nearer(edges) if edges else None
-        keys = sorted(rows, reverse=is_descending)
-        if edge is not None and edge != keys[-1]:
-            keys = keys[: keys.index(edge) + 1]
-        found = [(key, value) for key in keys if (value := rows[key]) is not None]
-        return version, found, edge
+            return version, stored, edge
+        return version, *_rewind(stored, before, edge, limit, order)
 
     def _read_before(
         self,
@@ -156,6 +174,10 @@ class RewoundStatements(RecordStatements):
     ) -> tuple[int, dict[bytes, bytes | None]]:
         """Return the catalog version, and what the records that were changed since had before, of
         the first keys with lower ≤ key < upper: `limit` of them, or all."""
+        if self._held is not None and limit >= PAGE_RECORDS_MAX:
+            held = self._held.find(connection, lower, upper)
+            if held is not None:
+                return self.read_catalog_version(connection), held
         mark, where, parameters = self.storage.placeholder, self._changes, []
         for operator, bound in ((">=", lower), ("<", upper)):
             if bound is not None:
@@ -169,7 +191,7 @@ class RewoundStatements(RecordStatements):
             first += f" ORDER BY c.key {order}, {self._order}"
         rows: list[Any] = connection.fetch_all(
             f"SELECT a.version, first.key, first.before FROM ({self.version_sql}) AS a"
-            f" LEFT JOIN ({first} LIMIT {int(limit)}) AS first ON TRUE ORDER BY first.key {order}",
+            f" LEFT JOIN ({first} LIMIT {int(limit)}) AS first ON TRUE",
             parameters,
         )
         if not rows:
@@ -177,6 +199,28 @@ class RewoundStatements(RecordStatements):
         before = {key: value for _, key, value in rows if key is not None}
         require_bytes([(k,) if v is None else (k, v) for k, v in before.items()])
         return as_number(rows[0][0]), before
+
+
+def _rewind(
+    stored: list[tuple[bytes, bytes]],
+    before: dict[bytes, bytes | None],
+    edge: bytes | None,
+    limit: int,
+    order: str,
+) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    """Return present records up to an edge, None for the end, with what changed records had before,
+    and up to which key these are all."""
+    rows: dict[bytes, bytes | None] = dict(stored)
+    rows.update(before)
+    keys = list(rows)
+    if len(keys) > len(stored):  # some are not there any more
+        keys.sort(reverse=order == "DESC")
+    if len(before) == limit:
+        last = max(before) if order == "ASC" else min(before)
+        edge = last if edge is None else min(edge, last) if order == "ASC" else max(edge, last)
+    if edge is not None and edge != keys[-1]:
+        keys = keys[: keys.index(edge) + 1]
+    return [(key, value) for key in keys if (value := rows[key]) is not None], edge
 
 
 def _version_sql(tenant: int, beginning: str) -> str:

@@ -188,7 +188,8 @@ class PastSession(Session):
         with reading_log(self) as connection:
             require_kept(self.moments, connection, self.moment)
         assert self._later is not None, "the log leads back to the moment"
-        records = RewoundStatements(self.moments, number, self._later, beginning)
+        after = self.moment.number if self.moments.log.is_numbered else None
+        records = RewoundStatements(self.moments, number, self._later, beginning, after)
         descriptor = catalog.table_numbered(number, then.schema.name)
         schema = self._shape(then).schema
         made = RewoundTable(self.storage, catalog, descriptor, schema, records)
