@@ -46,7 +46,7 @@ from zapdb.history.follower import HistoryFollower
 from zapdb.history.stores import hold_store
 from zapdb.history.working_store import WorkingStore, lease_of
 from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import TransactionMode, change_pages, rewound_records
+from zapdb.storage import TransactionMode, change_pages
 from zapdb.storage.history_manifest import HistoryStore, list_timelines
 
 PEOPLE = "create_table: {table: people, key: [name], fields: [{name: name, type: string}]}"
@@ -298,7 +298,7 @@ def test_a_table_is_read_in_parts_beside_its_writers(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baseline, "HISTORY_RANGE_RECORDS", 50)
-    monkeypatch.setattr(rewound_records, "PAGE_RECORDS_MAX", 40)
+    monkeypatch.setattr(baseline, "ARROW_PAGE_RECORDS", 40)
     db, rnd = logged(workspace), random.Random(9)
     items = db.table("items")
     items.insert_many([{"id": n, "title": f"t{n}"} for n in range(300)])

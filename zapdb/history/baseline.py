@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zapdb.history.columns import DECODED_ROWS, HistoryRows, MadeColumns, RowOperation
+from zapdb.history.columns import HistoryRows, RowOperation
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.indexes import BoundTable
-from zapdb.limits import HISTORY_HELD_SIZE_BYTES, HISTORY_RANGE_RECORDS
+from zapdb.limits import ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS
+from zapdb.records.arrow import PackedRows
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import HistoryEra, HistoryFile, list_history_files
 from zapdb.storage.moments import LoggedMoment
@@ -90,11 +91,9 @@ class BaselineWriter:
             found.files.append(working.write(loaded, "checkpoint", era, era.revision, until, rows))
 
         rows = HistoryRows(schema, bound.catalog.zones, write)
-        for keys, values in _list_pages(connection, records, after):
-            moments = [era.first_moment] * len(keys)
-            operations = [int(RowOperation.CHECKPOINT)] * len(keys)
-            made = MadeColumns(keys, values, moments, operations)
-            rows.add_columns(schema, made, bound.make_attachments, bound.reader)
+        made = era.first_moment, RowOperation.CHECKPOINT
+        for page in _list_pages(connection, records, after):
+            rows.add_page(schema, page, made, bound.make_attachments, bound.reader)
             if found.files or rows.count >= HISTORY_RANGE_RECORDS:
                 found.is_last = False
                 break
@@ -161,18 +160,23 @@ def read_checkpoint(
 
 def _list_pages(
     connection: Connection, records: RewoundStatements, after: bytes
-) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Yield the keys and records behind a key, as many at a time as are decoded together, but no
-    more than a range has."""
-    most = min(DECODED_ROWS, HISTORY_RANGE_RECORDS)
-    keys, values, size = list[bytes](), list[bytes](), 0
-    while page := records.scan_page(connection, after)[1]:
-        after = page[-1][0]
-        keys += [key for key, _ in page]
-        values += [value for _, value in page]
-        size += sum(len(value) for _, value in page)
-        if len(keys) >= most or size >= HISTORY_HELD_SIZE_BYTES:
-            yield keys, values
-            keys, values, size = [], [], 0
-    if keys:
-        yield keys, values
+) -> Iterator[PackedRows]:
+    """Yield the rows behind a key, as many at a time as columns are made of together, but no more
+    than a range has."""
+    limit = min(ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS)
+    are_short = True
+    while True:
+        page: PackedRows | None = None
+        if are_short:
+            _, joined = records.joined_page(connection, after + b"\x00", None, limit)
+            if joined is not None:
+                page = PackedRows.joined(
+                    joined.keys, joined.key_sizes, joined.values, joined.value_sizes
+                )
+        if page is None:  # a record is long, and others behind it may be
+            are_short = False
+            page = PackedRows.of(records.scan_page(connection, after)[1])
+        if not len(page):
+            return
+        yield page
+        after = page.last_key

@@ -201,6 +201,32 @@ class HistoryRows:
             self._add([*own, *values], schema, texts)
             done += batch.num_rows
 
+    def add_page(
+        self,
+        schema: TableSchema,
+        page: PackedRows,
+        row: tuple[int, RowOperation],
+        make_attachments: MakeAttachments,
+        reader: RecordConverter,
+    ) -> None:
+        """Add the records of a page, each with the same moment and operation; raises as
+        `add_records` does."""
+        moment, operation = row
+        decoder, count = arrow_decoder(schema, None, (), self._zones), len(page)
+        batch = decoder.decode_page(page, make_attachments, reader)
+        if batch is None:  # some have to be read one by one
+            keys, values = page.keys.pieces(), page.values.pieces()
+            made = MadeColumns(keys, values, [moment] * count, [int(operation)] * count)
+            self.add_columns(schema, made, make_attachments, reader)
+            return
+        own = [
+            page.keys.to_array(),
+            pyarrow.array(numpy.full(count, moment, "i8")),
+            pyarrow.nulls(count, pyarrow.int64()),
+            pyarrow.array(numpy.full(count, int(operation), "i1")),
+        ]
+        self._add([*own, *(batch.column(f.name) for f in schema.fields)], schema, ())
+
     def add_deletions(self, rows: Sequence[MadeRow]) -> None:
         if rows:
             self.add_deleted(MadeColumns.of(rows))
@@ -297,9 +323,14 @@ def _text_of(values: list[Any], wanted: Any) -> list[Any]:
 
 def sort_rows(rows: Any) -> Any:
     """Return a table of rows sorted by (`_key`, `_from`): the same one, if it is that already."""
-    order = compute.sort_indices(rows, sort_keys=list(SORTED_BY))
-    places = order.to_numpy()
-    return rows if numpy.array_equal(places, numpy.arange(len(places))) else rows.take(order)
+    order = find_order(rows)
+    return rows if order is None else rows.take(order)
+
+
+def find_order(rows: Any) -> Any:
+    """Return the places of rows in their order by (`_key`, `_from`); None if they are in it."""
+    order = compute.sort_indices(rows.select([KEY, FROM]), sort_keys=list(SORTED_BY))
+    return None if numpy.array_equal(order.to_numpy(), numpy.arange(len(order))) else order
 
 
 def with_until(rows: Any) -> Any:

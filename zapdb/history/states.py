@@ -24,6 +24,7 @@ from zapdb.history.columns import (
     RowOperation,
     column_name,
     file_schema,
+    find_order,
     sort_rows,
     to_schema,
     with_until,
@@ -79,20 +80,29 @@ class EraContents:
 
     def read(self, within: tuple[bytes, bytes | None]) -> Any:
         """Return the rows of a range, sorted, with `_until`."""
+        return with_until(sort_rows(self._read_parts(within)))
+
+    def _read_parts(self, within: tuple[bytes, bytes | None]) -> Any:
         found = [part for one in self._sorted for part in one.read(within)]
         joined = [to_schema(part, self._schema) for part in found]
-        rows = pyarrow.concat_tables(joined) if joined else self._schema.empty_table()
-        return with_until(sort_rows(rows))
+        return pyarrow.concat_tables(joined) if joined else self._schema.empty_table()
 
     def read_all(self) -> Iterator[Any]:
         """Yield all rows, by range, each with the moment of the key's next one."""
         for within in self.list_ranges():
             yield self.read(within)
 
+    def read_divided(self) -> Iterator[tuple[Any, Any]]:
+        """Yield all rows, by range and sorted, with `_until`: those that hold at the era's end, and
+        those that ended."""
+        for within in self.list_ranges():
+            divided = _Divided(self._read_parts(within))
+            yield divided.there, divided.ended
+
     def read_state(self, moment: int) -> Iterator[Any]:
         """Yield the records at the era's end as rows of a checkpoint of a moment, by range."""
-        for rows in self.read_all():
-            yield as_checkpoint(rows.filter(holds_at_end(rows)), moment)
+        for within in self.list_ranges():
+            yield as_checkpoint(_Divided(self._read_parts(within)).there, moment)
 
 
 def holds_at_end(rows: Any) -> Any:
@@ -100,6 +110,33 @@ def holds_at_end(rows: Any) -> Any:
     is_last = compute.is_null(rows.column(UNTIL))
     is_there = compute.not_equal(rows.column(OPERATION), int(RowOperation.DELETE))
     return compute.and_(is_last, is_there)
+
+
+class _Divided:
+    """An era's rows in some order, divided by whether they hold at its end.
+
+    Only keys and moments are sorted: values are moved once, to where they belong."""
+
+    def __init__(self, rows: Any) -> None:
+        own = rows.select([KEY, FROM, UNTIL, OPERATION])
+        self._rows, self._order = rows, find_order(rows)
+        self._own = with_until(own if self._order is None else own.take(self._order))
+        self._holds = holds_at_end(self._own)
+
+    @property
+    def there(self) -> Any:
+        """The rows that hold at its end, sorted, with `_until`."""
+        return self._choose(self._holds)
+
+    @property
+    def ended(self) -> Any:
+        return self._choose(compute.invert(self._holds))
+
+    def _choose(self, mask: Any) -> Any:
+        rows, order, at = self._rows, self._order, self._rows.column_names.index(UNTIL)
+        chosen = rows.filter(mask) if order is None else rows.take(order.filter(mask))
+        until = self._own.column(UNTIL).filter(mask)
+        return chosen.set_column(at, rows.schema.field(at), until)
 
 
 def as_checkpoint(rows: Any, moment: int) -> Any:
@@ -163,9 +200,10 @@ class _SortedFile:
             return self._kept[1]
         with (
             reading_file(self._path, self._file),
-            parquet.ParquetFile(self._path, metadata=self.metadata) as opened,
+            # All of it is read, and processors are for those who write.
+            parquet.ParquetFile(self._path, metadata=self.metadata, pre_buffer=False) as opened,
         ):
-            return opened.read_row_group(at)
+            return opened.read_row_group(at, use_threads=False)
 
 
 def _describe(group: Any) -> _RowGroup:

@@ -79,7 +79,7 @@ def decode_page(
     """Yield the rows of a page that is not empty as `pyarrow.RecordBatch`es, as `decode_batches`
     does: one batch, unless it holds blobs."""
     if reader is None:
-        _, first = next(page.rows())
+        first = page.first_value
         reader = _NoConversion(first[: decode_prefix(first, 0)[1]])
     batch = decoder.decode_page(page, make_attachments, reader)
     if batch is not None:

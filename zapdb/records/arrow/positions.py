@@ -81,6 +81,12 @@ class Bytes:
         bounds = self.bounds.tolist()
         return [self.joined[a:b] for a, b in pairwise(bounds)]
 
+    def to_array(self) -> Any:
+        """A `pyarrow.BinaryArray` of the pieces."""
+        bounds = pyarrow.py_buffer(self.bounds.astype("i4"))
+        buffers = [None, bounds, pyarrow.py_buffer(self.joined)]
+        return pyarrow.Array.from_buffers(pyarrow.binary(), len(self), buffers)
+
     @cached_property
     def zeros(self) -> Any:
         """The positions of all bytes that are 0."""

@@ -56,6 +56,11 @@ class PackedRows:
         start, end = self.keys.bounds[-2:].tolist()
         return self.keys.joined[start:end]
 
+    @property
+    def first_value(self) -> bytes:
+        start, end = self.values.bounds[:2].tolist()
+        return self.values.joined[start:end]
+
     def rows(self) -> Iterator[StoredRow]:
         if self._given is not None:
             return iter(self._given)
