@@ -14,12 +14,13 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 import pyarrow
-from pyarrow import parquet
+from pyarrow import compute, parquet, types
 
 from zapdb.errors import HistoryDamaged
 from zapdb.history.columns import FROM, KEY, UNTIL
@@ -38,6 +39,8 @@ OWN_ENCODINGS: Final = {
     FROM: "DELTA_BINARY_PACKED",
     UNTIL: "DELTA_BINARY_PACKED",
 }
+SAMPLED_ROWS: Final = 1_000
+"""Rows by which is told whether the values of a column recur."""
 DICTIONARY_SIZE_BYTES: Final = 32 * 1024
 """A larger dictionary of a column is given up: its values differ too much for one."""
 UNFINISHED: Final = ".part"
@@ -122,15 +125,6 @@ class FileWriter:
             self._unfinished.unlink(missing_ok=True)
 
     def write(self, table: Any) -> None:
-        if self._writer is None:
-            arrow = table.schema.with_metadata(_metadata(self._footer, self._schema))
-            self._writer = parquet.ParquetWriter(
-                self._unfinished,
-                arrow,
-                compression=COMPRESSION,
-                write_page_checksum=True,
-                **_encodings(arrow),
-            )
         self._waiting.append(table)
         self._waiting_rows += table.num_rows
         self._waiting_bytes += table.nbytes
@@ -147,15 +141,27 @@ class FileWriter:
     def _write_waiting(self, rows: int) -> None:
         """Write so many of the rows that wait; the others become a row group with later ones."""
         joined = pyarrow.concat_tables(self._waiting)
+        if self._writer is None:
+            self._writer = self._open(joined)
         self._writer.write_table(joined.slice(0, rows), row_group_size=ROW_GROUP_ROWS)
         rest = joined.slice(rows)
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows, self._waiting_bytes = rest.num_rows, rest.nbytes
         pyarrow.default_memory_pool().release_unused()
 
+    def _open(self, rows: Any) -> Any:
+        """Begin the file, whose first rows tell how its columns are encoded."""
+        return parquet.ParquetWriter(
+            self._unfinished,
+            rows.schema.with_metadata(_metadata(self._footer, self._schema)),
+            compression=COMPRESSION,
+            write_page_checksum=True,
+            **choose_encodings(rows),
+        )
+
     def finish(self) -> WrittenFile:
         """Complete the file, which needs at least one table, and return what was written."""
-        if self._waiting_rows:
+        if self._waiting_rows or self._writer is None:
             self._write_waiting(self._waiting_rows)
         self._writer.close()
         with self._unfinished.open("rb") as file:
@@ -178,19 +184,42 @@ def write_file(
         return writer.finish()
 
 
-def _encodings(schema: Any) -> dict[str, Any]:
-    """How columns are written: keys and moments by what they differ from the row before, values by
-    dictionaries as long as these are small."""
-    empty = io.BytesIO()
-    parquet.write_table(schema.empty_table(), empty)
-    leaves = parquet.ParquetFile(empty).metadata.schema
-    paths = [leaves.column(at).path for at in range(len(leaves))]
-    own = {name: encoding for name, encoding in OWN_ENCODINGS.items() if name in paths}
+def choose_encodings(rows: Any) -> dict[str, Any]:
+    """Return how the columns of a file are written that begins with these rows: keys, moments,
+    numbers and times by what they differ from the row before, and values that recur by
+    dictionaries, as long as these are small. The former may be in the order of keys: so they have
+    statistics."""
+    own = {name: encoding for name, encoding in OWN_ENCODINGS.items() if name in rows.column_names}
+    first, dictionaries = rows.slice(0, SAMPLED_ROWS), list[str]()
+    for one in rows.schema:
+        if one.name in own:
+            continue
+        if types.is_nested(one.type):
+            dictionaries += _list_leaves(one)
+        elif _recurs(first.column(one.name)):
+            dictionaries.append(one.name)
+        elif types.is_integer(one.type) or types.is_temporal(one.type):
+            own[one.name] = "DELTA_BINARY_PACKED"
     return {
-        "use_dictionary": [path for path in paths if path not in own],
+        "use_dictionary": dictionaries,
         "column_encoding": own,
         "dictionary_pagesize_limit": DICTIONARY_SIZE_BYTES,
+        "write_statistics": [*own],
     }
+
+
+def _recurs(values: Any) -> bool:
+    """Whether values occur twice and more often, on average."""
+    return 2 * int(compute.count_distinct(values, mode="all").as_py()) <= len(values)
+
+
+@lru_cache(maxsize=100)
+def _list_leaves(column: Any) -> list[str]:
+    """Return the paths of the columns that a file has for one of Arrow."""
+    empty = io.BytesIO()
+    parquet.write_table(pyarrow.schema([column]).empty_table(), empty)
+    leaves = parquet.ParquetFile(empty).metadata.schema
+    return [leaves.column(at).path for at in range(len(leaves))]
 
 
 def _metadata(footer: FileFooter, schema: TableSchema | None) -> dict[bytes, bytes]:
