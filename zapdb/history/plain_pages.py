@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import methodcaller
 from typing import Any, Final
 
 from zapdb.history.columns import MadeColumns
@@ -133,13 +134,14 @@ class _Known:
             return None
         found = list[PlainRows]()
         numbers = {one.moment.transaction: one.moment.number for one in page.moments}
-        for table in {*page.tables}:
+        tables = {*page.tables}
+        for table in tables:
             columns: Sequence[Any] = (page.keys, page.records, page.transactions, page.operations)
-            if len({*page.tables}) > 1:
+            if len(tables) > 1:
                 mask = [one == table for one in page.tables]
                 columns = [list(compress(cells, mask)) for cells in columns]
             keys, records, transactions, operations = columns
-            moments = [numbers[transaction] for transaction in transactions]
+            moments = list(map(numbers.__getitem__, transactions))
             sorted_rows = self._sort(table, keys, records, moments, operations)
             if sorted_rows is None:
                 return None
@@ -156,7 +158,7 @@ class _Known:
         first = next((one for one in records if one is not None), None)
         if DELETED not in operations and first is not None:
             prefix = first[: decode_prefix(first, 0)[1]]
-            if prefix in prefixes and all(one.startswith(prefix) for one in records):
+            if prefix in prefixes and all(map(methodcaller("startswith", prefix), records)):
                 made = MadeColumns(keys, records, moments, operations)
                 return [PlainRows(table, prefixes[prefix], made)]
         rows = dict[int, list[int]]()

@@ -69,7 +69,7 @@ def read_change_pages(
         log.require_unpruned(fetch, after.bookmark)  # after reading, so the page is complete
         if len(rows) <= HISTORY_PAGE_CHANGES:
             yield _to_page(place, taken, rows, None)
-            waiting, some = waiting[some:], min(some * 2, _TRANSACTIONS)
+            waiting, some = waiting[some:], _count_next(len(taken), len(rows))
         elif some > 1:
             some = max(1, some // 4)
             continue
@@ -78,6 +78,13 @@ def read_change_pages(
             waiting = waiting[1:]
         place = taken[-1].moment
     log.require_unpruned(fetch, after.bookmark)
+
+
+def _count_next(transactions: int, changes: int) -> int:
+    """Return how many transactions to read after some with so many changes: twice as many, unless
+    as many changes each would fill a page. Those that are too many are read again."""
+    fitting = HISTORY_PAGE_CHANGES * transactions * 4 // (5 * max(changes, 1))
+    return max(1, min(2 * transactions, fitting, _TRANSACTIONS))
 
 
 def _read(log: ChangeLog, fetch: Fetch, moments: Sequence[FollowedMoment]) -> list[Any]:
