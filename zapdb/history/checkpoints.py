@@ -23,8 +23,11 @@ from zapdb.storage.history_manifest import HistoryEra, list_history_files
 
 logger = logging.getLogger("zapdb.history")
 
-MERGED_PERCENT: Final = 25
+MERGED_PERCENT: Final = 33
 """Changes in segments, of the records in the checkpoint, from which on they are merged."""
+SEALED_PERCENT: Final = 50
+"""Changes in segments with which an era may end: they are never merged then, since the next era
+begins with the table as it is."""
 MERGED_PART: Final = 5
 """They are so many times as many as changes that a batch waits for, however small the table."""
 
@@ -67,17 +70,21 @@ class CheckpointWriter:
         merger = EraMerger(working, loaded, era, files)
         waiting = sum(file.rows for file in merger.segments)
         held = sum(file.rows for file in merger.checkpoint)
-        if era.changes >= max(least, era.live_rows * percent // 100):
+        ends_at = max(least, era.live_rows * percent // 100)
+        merged_at = max(least // MERGED_PART, held * MERGED_PERCENT // 100, 1)
+        if waiting > max(merged_at, held * SEALED_PERCENT // 100):
+            merger.merge(change)
+        elif era.changes >= ends_at:
             following = self._follow(loaded, era)
             if following is None:
                 return False
-            merger.merge(change, following)
-            live_rows = sum(file.rows for file in change.files if file.era == following.era)
+            merger.write_end(change, following)
+            live_rows = sum(file.rows for file in change.files)
             change.eras += [
                 replace(era, last_moment=following.first_moment - 1, state="sealed"),
                 replace(following, live_rows=live_rows),
             ]
-        elif waiting >= max(least // MERGED_PART, held * MERGED_PERCENT // 100, 1):
+        elif waiting >= merged_at:
             merger.merge(change)
         elif joined := merger.find_joined():
             merger.join(change, joined)

@@ -17,11 +17,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-from pyarrow import compute
-
 from zapdb.history.files import FileFooter, FileWriter
 from zapdb.history.layers import list_layers
-from zapdb.history.states import EraContents, as_checkpoint, holds_at_end
+from zapdb.history.states import EraContents
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.working_store import LoadedStore, WorkingStore, to_row, writing_to
 from zapdb.limits import HISTORY_FILE_SIZE_BYTES
@@ -88,33 +86,28 @@ class EraMerger:
         self._schema = working.schema_of(era, era.revision)
         self.revision = max((file.revision for file in files), default=era.revision)
 
-    def merge(self, change: StoreChange, following: HistoryEra | None = None) -> None:
-        """Write the next checkpoint, and what ended; and, if another era follows, its checkpoint.
-        Raises `HistoryDamaged`, `HistoryUnreachable` and `DiskFull`."""
-        kept = [file for file in self.checkpoint if not self._touches(file)]
-        merged = [file for file in self.checkpoint if file not in kept] + self.segments
-        with ExitStack() as stack:
-            held, ended = (
-                stack.enter_context(self._begin(kind, self.era)) for kind in ("checkpoint", "ended")
-            )
-            outputs = [held, ended]
-            if following is not None:
-                copied = stack.enter_context(self._begin("checkpoint", following))
-                outputs.append(copied)
-                for rows in self._open(kept).read_all():
-                    copied.write(as_checkpoint(rows, following.first_moment))
-            if self.segments:
-                for rows in self._open(merged).read_all():
-                    holds = holds_at_end(rows)
-                    there = rows.filter(holds)
-                    held.write(there)
-                    ended.write(rows.filter(compute.invert(holds)))
-                    if following is not None:
-                        copied.write(as_checkpoint(there, following.first_moment))
-                change.retired += merged
-            for output in outputs:
+    def merge(self, change: StoreChange) -> None:
+        """Write the next checkpoint, and what ended. Raises `HistoryDamaged`, `HistoryUnreachable`
+        and `DiskFull`."""
+        merged = [file for file in self.checkpoint if self._touches(file)] + self.segments
+        with self._begin("checkpoint", self.era) as held, self._begin("ended", self.era) as ended:
+            for there, gone in self._open(merged).read_divided():
+                held.write(there)
+                ended.write(gone)
+            for output in (held, ended):
                 output.finish()
                 change.files += output.files
+        change.retired += merged
+
+    def write_end(self, change: StoreChange, following: HistoryEra) -> None:
+        """Write the checkpoint of the era that follows: what holds at the end of this one, whose
+        files stay. Raises as `merge` does."""
+        with self._begin("checkpoint", following) as output:
+            files = [*self.checkpoint, *self.segments]
+            for rows in self._open(files).read_state(following.first_moment):
+                output.write(rows)
+            output.finish()
+            change.files += output.files
 
     def _touches(self, file: HistoryFile) -> bool:
         """Whether a segment may have keys between those of a file of the checkpoint."""
