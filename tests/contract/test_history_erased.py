@@ -64,7 +64,7 @@ def make_people(workspace: Workspace, directory: Path) -> Database:
     people.insert(mail=KEY, name=NAME, photo=PHOTO, note=MARK)
     begin(db, directory)
     db.admin.set_setting("history_store_flush_changes", "5")
-    db.admin.set_setting("history_checkpoint_percent", "10")
+    db.admin.set_setting("history_checkpoint_percent", "60")
     for turn in range(3):
         people.update(KEY, name=f"{NAME}{turn}")
         people.update(ANOTHER, name=f"Anna{turn}")

@@ -39,7 +39,7 @@ from zapdb.storage.history_manifest import (
     HistoryEra,
     HistoryFile,
     HistoryStore,
-    delete_era,
+    delete_eras,
     delete_file_rows,
     insert_files,
     list_eras,
@@ -255,7 +255,8 @@ class WorkingStore:
     def _write_manifest(self, commit: StoreCommit) -> tuple[StoreCommit, Path]:
         """Write the manifest behind a commit; returns the commit with its number."""
         with self.storage.transaction(TransactionMode.READ) as connection:
-            self.load_in(connection)
+            if not self.database:
+                self.load_in(connection)
             eras = list_eras(connection, commit.was)
             files = list_history_files(connection, commit.was)
             timelines = list_timelines(connection, self.tenant)
@@ -281,8 +282,7 @@ class WorkingStore:
         insert_files(connection, [*change.files, *change.corrected])
         for era in change.eras:
             save_era(connection, era)
-        for era in change.dropped:
-            delete_era(connection, era)
+        delete_eras(connection, change.dropped)
         retire_files(connection, change.retired, now)
 
     def _has(self, change: StoreChange) -> bool:

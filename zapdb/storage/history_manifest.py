@@ -7,6 +7,7 @@ together with the follower's bookmark in the change log.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, islice
@@ -399,16 +400,19 @@ def delete_timeline(connection: Connection, store: HistoryStore) -> None:
         )
 
 
-def delete_era(connection: Connection, era: HistoryEra) -> None:
-    at = HISTORY_ERAS.c
-    connection.core_execute(
-        sa.delete(HISTORY_ERAS).where(
-            at.tenant == era.tenant,
-            at.timeline == era.timeline,
-            at.table_number == era.table_number,
-            at.era == era.era,
+def delete_eras(connection: Connection, eras: Iterable[HistoryEra]) -> None:
+    at, numbers = HISTORY_ERAS.c, defaultdict[tuple[int, str, int], list[int]](list)
+    for era in eras:
+        numbers[era.tenant, era.timeline, era.table_number].append(era.era)
+    for (tenant, timeline, table), gone in numbers.items():
+        connection.core_execute(
+            sa.delete(HISTORY_ERAS).where(
+                at.tenant == tenant,
+                at.timeline == timeline,
+                at.table_number == table,
+                at.era.in_(gone),
+            )
         )
-    )
 
 
 def _columns(row: HistoryStore | HistoryFile | HistoryEra) -> dict[str, Any]:
