@@ -27,7 +27,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs import roll_back_newest
-from zapdb.storage import rewound_records
+from zapdb.storage import logged_before, rewound_records
 from zapdb.storage.change_log import Bookmark
 from zapdb.storage.rewound_records import RewoundStatements
 
@@ -112,10 +112,16 @@ def test_every_moment_of_a_random_life_is_what_it_was(db: Database) -> None:
         write_some(db, rnd)
 
 
-def test_pages_of_the_past_in_both_orders(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("held", [10, 20_000])
+def test_pages_of_the_past_in_both_orders(
+    db: Database, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
     """Pages shorter than the gaps between records, changes and deletions; and beside writers that
-    commit between the two statements of each page."""
+    commit between the two statements of each page. On SQLite, with changes that are held, too, and
+    with more than that."""
     monkeypatch.setattr(rewound_records, "PAGE_RECORDS_MAX", 3)
+    monkeypatch.setattr(logged_before, "HELD_CHANGES_MAX", held)
+    monkeypatch.setattr(logged_before, "_PAGE", 4)
     items, rnd = db.table("items"), random.Random(3)
     items.insert_many([{"id": n, "title": f"t{n}", "size": n} for n in range(10, 40)])
     before, told = next(db.moments()), state(db)

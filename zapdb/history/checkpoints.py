@@ -1,5 +1,6 @@
 """What becomes of a table's files as it changes: changes are merged with the checkpoint, and a
-table that has changed much begins another era.
+table that has changed much begins another era. The last changes of an era are not merged: the next
+one's checkpoint has them, and whoever asks for a moment before compares keys, as before a merge.
 
 So a query never reads more than one checkpoint, about as many rows that ended as the table has
 records, and a part of that in changes whose keys have to be compared.
@@ -26,8 +27,7 @@ logger = logging.getLogger("zapdb.history")
 MERGED_PERCENT: Final = 33
 """Changes in segments, of the records in the checkpoint, from which on they are merged."""
 SEALED_PERCENT: Final = 50
-"""Changes in segments with which an era may end: they are never merged then, since the next era
-begins with the table as it is."""
+"""Changes in segments with which an era may end without merging them."""
 MERGED_PART: Final = 5
 """They are so many times as many as changes that a batch waits for, however small the table."""
 

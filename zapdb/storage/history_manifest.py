@@ -160,7 +160,7 @@ class HistoryEra:
     `live_rows` at its beginning, and `changes` since.
 
     State: `baseline`, its checkpoint is not complete, so that it can't be read yet; `open`;
-    `sealed`, its changes are merged, so that each `_until` is known. If `exact` is false,
+    `sealed`, another one begins with the records as they were at its end. If `exact` is false,
     values of a restored field may differ from those that were read then.
     """
 
