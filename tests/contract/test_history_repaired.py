@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
+from tests.contract.tables import ITEMS
 from tests.contract.test_history_erased import (
     ANOTHER,
     all_names,
@@ -50,6 +51,23 @@ def test_h10_each_file_is_made_anew_from_the_log(workspace: Workspace, tmp_path:
     assert all_names(db, store.begins) == before
     assert db.history.verify(sample=99).problems == ()
     flush(db)
+    check_store(db)
+
+
+def test_h3_the_first_segment_of_an_era_is_made_anew_and_no_later_one(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begins = begin(db, tmp_path / "store").begins
+    for keys in (range(10), [10]):  # the second is too small to be joined with the first
+        db.table("items").insert_many([{"id": key, "title": "t"} for key in keys])
+        flush(db)
+    first, _ = (file for file in read_manifest(db)[2] if file.kind == "segment")
+    assert first.first_moment == begins + 1
+    first.place_in(tmp_path / "store").unlink()
+    assert [one.way for one in db.history.repair().repaired] == ["log"]
     check_store(db)
 
 

@@ -144,7 +144,8 @@ class _Repair:
         elif way == "log" and self._file.kind == "moments":
             change.files += self._read_moments()
         elif way == "log":
-            change.files += self._read_segments(self._era, self._file.first_moment - 1)
+            file = self._file
+            change.files += self._read_segments(self._era, file.first_moment - 1, file.last_moment)
         else:
             self._read_era(change)
         self._commit(change)
@@ -248,7 +249,10 @@ class _Repair:
         with working.storage.transaction(TransactionMode.READ) as connection:
             first = working.moments.find_number(connection, era.first_moment)
             checkpoint = read_checkpoint(working, connection, loaded, era, first)
-        segments = self._read_segments(era, era.first_moment)
+        last = self._store.ends if era.last_moment is None else era.last_moment
+        # A checkpoint that ended it has the changes of its own beginning here, too.
+        last += era.state == "sealed"
+        segments = self._read_segments(era, era.first_moment, last)
         change.files += [*checkpoint, *segments]
         change.retired = [
             file
@@ -263,13 +267,8 @@ class _Repair:
             )
         ]
 
-    def _read_segments(self, era: HistoryEra, after: int) -> list[HistoryFile]:
-        """Write the changes behind a moment, up to the end of the file or of the era."""
-        last = self._file.last_moment
-        if self._file.kind != "segment" or after == era.first_moment:
-            last = self._store.ends if era.last_moment is None else era.last_moment
-            # A checkpoint that ended it has the changes of its own beginning here, too.
-            last += era.state == "sealed"
+    def _read_segments(self, era: HistoryEra, after: int, last: int) -> list[HistoryFile]:
+        """Write the changes behind a moment, up to the last one."""
         made = list[HistoryFile]()
 
         def take(of: HistoryEra, revision: int, until: LoggedMoment, rows: Any) -> None:
