@@ -191,15 +191,17 @@ def make_reader(
     position: int,
     revision: int,
     decode: Decode | None = None,
+    records: RecordStatements | None = None,
 ) -> RecordReader:
     """Return a reader of the table's records by its schema at `position`.
 
-    Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`.
+    Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`;
+    a record that was changed since, it finds again by `records`, or among those of now.
     """
     target = catalog.chain.table_at(position, descriptor.schema.number)
     load = BlobStatements(storage).load
     number = descriptor.schema.number
-    records = RecordStatements(storage, number, catalog.tenant)
+    records = records or RecordStatements(storage, number, catalog.tenant)
     archives = ArchiveStatements(records, catalog.chain.archived_fields(number))
 
     def find_program(revision: int) -> Conversion | None:

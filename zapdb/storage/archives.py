@@ -101,9 +101,9 @@ class StoredArchive:
     """The archive of one record, loaded from the database when it is first used.
 
     Raises `ReadConflict` if the record has changed since it was read: then the archive belongs to
-    the new value, or was deleted with the record. A transaction sees no changes but its own, and
-    may itself be about to write the record: there, only a missing archived value counts as a
-    conflict.
+    the new value, or was deleted with the record. One of a past moment is found again there. A
+    transaction sees no changes but its own, and may itself be about to write the record: there,
+    only a missing archived value counts as a conflict.
     """
 
     __slots__ = ("_archives", "_key", "_loaded", "_records", "_value")
@@ -123,7 +123,7 @@ class StoredArchive:
             stored, self._loaded = self._archives.load(connection, self._key)
             is_told = connection.mode is None or number not in self._loaded
             if is_told and stored != self._value:
-                raise ReadConflict(stored)
+                raise ReadConflict(self._records.find_again(connection, self._key, stored))
         return self._loaded.get(number)
 
 

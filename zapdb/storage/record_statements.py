@@ -76,6 +76,10 @@ class RecordStatements:
         row = connection.fetch_one(self.find_sql, (key,))
         return (0, None) if row is None else (row[1], row[0])
 
+    def find_again(self, connection: Connection, key: bytes, stored: bytes | None) -> bytes | None:
+        """Return a record that has changed since it was read; `stored` is the one of now."""
+        return stored
+
     def find_many(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> tuple[int, dict[bytes, bytes]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from zapdb.errors import TransactionConflict
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.base import SIZE, JoinedRows, join_rows
 from zapdb.storage.cells import as_number, require_bytes
@@ -74,6 +75,17 @@ class RewoundStatements(RecordStatements):
         self._held = None if after is None else LoggedBefore(log, number, after)
         self._present = RecordStatements(storage, number, tenant)
         self._is_numbered = is_numbered
+
+    def find_again(self, connection: Connection, key: bytes, stored: bytes | None) -> bytes | None:
+        """The log has it as it was before it was changed. Raises `TransactionConflict` if that was
+        pruned meanwhile."""
+        version, found = self.find(connection, key)
+        if version == NO_VERSION:
+            raise TransactionConflict(
+                "the change log was pruned while a past record was read",
+                hint="read it again",
+            )
+        return found
 
     def scan_page(
         self, connection: Connection, after: bytes

@@ -8,9 +8,9 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database.history.past_adapter import PastAdapter
 from zapdb.indexes import BoundTable, make_reader
 from zapdb.indexes.bound_table import NOT_STORED
-from zapdb.records import codec_for
+from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
-from zapdb.storage import Storage
+from zapdb.storage import ArchiveStatements, Storage
 from zapdb.storage.rewound_records import RewoundStatements
 
 
@@ -27,12 +27,14 @@ class RewoundTable(BoundTable):
     ) -> None:
         super().__init__(storage, catalog, replace(descriptor, indexes=()))
         self.records = records
-        reader = make_reader(
-            storage,
-            catalog,
-            self.descriptor,
-            catalog.position,
-            NOT_STORED,
-            codec_for(schema, catalog.zones).decode,
-        )
+        self.archives = ArchiveStatements(records, self.archives.fields)
+        reader = self._make_reader(codec_for(schema, catalog.zones).decode)
         self.adapter = PastAdapter(self, schema, reader)
+
+    def make_field_reader(self, decode: Decode) -> RecordReader:
+        return self._make_reader(decode)
+
+    def _make_reader(self, decode: Decode) -> RecordReader:
+        catalog, records = self.catalog, self.records
+        place = self.storage, catalog, self.descriptor, catalog.position
+        return make_reader(*place, NOT_STORED, decode, records)
