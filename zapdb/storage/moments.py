@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from zapdb.errors import HistoryPurged
 from zapdb.storage.cells import as_number, as_text
 from zapdb.storage.change_log import COMMIT_ORDER_MAX, Bookmark, ChangeLog
 from zapdb.storage.connection import Connection
@@ -99,7 +100,7 @@ class Moments(ABC):
     @abstractmethod
     def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterSql:
         """Return the condition for the transactions after a moment: for them and no others it is
-        true, whatever commits later."""
+        true, whatever commits later. Raises `HistoryPurged` if it can't be told any more."""
 
 
 def moments_of(log: ChangeLog) -> Moments:
@@ -293,7 +294,12 @@ class StampedMoments(Moments):
         if not moment.stamp:
             return lambda column: f"{column} > 0"
         stamp = read_stamp(connection, self.log.tenant, moment.stamp)
-        assert stamp is not None, "the moment was found by it"
+        if stamp is None or stamp.number < moment.stamp:
+            raise HistoryPurged(
+                "changes after the moment were pruned from the change log",
+                moment=moment.number,
+                hint="ask again: what files have, they answer; or ask for a later moment",
+            )
         before, snapshot = stamp.before, stamp.snapshot
         # The first part of each condition is for indexes.
         if moment.number == stamp.moment:  # the last one of its stamp

@@ -17,9 +17,10 @@ from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEv
 from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_moments
 from zapdb.database.history.moment import Moment, When, open_moments, to_moment
+from zapdb.database.history.replaced_files import read_files
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
-from zapdb.errors import UnknownField
+from zapdb.errors import ChangesPruned, UnknownField
 from zapdb.printing import one_line, show_moment
 from zapdb.records import Record
 from zapdb.schema import TableSchema
@@ -81,8 +82,9 @@ def list_audit(
         if rows is None:
             from zapdb.database.history.stored_audit import StoredAudit
 
-            stored = stored or StoredAudit(session)
-            found = _list_stored(decoder, stored, moment, number, names)
+            audit = stored = stored or StoredAudit(session)
+            given = partial(_list_stored, decoder, audit, moment, number, names)
+            found = read_files(session, given)
         else:
             for row in rows:
                 entry = _make_entry(decoder, row, moment)
@@ -94,14 +96,17 @@ def list_audit(
                 yield entry
 
 
-def _list_logged(session: Session, moment: Moment) -> Iterator[ChangeRow] | None:
+def _list_logged(session: Session, moment: Moment) -> list[ChangeRow] | None:
     """Return the rows of a moment; None if they were pruned from the log."""
     moments = open_moments(session)
     with reading_log(session) as connection:
         if moment.number <= moments.find_beginning(connection).number:
             return None
         made = moments.find_bookmark(connection, moment.bookmark)
-    return iterate_rows(session, moments, made)
+    try:
+        return list(iterate_rows(session, moments, made))
+    except ChangesPruned:  # meanwhile
+        return None
 
 
 def _list_stored(

@@ -16,12 +16,18 @@ from typing import Any, NamedTuple
 
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import reading_log
-from zapdb.database.history.moment import When, find_moment, is_pruned, open_moments
+from zapdb.database.history.moment import (
+    When,
+    find_moment,
+    is_pruned,
+    open_moments,
+    require_kept,
+)
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.schema_then import TableThen, read_schema_at
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
-from zapdb.errors import UnknownName
+from zapdb.errors import HistoryPurged, UnknownName
 from zapdb.indexes import BoundTable
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.records import Record
@@ -123,15 +129,22 @@ def list_differences(
     with reading_log(session) as connection:
         is_logged = not is_pruned(connection, moments, earlier)
     for pair in _choose(pairs, tables):
-        found: Iterator[RecordDifference | None]
+        behind, between = b"", (earlier, later)
         if is_logged and pair.is_logged:
-            changes = _list_changes(session, moments, (earlier, later), pair.schema.number)
-            found = (_decode(decoder, pair, made) for made in changes)
-        else:
-            found = _join_pasts(session, pair, (earlier, later))
-        for difference in found:
-            if difference is not None:
-                yield difference.reversed() if is_backward else difference
+            try:
+                for made in _list_changes(session, moments, between, pair.schema.number):
+                    behind = made.key
+                    yield from _turn(_decode(decoder, pair, made), is_backward=is_backward)
+                continue
+            except HistoryPurged:
+                pass  # meanwhile: files may have the rest
+        for difference in _join_pasts(session, pair, between, behind):
+            yield from _turn(difference, is_backward=is_backward)
+
+
+def _turn(made: RecordDifference | None, *, is_backward: bool) -> Iterator[RecordDifference]:
+    if made is not None:
+        yield made.reversed() if is_backward else made
 
 
 def list_schema_differences(session: Session, first: When, second: When) -> list[TableDifference]:
@@ -152,9 +165,13 @@ def list_schema_differences(session: Session, first: When, second: When) -> list
 def _list_changes(
     session: Session, moments: Moments, between: tuple[LoggedMoment, LoggedMoment], table: int
 ) -> Iterator[NetChange]:
+    """Raises `HistoryPurged` if changes are pruned meanwhile; those before have been yielded."""
+
     def read(behind: bytes) -> list[NetChange]:
         with reading_log(session) as connection:
-            return list_net_changes(connection, moments, between, table, behind)
+            page = list_net_changes(connection, moments, between, table, behind)
+            require_kept(moments, connection, between[0])
+            return page
 
     page = read(b"")
     while page:
@@ -219,13 +236,13 @@ def _make(
 
 
 def _join_pasts(
-    session: Session, pair: _Pair, between: tuple[LoggedMoment, LoggedMoment]
+    session: Session, pair: _Pair, between: tuple[LoggedMoment, LoggedMoment], behind: bytes
 ) -> Iterator[RecordDifference | None]:
-    """Compare all records of both moments, as far as they can be read; raises what is in the
-    way."""
+    """Compare the records of both moments behind a key, as far as they can be read; raises what is
+    in the way."""
     schemas = pair.schemas
     sides = [
-        iter(()) if schema is None else _scan(PastSession(session, at), schema.name)
+        iter(()) if schema is None else _scan(PastSession(session, at), schema.name, behind)
         for at, schema in zip(between, schemas, strict=True)
     ]
     merged = heapq.merge(
@@ -249,8 +266,8 @@ def _join_pasts(
         yield _make(pair.schema.name, first, second, fields)
 
 
-def _scan(past: PastSession, name: str) -> Iterator[tuple[bytes, Record]]:
-    after: tuple[bytes, bytes] | None = None
+def _scan(past: PastSession, name: str, behind: bytes) -> Iterator[tuple[bytes, Record]]:
+    after = (behind, behind) if behind else None
     while True:
         bound, page = past.read_active(past.bind_served(name), partial(_read_page, after))
         for key, _, value in page:

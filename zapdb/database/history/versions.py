@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.moment import Moment, open_moments, to_moment
+from zapdb.database.history.replaced_files import read_files
 from zapdb.database.session import Session
 from zapdb.indexes import BoundTable
 from zapdb.printing import one_line, show_moment
 from zapdb.records import Attachments, Record, raw_value
 from zapdb.schema import Field, TableSchema
+from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
 from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import Moments
@@ -52,20 +55,35 @@ def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Versi
     """Return the versions of the record with an encoded key, oldest first."""
     moments, table = open_moments(session), bound.schema.number
     find_newest_stamp(session, moments.log)
-    decoder, found = ChangeDecoder(session), _list_pruned(session, moments, table, key)
-    with reading_log(session) as connection:
-        logged = list_of_record(connection, moments, table, key)
-        for moment, row in logged:
-            schema_before, before = decoder.decode_record(table, key, row.before)
-            schema, after = decoder.decode_record(table, key, row.after)
-            if schema is None and schema_before is None:
-                break  # of a rollback that is under way
-            since = to_moment(moment)
-            if before is not None and (not found or found[-1].record is None):
-                found.append(_make_baseline(schema_before, before))
-            _append(found, (schema_before, before), (schema, after), since)
-            found[-1] = replace(found[-1], principal=row.principal, made_at=as_time(row.made_at))
-    return found
+    while True:
+        with reading_log(session) as connection:
+            beginning = moments.find_beginning(connection).number
+        found = read_files(session, partial(_list_pruned, session, beginning, table, key))
+        with reading_log(session) as connection:
+            if moments.find_beginning(connection).number == beginning:
+                _add_logged(session, connection, moments, (table, key), found)
+                return found
+
+
+def _add_logged(
+    session: Session,
+    connection: Connection,
+    moments: Moments,
+    of: tuple[int, bytes],
+    found: list[Version],
+) -> None:
+    """Add the versions of a record, by its table and key, that the log has."""
+    decoder, (table, key) = ChangeDecoder(session), of
+    for moment, row in list_of_record(connection, moments, table, key):
+        schema_before, before = decoder.decode_record(table, key, row.before)
+        schema, after = decoder.decode_record(table, key, row.after)
+        if schema is None and schema_before is None:
+            break  # of a rollback that is under way
+        since = to_moment(moment)
+        if before is not None and (not found or found[-1].record is None):
+            found.append(_make_baseline(schema_before, before))
+        _append(found, (schema_before, before), (schema, after), since)
+        found[-1] = replace(found[-1], principal=row.principal, made_at=as_time(row.made_at))
 
 
 _State = tuple[TableSchema | None, Record | None]
@@ -94,12 +112,11 @@ def _make_baseline(schema: TableSchema | None, record: Record) -> Version:
     return Version("baseline", record, (), None, None, None, None, schema)
 
 
-def _list_pruned(session: Session, moments: Moments, table: int, key: bytes) -> list[Version]:
+def _list_pruned(session: Session, beginning: int, table: int, key: bytes) -> list[Version]:
     """Return the versions that were pruned from the log, as the files of the store tell them."""
     found = list[Version]()
     with reading_log(session) as connection:
-        is_pruned = moments.find_beginning(connection).number > 0
-        if not is_pruned or not list_timelines(connection, session.catalog.tenant):
+        if not beginning or not list_timelines(connection, session.catalog.tenant):
             return found
     from zapdb.database.history.stored_audit import StoredAudit
 
