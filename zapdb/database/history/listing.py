@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
@@ -19,8 +19,9 @@ from zapdb.database.history.moment import (
     place_before,
     to_moment,
 )
+from zapdb.database.history.replaced_files import is_replaced
 from zapdb.database.session import Session
-from zapdb.errors import UnknownName
+from zapdb.errors import HistoryDamaged, UnknownName
 from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
@@ -28,6 +29,9 @@ from zapdb.storage.change_log import ChangeRow
 from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import LoggedMoment, Moments
 from zapdb.storage.pending_changes import OF_TENANT
+
+if TYPE_CHECKING:
+    from zapdb.database.history.stored_moments import StoredMoment
 
 MOMENTS_PAGE = 100
 
@@ -101,16 +105,29 @@ def _list_found(
             break
         with reading_log(session) as connection:
             last = moments.find_bookmark(connection, place_before(kept[-1][0].bookmark))
-    with reading_log(session) as connection:
-        if beginning.number and list_timelines(connection, moments.log.tenant):
+    if beginning.number:
+        for one in _list_stored(session, moments, min(until, beginning.number)):
+            counts = {t: ChangeCounts(names[t], *counted) for t, counted in one.counts.items()}
+            yield _summarize(one.moment, one.principal, one.made_at, counts)
+
+
+def _list_stored(session: Session, moments: Moments, until: int) -> Iterator[StoredMoment]:
+    """Yield the moments up to a number that files have, newest first."""
+    while True:
+        with reading_log(session) as connection:
+            if not list_timelines(connection, moments.log.tenant):
+                return
             from zapdb.database.history.stored_moments import StoredMoments
 
             stored = StoredMoments(connection, moments)
-        else:
+        try:
+            for one in stored.list_back(until):
+                until = one.moment.number - 1
+                yield one
             return
-    for one in stored.list_back(min(until, beginning.number)):
-        counts = {t: ChangeCounts(names[t], *counted) for t, counted in one.counts.items()}
-        yield _summarize(one.moment, one.principal, one.made_at, counts)
+        except HistoryDamaged as damaged:
+            if not is_replaced(session, damaged):
+                raise
 
 
 def _summarize(

@@ -13,6 +13,7 @@ from zapdb.database.changes import (
     open_log,
     reading_log,
 )
+from zapdb.database.history.replaced_files import read_files
 from zapdb.database.session import Session
 from zapdb.errors import (
     HistoryBehind,
@@ -105,6 +106,12 @@ def find_moment(session: Session, when: When, *, only_logged: bool = False) -> L
     else:
         wanted = when
         find_newest_stamp(session, moments.log)
+    return read_files(session, lambda: _find(session, moments, wanted, only_logged=only_logged))
+
+
+def _find(
+    session: Session, moments: Moments, wanted: int | Bookmark | Time, *, only_logged: bool
+) -> LoggedMoment:
     with reading_log(session) as connection:
         if isinstance(wanted, Time):
             found = moments.find_before(connection, wanted.us)
@@ -145,11 +152,14 @@ def find_newest_moment(session: Session) -> LoggedMoment:
 
 def find_before(session: Session, change: RecordChange | SchemaEvent | Moment) -> LoggedMoment:
     """Find the moment in front of that of a change."""
-    moments, bookmark = open_moments(session), change.bookmark
-    with reading_log(session) as connection:
-        place = place_before(bookmark)
-        found = moments.find_bookmark(connection, place)
-        return _find_stored(connection, moments, found, place)
+    moments, place = open_moments(session), place_before(change.bookmark)
+
+    def find() -> LoggedMoment:
+        with reading_log(session) as connection:
+            found = moments.find_bookmark(connection, place)
+            return _find_stored(connection, moments, found, place)
+
+    return read_files(session, find)
 
 
 def place_before(bookmark: Bookmark) -> Bookmark:

@@ -17,6 +17,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.catalog.cache import CatalogCache
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import is_pruned, open_moments, require_kept
+from zapdb.database.history.replaced_files import read_files
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.history.schema_then import SchemaThen, TableThen, read_schema_at
 from zapdb.database.history.stored_state import StoredState, find_stored
@@ -29,8 +30,10 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.indexes import BoundTable
+from zapdb.limits import READ
 from zapdb.storage import Connection
 from zapdb.storage.moments import LaterSql, LoggedMoment
+from zapdb.storage.retries import attempts
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
 
 if TYPE_CHECKING:
@@ -76,14 +79,16 @@ class PastSession(Session):
         catalog, known = self.catalog, self._then
         if known is not None and known[0] is catalog:
             return known[1]
+        self._then = read_files(self, self._read_then)
+        return self._then[1]
+
+    def _read_then(self) -> tuple[TenantCatalog, SchemaThen]:
         with reading_log(self) as connection:
             self._require_visible(connection)
             self.pin(connection)  # another process may have changed what is recorded
             self._look(connection)
             catalog = self.catalog
-            then = read_schema_at(connection, catalog, self.moments, self.moment)
-        self._then = (catalog, then)
-        return then
+            return catalog, read_schema_at(connection, catalog, self.moments, self.moment)
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -147,14 +152,18 @@ class PastSession(Session):
         known = self._stored.get(number)
         if known is not None and known.catalog is catalog:
             return known
+        made = read_files(self, lambda: self._open_files(then))
+        if made is not None:
+            self._stored[number] = made
+        return made
+
+    def _open_files(self, then: TableThen) -> StoredTable | None:
         state = self.find_stored(then)
         if state is None:
             return None
         from zapdb.database.history.stored_table import open_stored_table
 
-        made = open_stored_table(self, self._shape(then), state)
-        self._stored[number] = made
-        return made
+        return open_stored_table(self, self._shape(then), state)
 
     def find_stored(self, then: TableThen) -> StoredState | None:
         """Find where the history store has a table at the moment: see `stored_state`."""
@@ -243,14 +252,16 @@ class PastSession(Session):
     def _read_stored(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """Files are replaced by others while one reads, and the log is pruned behind them."""
         number, name = bound.schema.number, bound.schema.name
-        current = self._stored.get(number)
-        if current is None:
-            return super()._read_active(self.bind_numbered(number, name), read)
-        try:
-            return super()._read_active(current, read)
-        except (HistoryDamaged, HistoryPurged):
-            if not self._renew(current):
-                raise
+        for _ in attempts(READ):
+            current = self._stored.get(number)
+            if current is None:
+                break
+            try:
+                return super()._read_active(current, read)
+            except (HistoryDamaged, HistoryPurged):
+                if not self._renew(current):
+                    raise
+                self.bind_numbered(number, name)
         return super()._read_active(self.bind_numbered(number, name), read)
 
     def _require_visible(self, connection: Connection) -> None:

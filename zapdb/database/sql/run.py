@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.replaced_files import read_files
 from zapdb.database.history.stored_versions import OWN_COLUMNS, StoredVersions
 from zapdb.database.session import Session
 from zapdb.database.sql.allowance import Allowance
@@ -56,6 +57,16 @@ def run_sql(
         values = [[*session.table_names, *list_relations(session)]]
     if AUDIT in _find_words(statement) and session.shows_catalog:
         give_stamps(session)
+    return read_files(session, lambda: _run(session, statement, values, as_text, allowance))
+
+
+def _run(
+    session: Session,
+    statement: str,
+    values: Any,
+    as_text: Collection[str],
+    allowance: Allowance,
+) -> Result:
     with _as_of_one_moment(session):
         offer = _Offer(session, as_text)
         offer.offer(statement)
