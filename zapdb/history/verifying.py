@@ -3,7 +3,7 @@ of itself what its row says; and each moment is in the files once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,21 @@ def read_timelines(connection: Connection, tenant: int) -> list[CheckedTimeline]
     ]
 
 
-def list_problems(checked: CheckedTimeline) -> Iterator[str]:
-    """Read all files of a timeline, and yield what is wrong with them, and with its eras."""
+def list_problems(
+    checked: CheckedTimeline, is_live: Callable[[HistoryStore, HistoryFile], bool]
+) -> Iterator[str]:
+    """Read all files of a timeline, and yield what is wrong with them, and with its eras.
+
+    A file may be replaced and deleted meanwhile: then it is not `is_live` any more, and no problem.
+    """
     store = checked.store
     numbers = list[int]()
     for file in checked.files:
         path = file.place_in(store.directory)
         problem = find_problem(path, file)
         if problem is not None:
-            yield f"{path}: {problem}"
+            if is_live(store, file):
+                yield f"{path}: {problem}"
         elif file.kind == "moments":
             numbers += parquet.read_table(path, columns=["moment"]).column(0).to_pylist()
     if len(numbers) != len(set(numbers)):

@@ -115,6 +115,12 @@ def list_unfinished(connection: Connection, tenant: int) -> list[Erasure]:
     return [Erasure.from_row(row) for row in connection.core_execute(query.order_by(at.id))]
 
 
+def count_erasures(connection: Connection, tenant: int) -> int:
+    """Return how many erasures were begun."""
+    query = sa.select(sa.func.count()).where(HISTORY_ERASURES.c.tenant == tenant)
+    return as_number(connection.core_execute(query).scalar())
+
+
 def write_proof(connection: Connection, erasure: Erasure) -> None:
     """Store what was done so far, and whether it is finished."""
     at = HISTORY_ERASURES.c

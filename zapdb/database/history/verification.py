@@ -2,27 +2,43 @@
 
 Two ways lead to a recent moment: the present records and the change log, or the files. Both must
 give the same records, which is looked at for some moments.
+
+They are read one after the other, while others write. No answer about a moment changes by that, but
+by an erasure: it takes a record from the log first, and from the files afterwards. So records that
+are being erased are left out, and what differs is looked at again if an erasure went on meanwhile.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import find_moment
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.versions import list_changed
-from zapdb.database.session import Session
-from zapdb.errors import CorruptionError, HistoryUnavailable, StorageError
+from zapdb.database.session import Session, changed_while_read
+from zapdb.errors import (
+    BlobMissing,
+    CorruptionError,
+    HistoryUnavailable,
+    StorageError,
+    TransactionConflict,
+)
 from zapdb.history.stores import require_store
 from zapdb.history.verifying import list_problems, read_timelines
 from zapdb.indexes import BoundTable
+from zapdb.limits import READ
 from zapdb.records import Record
 from zapdb.storage import TransactionMode
 from zapdb.storage.change_log import ChangeLog
-from zapdb.storage.moments import Moments, moments_of
+from zapdb.storage.history_erasures import Erasure, count_erasures, list_unfinished
+from zapdb.storage.history_manifest import HistoryFile, HistoryStore, list_history_files
+from zapdb.storage.moments import LoggedMoment, Moments, moments_of
+from zapdb.storage.retries import attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +62,13 @@ def verify_store(session: Session, sample: int) -> HistoryVerification:
     with session.storage.transaction(TransactionMode.READ) as connection:
         store = require_store(connection, tenant)
         timelines = read_timelines(connection, tenant)
+
+    def is_live(of: HistoryStore, file: HistoryFile) -> bool:
+        with session.storage.transaction(TransactionMode.READ) as connection:
+            return file in list_history_files(connection, of, table=file.table_number)
+
     for checked in timelines:
-        problems += list_problems(checked)
+        problems += list_problems(checked, is_live)
     inexact = {era.table_number for checked in timelines for era in checked.eras if not era.exact}
     names = {d.schema.number: name for name, d in session.catalog.tables.items()}
     first = max(store.begins, store.purged_before)
@@ -79,35 +100,69 @@ def _choose(session: Session, first: int, last: int, sample: int) -> list[int]:
 
 def _compare(session: Session, number: int) -> Iterator[tuple[str, str | None]]:
     """Yield the tables at a moment that both ways lead to, each with what differs."""
+    with suppress(HistoryUnavailable):
+        moment = find_moment(session, number)
+        for name in PastSession(session, moment).table_names:
+            found = _compare_undisturbed(session, moment, name)
+            if found is not None:
+                yield name, found.problem
+
+
+def _compare_undisturbed(session: Session, moment: LoggedMoment, name: str) -> _Compared | None:
+    for _ in attempts(READ):
+        erased = _read_erased(session)
+        with suppress(TransactionConflict):
+            found = _compare_table(session, moment, name, erased[1])
+            if found is None or found.problem is None or _read_erased(session) == erased:
+                return found
+    return None
+
+
+def _read_erased(session: Session) -> tuple[int, list[Erasure]]:
+    """Return how many erasures there are, and those that go on: another answer says that one went
+    on in between."""
+    with reading_log(session) as connection:
+        tenant = session.catalog.tenant
+        return count_erasures(connection, tenant), list_unfinished(connection, tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    problem: str | None
+
+
+def _compare_table(
+    session: Session, moment: LoggedMoment, name: str, erased: list[Erasure]
+) -> _Compared | None:
+    """Compare a table at a moment, but for the records that are being erased; None if only one of
+    the two ways leads there. Raises `TransactionConflict` if the schema changes meanwhile."""
     try:
-        past = PastSession(session, find_moment(session, number))
-        names = past.table_names
+        past = PastSession(session, moment)
+        both = past.bind_both(name)
+        if both is None:
+            return None
+        keys = {one.key for one in erased if one.table_number == both[0].schema.number}
+        return None if None in keys else _Compared(_find_difference(past, *both, keys))
     except HistoryUnavailable:
-        return
-    for name in names:
-        try:
-            both = past.bind_both(name)
-        except HistoryUnavailable:
-            continue
-        except (CorruptionError, StorageError) as error:
-            yield name, error.message
-            continue
-        if both is not None:
-            yield name, _find_difference(past, *both)
+        return None
+    except (CorruptionError, StorageError, BlobMissing) as error:
+        path = error.context.get("path")
+        return _Compared(error.message if path is None else f"{error.message}: {path}")
 
 
-def _find_difference(past: PastSession, rewound: BoundTable, stored: BoundTable) -> str | None:
-    try:
-        left, right = _scan(past, rewound), _scan(past, stored)
-        schemas = rewound.adapter.schema, stored.adapter.schema
-        for (key, one), (other_key, other) in zip(left, right, strict=True):
-            if key != other_key or list_changed(schemas[0], one, schemas[1], other):
-                shown = min(key, other_key).hex()[:16]
-                return f"the record with the key {shown}… is another one than in the change log"
-    except ValueError:
-        return "there are more or fewer records than by the change log"
-    except (CorruptionError, StorageError) as error:
-        return error.message
+def _find_difference(
+    past: PastSession, rewound: BoundTable, stored: BoundTable, erased: set[bytes | None]
+) -> str | None:
+    schemas = rewound.adapter.schema, stored.adapter.schema
+    left, right = (
+        (one for one in _scan(past, bound) if one[0] not in erased) for bound in (rewound, stored)
+    )
+    for one, other in zip_longest(left, right):
+        if one is None or other is None:
+            return "there are more or fewer records than by the change log"
+        if one[0] != other[0] or list_changed(schemas[0], one[1], schemas[1], other[1]):
+            shown = min(one[0], other[0]).hex()[:16]
+            return f"the record with the key {shown}… is another one than in the change log"
     return None
 
 
@@ -120,4 +175,8 @@ def _scan(past: PastSession, bound: BoundTable) -> Iterator[tuple[bytes, Record]
 
 
 def _read_page(past: PastSession, bound: BoundTable, after: bytes) -> list[tuple[bytes, bytes]]:
-    return past.read_active(bound, lambda c, t: t.records.scan_page(c, after))[1]
+    """Raises `TransactionConflict` if the table would be read another way now."""
+    found, page = past.read_active(bound, lambda c, t: t.records.scan_page(c, after))
+    if found is not bound:
+        raise changed_while_read(bound)
+    return page

@@ -1,0 +1,228 @@
+"""What asks the history more than once, while something happens to it in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.contract.stored_pasts import begin, flush
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
+from tests.support import Workspace
+from zapdb.database import Database
+from zapdb.database.history import audit, verification
+from zapdb.database.history import versions as history_versions
+from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.rewound import RewoundTable
+from zapdb.database.sql import run as sql_run
+from zapdb.errors import HistoryPurged
+from zapdb.history import erasing
+from zapdb.history.stores import take_over_store
+from zapdb.indexes import BoundTable
+from zapdb.jobs import roll_back_newest
+from zapdb.storage import rewinding
+
+Act = Callable[[Workspace, Database], object]
+GONE, CHANGED = 2, 3
+
+
+def make_store(workspace: Workspace, directory: Path) -> Database:
+    """Some items at several moments; one of them is deleted at the last."""
+    workspace.write(1, ITEMS)
+    workspace.write(2, INDEX_SIZE)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begin(db, directory)
+    items = db.table("items")
+    items.insert_many([{"id": n, "title": f"t{n}"} for n in range(1, 6)])
+    items.update(CHANGED, title="u")
+    flush(db)
+    items.delete(GONE)
+    flush(db)
+    db.close()
+    return workspace.follow()
+
+
+def erase_record(_: Workspace, db: Database) -> None:
+    db.history.erase("items", GONE)
+
+
+def erase_field(_: Workspace, db: Database) -> None:
+    db.history.erase("items", CHANGED, fields=["title"])
+
+
+def erase_half(_: Workspace, db: Database) -> None:
+    """What is in the database, and not in files."""
+    tenant = db._catalog.tenant
+    with take_over_store(db._storage, tenant) as working:
+        with db._session.reading() as connection:
+            catalog = working.load_catalog(connection)
+            table = erasing.find_erasable(connection, catalog, "items")
+        erasing.begin_erasure(working, table, erasing._encode_key(catalog, table, [GONE]))
+
+
+def migrate(workspace: Workspace, _: Database) -> None:
+    workspace.write(3, ADD_COLOR)
+    with workspace.open() as db:
+        db.table("items").update(1, color="blue")
+        db.table("items").delete(5)
+
+
+def roll_back(workspace: Workspace, _: Database) -> None:
+    roll_back_newest(workspace.connect())
+    workspace.remove(2)
+    with workspace.open() as db:
+        db.table("items").update(1, title="v")
+
+
+def purge(_: Workspace, db: Database) -> None:
+    db.history.purge(db.history.status().ends)
+
+
+@pytest.mark.parametrize("act", [erase_record, erase_field, erase_half, migrate, roll_back, purge])
+def test_h1_a_verification_finds_nothing_wrong_in_what_goes_on_beside(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Act
+) -> None:
+    """Both ways to a moment are read one after the other: here, something happens between."""
+    db = make_store(workspace, tmp_path / "store")
+    read, acts = verification._read_page, iter([act])
+
+    def read_and_act(past: PastSession, bound: BoundTable, after: bytes) -> Any:
+        page = read(past, bound, after)
+        if len(page) == 5:
+            assert isinstance(bound, RewoundTable) or not [*acts]
+            for one in acts:
+                one(workspace, db)
+        return page
+
+    monkeypatch.setattr(verification, "_read_page", read_and_act)
+    assert db.history.verify(sample=99).problems == ()
+    assert [*acts] == []
+    assert db.history.verify(sample=99).problems == ()
+
+
+def test_h10_a_file_that_is_replaced_is_not_missing(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = make_store(workspace, tmp_path / "store")
+    listed = verification.list_problems
+
+    def erase_before(*arguments: Any) -> Any:
+        db.history.erase("items", GONE)
+        return listed(*arguments)
+
+    monkeypatch.setattr(verification, "list_problems", erase_before)
+    assert db.history.verify(sample=0).problems == ()
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+def test_h7_a_difference_misses_no_change_that_is_pruned_meanwhile(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_store: bool
+) -> None:
+    db = make_store(workspace, tmp_path / "store")
+    first = db.history.status().begins
+    whole = [show(one) for one in db.diff(first, db.history.status().ends)]
+    assert len(whole) == 4
+    if not has_store:
+        for table in ("stores", "files", "eras"):
+            workspace.execute(f"DELETE FROM zapdb_history_{table}")
+        workspace.execute("DELETE FROM zapdb_followers")
+    monkeypatch.setattr(rewinding, "NET_CHANGES_PAGE", 2)
+    differences = db.diff(first, next(db.moments()))
+    found = [show(next(differences))]
+    db.change_log.prune(db.change_log.end())
+    if has_store:
+        assert found + [show(one) for one in differences] == whole
+    else:
+        with pytest.raises(HistoryPurged):
+            list(differences)
+
+
+@pytest.mark.parametrize("way", [(history_versions, "_list_pruned"), (audit, "iterate_rows")])
+def test_h7_no_version_and_no_entry_is_lost_that_is_pruned_meanwhile(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[Any, str]
+) -> None:
+    db = make_store(workspace, tmp_path / "store")
+
+    def ask() -> list[Any]:
+        found = db.audit(table="items") if way[0] is audit else db.table("items").history(CHANGED)
+        return [show(one) for one in found]
+
+    whole = ask()
+    assert len(whole) > 1
+    read = getattr(*way)
+    monkeypatch.setattr(*way, then(read, lambda: db.change_log.prune(db.change_log.end())))
+    assert ask() == whole
+
+
+def then(ask: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, and then something else, once."""
+    acts = iter([act])
+
+    def both(*arguments: Any) -> Any:
+        found = ask(*arguments)
+        for one in acts:
+            one()
+        return found
+
+    return both
+
+
+def show(one: Any) -> tuple[Any, ...]:
+    """A difference, a version, or an entry of the audit, whatever told it."""
+    record = one.record if hasattr(one, "record") else one.after
+    told = [getattr(one, name, None) for name in ("key", "operation", "fields", "principal")]
+    return *told, None if record is None else zapdb.asdict(record)
+
+
+def test_h1_a_record_that_is_read_late_is_that_of_then(workspace: Workspace) -> None:
+    """Values of a restored field are looked for in the archive when a record is decoded: by then,
+    it may have been changed."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many([{"id": n, "title": "t", "note": f"n{n}"} for n in (1, 2, 3)])
+    restore = "{archive: true, otherwise: {value: lost}}"
+    workspace.write(2, f"drop_field: {{table: items, field: note, restore: {restore}}}")
+    with workspace.open() as db:
+        db.admin.run_jobs()  # which fills the archive
+    workspace.write(3, "restore_field: {table: items, field: note, archived_by: 2}")
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    past, items = db.at(next(db.moments())), db.table("items")
+    expected = ["n1", "n2", "n3"]
+    assert [one.note for one in past.table("items").scan()] == expected
+    found = past.table("items").scan()
+    notes = [next(found).note]
+    items.update(2, note="later")
+    items.delete(3)
+    items.insert(id=3, title="t", note="another")
+    assert notes + [one.note for one in found] == expected
+    assert [one.note for one in past.table("items").scan()] == expected
+
+
+@pytest.mark.parametrize("way", ["records", "sql"])
+def test_h10_a_past_is_read_again_from_files_that_took_the_place_of_others(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """An erasure deletes the former files at once: here, when they were found, and not opened."""
+    db = make_store(workspace, tmp_path / "store")
+    moment = db.history.status().ends
+    migrate(workspace, db)
+    db.history.flush()
+
+    def erase() -> None:
+        with workspace.open() as other, ThreadPoolExecutor(1) as pool:
+            pool.submit(erase_record, workspace, other).result()
+
+    before = {"records": (PastSession, "find_stored"), "sql": (sql_run._Offer, "offer")}[way]
+    read = getattr(*before)
+    monkeypatch.setattr(*before, then(read, erase))
+    if way == "sql":
+        found = [*db.at(moment).sql("SELECT id, title FROM items ORDER BY id")]
+    else:
+        found = [(one.id, one.title) for one in db.at(moment).table("items").scan()]
+    assert found == [(1, "t1"), (3, "u"), (4, "t4"), (5, "t5")]
