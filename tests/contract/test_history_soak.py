@@ -1,10 +1,10 @@
 """A long life of a history store: writers, migrations, roll backs, followers that are killed, and
-readers of random pasts.
+readers of random pasts; purges, erasures, damaged files and repairs, beside verifications.
 
 `make soak` runs it for as long as `ZAPDB_HISTORY_SOAK_SECONDS` says, an hour in all. From time to
 time the writers pause, and what the tables then have is kept: that is the model. At the end every
 kept state is compared with what `db.at` says of its moment, by records, by SQL and by the store,
-and with the RFC's query over files and log.
+and with the RFC's query over files and log; but for what was purged, or erased.
 """
 
 from __future__ import annotations
@@ -17,20 +17,30 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.contract.history_oracle import check_reconstruction
+from tests.contract.history_soak_upkeep import TABLES, VICTIM, Upkeep
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ITEMS
 from tests.contract.test_past_stored import State, ask_sql, read_state, read_stored
 from tests.support import ROOT, Workspace, wait_until
 from zapdb.database import Database
-from zapdb.errors import HistoryBehind, HistoryGap, HistoryUnavailable, ZapdbError
+from zapdb.errors import (
+    HistoryBehind,
+    HistoryDamaged,
+    HistoryGap,
+    HistoryPurged,
+    HistoryUnavailable,
+    ZapdbError,
+)
 from zapdb.jobs.rollback import roll_back_newest
 
 pytestmark = pytest.mark.long
@@ -54,6 +64,9 @@ class Soak:
     answers: dict[tuple[int, str], bytes] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.upkeep = Upkeep(self.states, self.done)
 
     @property
     def pause(self) -> Path:
@@ -174,7 +187,15 @@ class Soak:
                     self.done["past read"] += 1
                 except HistoryUnavailable as error:
                     self.done[type(error).__name__] += 1
+                except HistoryDamaged as error:
+                    if error.context["path"] not in self.upkeep.damaged:
+                        raise
                 time.sleep(0.05)
+            db._storage.release_connection()
+
+    def verify(self, is_over: threading.Event) -> None:
+        with self.place.follow() as db:
+            self.upkeep.watch(db, is_over)
             db._storage.release_connection()
 
     @property
@@ -183,10 +204,14 @@ class Soak:
 
     def ask(self, db: Database, moment: int) -> None:
         past = db.at(moment)
-        items = [(one.id, one.title, one.size) for one in past.table("items").scan()]
-        twins = [(one.id, one.title, one.size) for one in past.table("twins").scan()]
+        records, others = (
+            [one for one in past.table(name).scan() if one.id < VICTIM] for name in TABLES
+        )
+        items, twins = (
+            [(one.id, one.title, one.size) for one in some] for some in (records, others)
+        )
         assert items == twins, moment
-        told = hashlib.sha256(repr([*map(repr, past.table("items").scan())]).encode()).digest()
+        told = hashlib.sha256(repr([*map(repr, records)]).encode()).digest()
         names = ",".join(past.table("items").field_names)
         assert self.answers.setdefault((moment, names), told) == told, moment
         assert len({n for at, n in [*self.answers] if at == moment}) == 1, moment
@@ -194,8 +219,11 @@ class Soak:
     # The end
 
     def check(self, db: Database) -> None:
-        compared = dict[int, State]()
+        compared, kept_from = dict[int, State](), self.upkeep.kept_from
         for moment, state in self.states.items():
+            if moment < kept_from:
+                self.check_purged(db, moment)
+                continue
             past = db.at(moment)
             assert set(past.tables) == set(state), moment
             whole = True
@@ -212,6 +240,15 @@ class Soak:
             if whole and past.exact:
                 compared[moment] = state
         self.done["reconstructed"] = check_reconstruction(db, compared)
+
+    def check_purged(self, db: Database, moment: int) -> None:
+        """The change log may lead back to it, but no file does."""
+        for name, rows in self.states[moment].items():
+            try:
+                assert read_state_of(db.at(moment), name) == rows, (moment, name)
+                self.done["rewound"] += 1
+            except (HistoryPurged, HistoryGap):
+                self.done["purged"] += 1
 
 
 def read_state_of(past: Any, name: str) -> Any:
@@ -237,10 +274,8 @@ def test_a_store_lives_on(workspace: Workspace, tmp_path: Path) -> None:
             soak.start_follower(number)
         with workspace.follow() as first:
             soak.note(first)
-        readers = [
-            threading.Thread(target=_guard, args=(soak, seed, is_over, errors))
-            for seed in range(READERS)
-        ]
+        beside = [partial(soak.read, seed) for seed in range(READERS)] + [soak.verify]
+        readers = [threading.Thread(target=_guard, args=(one, is_over, errors)) for one in beside]
         for reader in readers:
             reader.start()
         deadline = time.monotonic() + SOAK_SECONDS
@@ -250,6 +285,9 @@ def test_a_store_lives_on(workspace: Workspace, tmp_path: Path) -> None:
                 soak.migrate()
             elif chance < 0.35:
                 soak.kill_follower()
+            elif chance < 0.7:
+                with workspace.open() as caring:
+                    soak.upkeep.step(caring)
             else:
                 time.sleep(soak.rnd.random())
             with workspace.open() as watching:
@@ -263,16 +301,19 @@ def test_a_store_lives_on(workspace: Workspace, tmp_path: Path) -> None:
     wait_until(lambda: _flushed(db), "the store has all")
     soak.check(db)
     print(f"{workspace.engine}: {dict(soak.done)}")
-    check_store(db)
+    check_store(db, soak.upkeep.kept_from or None)
     _, eras, files = read_manifest(db)
     print(f"{len(eras)} eras, {len(files)} files")
     assert soak.done["past read"] > 0
+    assert soak.done["verified"] > 0
     assert soak.done["compared"] > 10 * soak.done["in a gap"]
 
 
-def _guard(soak: Soak, seed: int, is_over: threading.Event, errors: list[BaseException]) -> None:
+def _guard(
+    act: Callable[[threading.Event], None], is_over: threading.Event, errors: list[BaseException]
+) -> None:
     try:
-        soak.read(seed, is_over)
+        act(is_over)
     except BaseException as error:
         errors.append(error)
         is_over.set()
