@@ -16,13 +16,21 @@ from tests.contract.tables import ADD_COLOR
 from tests.support import GUARD_SECONDS, ROOT, Workspace, advance_clock, finish, wait_until
 from zapdb.cluster.leases import Owner, acquire
 from zapdb.database import Database
-from zapdb.errors import HistoryDamaged, HistoryPurged, HistoryUnreachable, UnknownName, UsageError
+from zapdb.errors import (
+    HistoryDamaged,
+    HistoryPurged,
+    HistoryUnreachable,
+    LeaseLost,
+    UnknownName,
+    UsageError,
+)
 from zapdb.history import follower, run
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.purge import find_stored_before
 from zapdb.history.retention import Retention
 from zapdb.history.stores import hold_store
+from zapdb.history.working_store import WorkingStore
 
 PEOPLE = """\
 create_table: {table: people, key: [mail], fields: [
@@ -251,6 +259,33 @@ def test_who_follows_next_finishes_and_pinned_files_stay_for_the_grace(
         finish(following)
     assert_gone(workspace, place)
     check_store(db)
+
+
+def test_h13_who_lost_the_lease_leaves_no_file_of_what_was_erased_since(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that stood still while it wrote, and goes on."""
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.table("people").update(KEY, name=f"{NAME}-last")
+    db.table("people").delete(KEY)
+    write, waiting = WorkingStore.write, [True]
+
+    def stand_still(working: WorkingStore, *arguments: Any) -> Any:
+        if waiting and waiting.pop():
+            workspace.execute("DELETE FROM zapdb_leases WHERE name = 'history/1'")
+            db.history.erase("people", KEY)
+            assert list_marked(place) == []
+        return write(working, *arguments)
+
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        monkeypatch.setattr(WorkingStore, "write", stand_still)
+        with pytest.raises(LeaseLost):
+            follower.HistoryFollower(working).step(flush=True)
+        assert waiting == []
+    assert list_marked(place) == []
+    db.history.flush()
+    assert_gone(workspace, place)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

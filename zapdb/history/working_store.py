@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -242,13 +242,19 @@ class WorkingStore:
         a manifest in its directory before, and no earlier one behind it.
 
         Raises `LeaseLost`, `ConcurrencyError` if a timeline was moved on since it was read,
-        `HistoryUnreachable` and `DiskFull`.
+        `HistoryUnreachable` and `DiskFull`. The new files are deleted then: they may have what the
+        other process has erased.
         """
         numbered = [self._write_manifest(commit) for commit in commits]
-        with self.changing(mode) as connection:
-            for commit, _ in numbered:
-                self._apply(connection, commit)
-            yield connection
+        try:
+            with self.changing(mode) as connection:
+                for commit, _ in numbered:
+                    self._apply(connection, commit)
+                yield connection
+        except ConcurrencyError as error:
+            if not isinstance(error, CommitUnknown):
+                _delete_written(numbered)
+            raise
         for commit, path in numbered:
             delete_former_manifests(commit.store, path)
 
@@ -325,6 +331,15 @@ def _write(
     directory = loaded.store.directory
     with writing_to(directory):
         return to_row(footer, write_file(Path(directory), footer, schema, tables))
+
+
+def _delete_written(commits: Iterable[tuple[StoreCommit, Path]]) -> None:
+    """Delete the files of commits that did not happen, and their manifests."""
+    for commit, manifest in commits:
+        made = (file.place_in(commit.store.directory) for file in commit.change.files)
+        for path in (*made, manifest):
+            with suppress(OSError):
+                path.unlink()
 
 
 def to_row(footer: FileFooter, written: WrittenFile) -> HistoryFile:
