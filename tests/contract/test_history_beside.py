@@ -20,11 +20,12 @@ from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.sql import run as sql_run
 from zapdb.errors import HistoryPurged
-from zapdb.history import erasing
+from zapdb.history import erasing, verifying
 from zapdb.history.stores import take_over_store
 from zapdb.indexes import BoundTable
 from zapdb.jobs import roll_back_newest
 from zapdb.storage import rewinding
+from zapdb.storage.history_manifest import HistoryFile
 
 Act = Callable[[Workspace, Database], object]
 GONE, CHANGED = 2, 3
@@ -105,17 +106,29 @@ def test_h1_a_verification_finds_nothing_wrong_in_what_goes_on_beside(
     assert db.history.verify(sample=99).problems == ()
 
 
+@pytest.mark.parametrize("is_inside", [False, True])
 def test_h10_a_file_that_is_replaced_is_not_missing(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_inside: bool
 ) -> None:
+    """When the manifest was read, or half of the file."""
     db = make_store(workspace, tmp_path / "store")
-    listed = verification.list_problems
+    read, acts = verifying._find_key_problem, iter([erase_record])
 
-    def erase_before(*arguments: Any) -> Any:
-        db.history.erase("items", GONE)
-        return listed(*arguments)
+    def erase_and_read(path: Path, file: HistoryFile) -> Any:
+        if file.key_lower is not None:
+            for act in acts:
+                act(workspace, db)
+        return read(path, file)
 
-    monkeypatch.setattr(verification, "list_problems", erase_before)
+    def erase_and_list(*arguments: Any) -> Any:
+        erase_record(workspace, db)
+        return list_problems(*arguments)
+
+    list_problems = verification.list_problems
+    if is_inside:
+        monkeypatch.setattr(verifying, "_find_key_problem", erase_and_read)
+    else:
+        monkeypatch.setattr(verification, "list_problems", erase_and_list)
     assert db.history.verify(sample=0).problems == ()
 
 

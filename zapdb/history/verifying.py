@@ -53,12 +53,9 @@ def list_problems(
     numbers = list[int]()
     for file in checked.files:
         path = file.place_in(store.directory)
-        problem = find_problem(path, file)
-        if problem is not None:
-            if is_live(store, file):
-                yield f"{path}: {problem}"
-        elif file.kind == "moments":
-            numbers += parquet.read_table(path, columns=["moment"]).column(0).to_pylist()
+        problem = _read_problem(path, file, numbers)
+        if problem is not None and is_live(store, file):
+            yield f"{path}: {problem}"
     if len(numbers) != len(set(numbers)):
         yield f"timeline {store.timeline}: moments stand in two files"
     outside = [n for n in numbers if not store.begins <= n <= store.ends]
@@ -69,17 +66,29 @@ def list_problems(
 
 def find_problem(path: Path, file: HistoryFile) -> str | None:
     """Return what is wrong with a file, or with its row of the manifest; None if nothing is."""
+    return _read_problem(path, file, [])
+
+
+def _read_problem(path: Path, file: HistoryFile, numbers: list[int]) -> str | None:
+    """Do the same, and add the moments' numbers of a file of moments."""
     try:
         if read_digest(path) != file.sha256:
             return "its digest is another one"
-        footer, _ = read_footer(path)
-        metadata = parquet.read_metadata(path)
+        problem = _compare_with_row(path, file)
+        if problem is None and file.kind == "moments":
+            numbers += parquet.read_table(path, columns=["moment"]).column(0).to_pylist()
     except FileNotFoundError:
         return "it is not there"
     except HistoryDamaged as error:
         return error.message
     except (OSError, pyarrow.ArrowInvalid) as error:
         return str(error).partition("\n")[0][:200]
+    return problem
+
+
+def _compare_with_row(path: Path, file: HistoryFile) -> str | None:
+    footer, _ = read_footer(path)
+    metadata = parquet.read_metadata(path)
     said = (footer.tenant, footer.timeline, footer.kind, footer.table, footer.era)
     if said != (file.tenant, file.timeline, file.kind, file.table_number, file.era):
         return "it is another file of a store, or of another store"
