@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ITEMS
@@ -17,6 +18,7 @@ from tests.contract.test_history_erased import (
 from tests.support import Workspace
 from zapdb.cluster.leases import Owner
 from zapdb.history.cleaning import delete_retired
+from zapdb.history.files import SCHEMA_KEY
 from zapdb.history.stores import hold_store
 
 
@@ -69,6 +71,26 @@ def test_h3_the_first_segment_of_an_era_is_made_anew_and_no_later_one(
     first.place_in(tmp_path / "store").unlink()
     assert [one.way for one in db.history.repair().repaired] == ["log"]
     check_store(db)
+
+
+def test_h10_a_damaged_schema_of_a_file_is_damage_of_the_file(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begin(db, tmp_path / "store")
+    db.table("items").insert(id=1, title="t")
+    flush(db)
+    (file,) = (file for file in read_manifest(db)[2] if file.kind == "segment")
+    path = file.place_in(tmp_path / "store")
+    packed = parquet.read_metadata(path).metadata[SCHEMA_KEY]
+    path.write_bytes(path.read_bytes().replace(packed, b"\xff" + packed[1:]))
+    problems = db.history.verify(sample=9).problems
+    assert len(problems) > 1
+    assert all(str(path) in problem for problem in problems), problems
+    assert db.history.repair().left == ()
+    assert db.history.verify(sample=9).problems == ()
 
 
 def test_a_value_that_is_not_equal_to_itself_is_no_problem(

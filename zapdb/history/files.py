@@ -22,7 +22,7 @@ import msgspec
 import pyarrow
 from pyarrow import compute, parquet, types
 
-from zapdb.errors import HistoryDamaged
+from zapdb.errors import CorruptCatalog, HistoryDamaged
 from zapdb.history.columns import FROM, KEY, UNTIL
 from zapdb.limits import HISTORY_HELD_SIZE_BYTES
 from zapdb.memo import Memo
@@ -280,7 +280,7 @@ def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
         footer = FileFooter.parse(metadata[FOOTER_KEY])
         packed = metadata.get(SCHEMA_KEY)
         schema = None if packed is None else read_canonical_bytes(packed)
-    except (pyarrow.ArrowInvalid, KeyError, ValueError) as error:
+    except (pyarrow.ArrowInvalid, KeyError, ValueError, CorruptCatalog) as error:
         raise HistoryDamaged(
             "this is not a file of a history store",
             path=str(path),
