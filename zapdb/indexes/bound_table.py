@@ -191,17 +191,27 @@ def make_reader(
     position: int,
     revision: int,
     decode: Decode | None = None,
-    records: RecordStatements | None = None,
 ) -> RecordReader:
     """Return a reader of the table's records by its schema at `position`.
 
-    Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`;
-    a record that was changed since, it finds again by `records`, or among those of now.
+    Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`.
     """
-    target = catalog.chain.table_at(position, descriptor.schema.number)
+    records = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+    return make_reader_of(records, catalog, descriptor, position, revision, decode)
+
+
+def make_reader_of(
+    records: RecordStatements,
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    position: int,
+    revision: int,
+    decode: Decode | None,
+) -> RecordReader:
+    """Do the same for `records`, among which one is found again that has changed since."""
+    storage, number = records.storage, descriptor.schema.number
+    target = catalog.chain.table_at(position, number)
     load = BlobStatements(storage).load
-    number = descriptor.schema.number
-    records = records or RecordStatements(storage, number, catalog.tenant)
     archives = ArchiveStatements(records, catalog.chain.archived_fields(number))
 
     def find_program(revision: int) -> Conversion | None:

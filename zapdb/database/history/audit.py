@@ -17,7 +17,7 @@ from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEv
 from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_moments
 from zapdb.database.history.moment import Moment, When, open_moments, to_moment
-from zapdb.database.history.replaced_files import read_files
+from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
 from zapdb.errors import ChangesPruned, UnknownField
@@ -84,7 +84,7 @@ def list_audit(
 
             audit = stored = stored or StoredAudit(session)
             given = partial(_list_stored, decoder, audit, moment, number, names)
-            found = read_files(session, given)
+            found = read_replaceable(session, given)
         else:
             for row in rows:
                 entry = _make_entry(decoder, row, moment)

@@ -13,7 +13,7 @@ from zapdb.database.changes import (
     open_log,
     reading_log,
 )
-from zapdb.database.history.replaced_files import read_files
+from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.session import Session
 from zapdb.errors import (
     HistoryBehind,
@@ -106,7 +106,9 @@ def find_moment(session: Session, when: When, *, only_logged: bool = False) -> L
     else:
         wanted = when
         find_newest_stamp(session, moments.log)
-    return read_files(session, lambda: _find(session, moments, wanted, only_logged=only_logged))
+    return read_replaceable(
+        session, lambda: _find(session, moments, wanted, only_logged=only_logged)
+    )
 
 
 def _find(
@@ -159,7 +161,7 @@ def find_before(session: Session, change: RecordChange | SchemaEvent | Moment) -
             found = moments.find_bookmark(connection, place)
             return _find_stored(connection, moments, found, place)
 
-    return read_files(session, find)
+    return read_replaceable(session, find)
 
 
 def place_before(bookmark: Bookmark) -> Bookmark:

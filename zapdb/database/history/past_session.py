@@ -17,7 +17,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.catalog.cache import CatalogCache
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import is_pruned, open_moments, require_kept
-from zapdb.database.history.replaced_files import read_files
+from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.history.schema_then import SchemaThen, TableThen, read_schema_at
 from zapdb.database.history.stored_state import StoredState, find_stored
@@ -79,7 +79,7 @@ class PastSession(Session):
         catalog, known = self.catalog, self._then
         if known is not None and known[0] is catalog:
             return known[1]
-        self._then = read_files(self, self._read_then)
+        self._then = read_replaceable(self, self._read_then)
         return self._then[1]
 
     def _read_then(self) -> tuple[TenantCatalog, SchemaThen]:
@@ -152,7 +152,7 @@ class PastSession(Session):
         known = self._stored.get(number)
         if known is not None and known.catalog is catalog:
             return known
-        made = read_files(self, lambda: self._open_files(then))
+        made = read_replaceable(self, lambda: self._open_files(then))
         if made is not None:
             self._stored[number] = made
         return made

@@ -19,7 +19,7 @@ from zapdb.storage.retries import attempts
 T = TypeVar("T")
 
 
-def read_files(session: Session, read: Callable[[], T]) -> T:
+def read_replaceable(session: Session, read: Callable[[], T]) -> T:
     """Call it, and again as long as it misses a file that was replaced; raises `HistoryDamaged`."""
     for _ in attempts(READ):
         try:

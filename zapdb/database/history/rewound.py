@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database.history.past_adapter import PastAdapter
-from zapdb.indexes import BoundTable, make_reader
-from zapdb.indexes.bound_table import NOT_STORED
+from zapdb.indexes import BoundTable
+from zapdb.indexes.bound_table import NOT_STORED, make_reader_of
 from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
 from zapdb.storage import ArchiveStatements, Storage
@@ -35,6 +35,6 @@ class RewoundTable(BoundTable):
         return self._make_reader(decode)
 
     def _make_reader(self, decode: Decode) -> RecordReader:
-        catalog, records = self.catalog, self.records
-        place = self.storage, catalog, self.descriptor, catalog.position
-        return make_reader(*place, NOT_STORED, decode, records)
+        catalog = self.catalog
+        place = self.records, catalog, self.descriptor, catalog.position
+        return make_reader_of(*place, NOT_STORED, decode)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.moment import Moment, open_moments, to_moment
-from zapdb.database.history.replaced_files import read_files
+from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.session import Session
 from zapdb.indexes import BoundTable
 from zapdb.printing import one_line, show_moment
@@ -58,7 +58,7 @@ def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Versi
     while True:
         with reading_log(session) as connection:
             beginning = moments.find_beginning(connection).number
-        found = read_files(session, partial(_list_pruned, session, beginning, table, key))
+        found = read_replaceable(session, partial(_list_pruned, session, beginning, table, key))
         with reading_log(session) as connection:
             if moments.find_beginning(connection).number == beginning:
                 _add_logged(session, connection, moments, (table, key), found)

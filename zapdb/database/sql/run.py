@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from zapdb.database.history.past_session import PastSession
-from zapdb.database.history.replaced_files import read_files
+from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.stored_versions import OWN_COLUMNS, StoredVersions
 from zapdb.database.session import Session
 from zapdb.database.sql.allowance import Allowance
@@ -57,30 +57,21 @@ def run_sql(
         values = [[*session.table_names, *list_relations(session)]]
     if AUDIT in _find_words(statement) and session.shows_catalog:
         give_stamps(session)
-    return read_files(session, lambda: _run(session, statement, values, as_text, allowance))
 
+    def run() -> Result:
+        with _as_of_one_moment(session):
+            for turn in (1, 2):
+                offer = _Offer(session, as_text)
+                offer.offer(statement)
+                try:
+                    return ask(statement, values, offer, allowance)
+                except FilesUnread as unread:
+                    error = unread.error
+                if turn == 1 and not session.renew_columns():
+                    break
+            raise error
 
-def _run(
-    session: Session,
-    statement: str,
-    values: Any,
-    as_text: Collection[str],
-    allowance: Allowance,
-) -> Result:
-    with _as_of_one_moment(session):
-        offer = _Offer(session, as_text)
-        offer.offer(statement)
-        try:
-            return ask(statement, values, offer, allowance)
-        except FilesUnread as unread:
-            if not session.renew_columns():
-                raise unread.error from None
-        offer = _Offer(session, as_text)
-        offer.offer(statement)
-        try:
-            return ask(statement, values, offer, allowance)
-        except FilesUnread as unread:
-            raise unread.error from None
+    return read_replaceable(session, run)
 
 
 @contextmanager
