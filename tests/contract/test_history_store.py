@@ -413,8 +413,8 @@ def test_the_log_is_kept_for_the_store_unless_it_is_given_up(
         db.change_log.prune(db.change_log.end())
     db.change_log.follower("zapdb.history").remove()
     db.change_log.prune(db.change_log.end())
-    with pytest.raises(ChangesPruned):
-        flush(db)
+    with hold_store(db._storage, 1, Owner.here()) as working, pytest.raises(ChangesPruned):
+        HistoryFollower(working).step()
     status = db.history.status()
     assert (status.state, "pruned in front" in str(status.problem)) == ("broken", True)
     assert db.history.start().state == "baseline"

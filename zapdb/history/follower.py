@@ -78,19 +78,24 @@ class HistoryFollower:
         loaded = working.load()
         if loaded is None or loaded.store.state in ("stopped", "broken"):
             return NOTHING_TO_DO
+        try:
+            connection = working.storage.connection()
+            working.log.require_unpruned(connection.fetch_all, loaded.store.ends_bookmark)
+            return self._go_on(loaded, newest, is_flushed=flush)
+        except ChangesPruned:
+            self._note_broken(loaded)
+            raise
+
+    def _go_on(self, loaded: LoadedStore, newest: int, *, is_flushed: bool) -> FollowerStep:
         if loaded.unfinished:
             return FollowerStep(is_any=self._baseline.step(loaded))
         if self._checkpoints.step(loaded) or self._moments.step(loaded):
             return FollowerStep(is_any=True)
         if newest <= loaded.moment.stamp and self._is_at_end(loaded, newest):
             return NOTHING_TO_DO
-        if not flush and not self._is_due(loaded, newest):
+        if not is_flushed and not self._is_due(loaded, newest):
             return NOTHING_TO_DO
-        try:
-            return self._take_batch(loaded, newest)
-        except ChangesPruned:
-            self._note_broken(loaded)
-            raise
+        return self._take_batch(loaded, newest)
 
     def _is_at_end(self, loaded: LoadedStore, newest: int) -> bool:
         """Whether no transaction follows, where the newest stamp is the one of the store's end."""
