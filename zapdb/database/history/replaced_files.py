@@ -33,12 +33,12 @@ def read_replaceable(session: Session, read: Callable[[], T]) -> T:
 
 def is_replaced(session: Session, damaged: HistoryDamaged) -> bool:
     """Whether the file is not live any more, as far as the caller can see another one."""
-    storage = session.storage
-    if storage.is_in_transaction:
+    storage, path = session.storage, damaged.context.get("path")
+    if path is None or storage.is_in_transaction:
         return False
     with storage.transaction(TransactionMode.READ) as connection:
         return not any(
-            str(file.place_in(store.directory)) == damaged.context.get("path")
+            str(file.place_in(store.directory)) == path
             for store in list_timelines(connection, session.catalog.tenant)
             for file in list_history_files(connection, store)
         )
