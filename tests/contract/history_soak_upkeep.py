@@ -1,7 +1,8 @@
 """What is done to the past in the soak of the history store: purges, erasures, damage and repair.
 
 Erasures need records that nobody writes meanwhile. So the soak has some of its own, the victims,
-with keys above those of the writers. What is erased is erased from the kept states, too.
+with keys above those of the writers. What is erased is erased from the kept states, too. After a
+roll back there are other victims: moments go on counting what it did to a record that is erased.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ class Upkeep:
     damaged: set[str] = field(default_factory=set)
     """The files that were damaged at any time."""
 
+    def choose_victim(self) -> int:
+        return VICTIM + self.done["roll back"] * VICTIMS + self.rnd.randrange(VICTIMS)
+
     def write(self, db: Database) -> None:
         """Write a victim in both tables."""
-        key, turn = VICTIM + self.rnd.randrange(VICTIMS), self.done.total()
+        key, turn = self.choose_victim(), self.done.total()
 
         def write(tx: Any) -> None:
             for name in TABLES:
@@ -59,7 +63,7 @@ class Upkeep:
             self.damage(db)
 
     def erase(self, db: Database) -> None:
-        key = VICTIM + self.rnd.randrange(VICTIMS)
+        key = self.choose_victim()
         for name in TABLES:
             db.table(name).delete_many([key])
             _patiently(lambda name=name: db.history.erase(name, key))
@@ -69,7 +73,7 @@ class Upkeep:
 
     def erase_title(self, db: Database) -> None:
         """Erase past values of a field, which read as nothing then."""
-        key = VICTIM + self.rnd.randrange(VICTIMS)
+        key = self.choose_victim()
         for name in TABLES:
             _patiently(lambda name=name: db.history.erase(name, key, fields=["title"]))
             for state in self.states.values():
