@@ -6,8 +6,8 @@
    only possible bug is to accept, or to write, what Python would not.
 
    A function that returns int returns true when it has done its work, and false when it declines.
-   A function that returns a new object declines with NULL. In both cases an exception may be set:
-   see zap_forget(). */
+   A function that returns an object declines with NULL. In both cases an exception may be set (see
+   zap_forget()), and what is read or written may be at any place. */
 
 #ifndef ZAPDB_NATIVE_H
 #define ZAPDB_NATIVE_H
@@ -22,36 +22,37 @@
 #endif
 
 /* Raised whenever native.py would give Plan something else, or expect something else of it. */
-#define ZAP_INTERFACE 4
+#define ZAP_INTERFACE 5
 
-/* As in zapdb/limits.py. */
-#define ZAP_INLINE_MAX 4096
-#define ZAP_VALUE_MAX (4 * 1024 * 1024)
+/* As in zapdb/limits.py; native.py gives the others with each field. */
 #define ZAP_KEY_MAX 1024
 #define ZAP_DEPTH_MAX 64
 
 /* Of the accelerator alone. */
 #define ZAP_SMALL_RECORD 512    /* bytes that are written without an allocation */
-#define ZAP_SMALL_LIST 32       /* items that are allocated because a head declares them */
-#define ZAP_SMALL_MAP 16        /* items that are sorted without an allocation */
-#define ZAP_SMALL_TEXT 64       /* bytes that are tried as ASCII first */
 #define ZAP_KNOWN_KEYS 1024     /* keys of JSON objects that are kept */
 #define ZAP_KNOWN_KEY_MAX 32    /* bytes of such a key */
-#define ZAP_VARINT_MAX 9        /* bytes of a varint, or of a head of CBOR, that is written here */
-#define ZAP_SCALAR_MAX 16       /* bytes of any value of a fixed size, and of those */
+#define ZAP_SCALAR_MAX 16       /* bytes of any value of a fixed size, and of a varint or a head */
+
+/* Of the formats: see docs/formats. */
+#define ZAP_SIGN ((uint64_t)1 << 63)
+#define ZAP_QUIET_NAN (0x7FF8000000000000 | ZAP_SIGN)   /* as it is stored */
+#define ZAP_ESCAPED_END "\0\1" /* of a text without zeros: what comes behind it */
+#define ZAP_MICROSECONDS 1000000
+#define ZAP_DAY_SECONDS 86400
+#define ZAP_MARCH_OF_YEAR_0 719468      /* days before 1970-01-01 */
 
 typedef struct {
-    PyTypeObject *plan_type, *rows_type, *uuid_type, *decimal_type;
-    PyObject *uuid_unknown;
-    Py_ssize_t uuid_int, uuid_is_safe;          /* offsets of a UUID's two slots */
     void *datetime;                             /* PyDateTime_CAPI */
-    PyObject *known_keys[ZAP_KNOWN_KEYS];       /* by a hash of their bytes */
+    PyObject *known_keys[ZAP_KNOWN_KEYS];       /* by some of their bytes */
 } State;
 
 typedef struct {
     State *state;
     PyObject *data;                             /* bytes, which the caller keeps */
     const uint8_t *start, *at, *end;
+    int is_wrong;                               /* something is missing, or not in its only form:
+                                                   what was made of it is to be dropped */
     int has_blob;
 } Reader;
 
@@ -61,150 +62,116 @@ typedef struct {
     uint8_t small[ZAP_SMALL_RECORD];
 } Writer;
 
-/* Each kind's number is an attribute of the module, under the same name. */
+/* From STRING on, values have their length before them. FIXED and EXTENT are stepped over. */
 #define ZAP_KINDS(KIND) \
-    KIND(INTEGER) KIND(BOOLEAN) KIND(STRING) KIND(BINARY) KIND(ESCAPED_STRING) \
-    KIND(ESCAPED_BINARY) KIND(UUID) KIND(DECIMAL) KIND(TIMESTAMP) KIND(ZONED) KIND(DATE) \
-    KIND(FLOAT) KIND(JSON) KIND(ENUM) KIND(LIST) KIND(STRUCT) KIND(KEY) KIND(PYTHON)
+    KIND(INTEGER) KIND(DECIMAL) KIND(DATE) KIND(ENUM) KIND(BOOLEAN) KIND(UUID) KIND(TIMESTAMP) \
+    KIND(ZONED) KIND(FLOAT) KIND(KEY) KIND(ESCAPED_STRING) KIND(ESCAPED_BINARY) KIND(PYTHON) \
+    KIND(FIXED) KIND(STRING) KIND(BINARY) KIND(EXTENT) KIND(JSON) KIND(LIST) KIND(STRUCT)
 #define ZAP_KIND_ITEM(NAME) ZAP_##NAME,
-typedef enum { ZAP_KINDS(ZAP_KIND_ITEM) ZAP_KIND_COUNT } Kind;
+typedef enum { ZAP_KINDS(ZAP_KIND_ITEM) } Kind;
 
-typedef struct Field Field;
+#define ZAP_IS_BINARY(FIELD) ((FIELD)->kind == ZAP_BINARY || (FIELD)->kind == ZAP_ESCAPED_BINARY)
 
-/* The parts of a record, a struct, a list or a key, in the order of their bytes. */
+/* Whatever is at a place in an object: an item of a slot. */
+#define ZAP_SLOT(OBJECT, OFFSET) (*(PyObject **)((char *)(OBJECT) + (OFFSET)))
+
+/* A part of a record, a struct, a list or a key; plan.c makes it of a tuple, which it refers to. */
 typedef struct {
-    PyTypeObject *type;                         /* of records and structs; else NULL */
-    Py_ssize_t count, optional;
-    Field *fields;
-} Layout;
-
-/* How the values of a type are read and written. */
-typedef struct {
-    Kind kind;
-    Py_ssize_t number;                          /* the scale, or the most bytes of a value */
-    PyObject *decode, *skip, *encode;           /* Python's own; encode is NULL if a value may
-                                                   become a blob */
-    PyObject *first, *second;                   /* of an enum: names by id, bytes by name;
-                                                   of local times: zones by number, numbers by
-                                                   zone, as far as Python has met them;
-                                                   of a decimal: multiply, its unit */
-    Layout parts;
-} Value;
-
-struct Field {
     PyObject *name;
-    PyObject *otherwise;                        /* the default; NULL if a value is required */
+    PyObject *otherwise;                        /* the default; Ellipsis: a value is required */
     Py_ssize_t offset;                          /* in the object; -1: not wanted */
     int bit;                                    /* of presence; -1: always present */
-    int is_inverted;                            /* in an index's key */
-    Value value;
-};
+    int order;                                  /* in an index's key: 1, or -1 if inverted */
+    int kind;
+    Py_ssize_t number;                          /* the scale, or the most bytes of a value */
+    PyObject *decode, *encode;                  /* Python's own; encode is None if a value may
+                                                   become a blob, and for indexes */
+    PyObject *first, *second;                   /* of an enum: names by number, numbers by name;
+                                                   of local times: zones, as far as Python has met
+                                                   them; of a decimal: multiply, its unit */
+    const struct Plan *parts;                   /* of a struct, list, key or UUID; else NULL */
+} Field;
 
-/* module.c: forgets an ordinary exception; false for one that has to get through, such as
-   KeyboardInterrupt. */
-int zap_forget(void);
+typedef enum {
+    ZAP_DECODE, ZAP_ENCODE, ZAP_SKIP, ZAP_ENCODE_KEY, ZAP_KEY_OF, ZAP_DEFER
+} Function;
 
-/* text.c */
-PyObject *zap_text(const uint8_t *bytes, Py_ssize_t size);
-Py_ssize_t zap_utf8_size(PyObject *text);
-int zap_write_utf8(Writer *, PyObject *text, Py_ssize_t size);
+/* The fields of a table, index, struct or key, in the order of their bytes. */
+typedef struct Plan {
+    PyObject_VAR_HEAD
+    State *state;
+    PyObject *given;                            /* the arguments: all else refers to them */
+    PyTypeObject *type;                         /* of records and structs; NULL of a tuple */
+    Py_ssize_t keys;                            /* how many fields are of the record's key */
+    Py_ssize_t reach;                           /* up to which ones are read */
+    Py_ssize_t optional;
+    PyObject *functions;                        /* Python's own, in the order above */
+    Field fields[];
+} Plan;
+
+/* Bytes, or the UTF-8 of a string: its own, or in `owner`, so that none is left in the string. */
+typedef struct {
+    PyObject *owner;
+    const void *bytes;
+    Py_ssize_t size;
+} Text;
+
+/* bytes.c */
+int64_t zap_read_varint(Reader *);
+void zap_read_extent(Reader *, Py_ssize_t size_max);
+void zap_put_varint(Writer *, int64_t value);
+int zap_close_extent(Writer *, size_t begin, Py_ssize_t size_max);
+int zap_grow(Writer *, size_t size);
+int zap_write_bytes(Writer *, const void *bytes, Py_ssize_t size);
+int zap_open_text(PyObject *, int is_binary, Text *);
 
 /* cbor.c */
 PyObject *zap_read_cbor(Reader *, int depth);
 int zap_write_cbor(Writer *, PyObject *value, int depth);
 
-/* scalars.c */
-int zap_load_types(State *);
-PyObject *zap_read_uuid(Reader *);
-PyObject *zap_read_decimal(const Value *, int64_t number);
-PyObject *zap_read_timestamp(Reader *);
-PyObject *zap_read_zoned(Reader *, const Value *);
-PyObject *zap_read_date(const State *, int64_t days);
-PyObject *zap_read_float(Reader *);
-int zap_write_uuid(Writer *, PyObject *value);
-int zap_write_decimal(Writer *, PyObject *value, Py_ssize_t scale);
-int zap_write_timestamp(Writer *, PyObject *value);
-int zap_write_zoned(Writer *, const Value *, PyObject *value);
-int zap_write_date(Writer *, PyObject *value);
-int zap_write_float(Writer *, PyObject *value);
+/* reading.c, writing.c */
+int zap_read_parts(Reader *, const Plan *, Py_ssize_t from, Py_ssize_t to, PyObject *object);
+Py_ssize_t zap_write_parts(Writer *, const Plan *, Py_ssize_t from, Py_ssize_t to,
+                           PyObject *source);
 
-/* values.c */
-PyObject *zap_read_value(Reader *, const Value *);
-int zap_skip_value(Reader *, const Value *);
-int zap_write_value(Writer *, const Value *, PyObject *value);
-int zap_read_parts(Reader *, const Layout *, Py_ssize_t reach, PyObject *object);
-int zap_skip_parts(Reader *, const Layout *);
-int zap_write_parts(Writer *, const Layout *, PyObject *source, Py_ssize_t *known);
+extern PyType_Spec zap_plan_spec;
 
-/* layout.c: from the tuples that native.py makes. They raise exceptions, as Python code does. */
-int zap_make_layout(Layout *, PyObject *type, PyObject *fields, Py_ssize_t optional);
-int zap_visit_layout(const Layout *, visitproc visit, void *arg);
-void zap_free_layout(Layout *);
-
-/* plan.c, rows.c */
-typedef enum {
-    ZAP_DECODE, ZAP_ENCODE, ZAP_SKIP, ZAP_ENCODE_KEY, ZAP_KEY_OF, ZAP_DECODE_KEY, ZAP_BUILD,
-    ZAP_DEFER, ZAP_FUNCTION_COUNT
-} Function;
-
-typedef struct {
-    PyObject_HEAD
-    State *state;
-    Layout key, body;
-    Py_ssize_t reach;                           /* how many of the body's fields are read */
-    PyObject *functions;                        /* Python's own, a tuple in the order above */
-} Plan;
-
-extern PyType_Spec zap_plan_spec, zap_rows_spec;
-PyObject *zap_decode(const Plan *, PyObject *key, PyObject *data, Py_ssize_t start,
-                     PyObject *attachments);
-PyObject *zap_iterate(Plan *, PyObject *const *args, Py_ssize_t nargs);
-
-/* ---- bytes -------------------------------------------------------------------------------- */
-
-static inline Py_ssize_t
-zap_left(const Reader *r)
+/* Forgets an ordinary exception; false for one that has to get through: KeyboardInterrupt. */
+static inline int
+zap_forget(void)
 {
-    return r->end - r->at;
+    int is_ordinary = PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception);
+    if (is_ordinary) {
+        PyErr_Clear();
+    }
+    return is_ordinary;
+}
+
+/* Steps over bytes and returns them; NULL if there are fewer. Whatever is read, is taken here. */
+static inline const uint8_t *
+zap_take(Reader *r, uint64_t size)
+{
+    const uint8_t *taken = r->at;
+    if (size > (uint64_t)(r->end - taken)) {
+        r->is_wrong = 1;
+        return NULL;
+    }
+    r->at += size;
+    return taken;
 }
 
 static inline uint64_t
-zap_big_endian(const uint8_t *bytes, int size)
+zap_read_number(Reader *r, int size)
 {
-    uint64_t value = 0;
-    for (int i = 0; i < size; i++) {
-        value = value << 8 | bytes[i];
+    const uint8_t *bytes = zap_take(r, size);
+    uint64_t number = 0;
+    for (int i = 0; bytes != NULL && i < size; i++) {
+        number = number << 8 | bytes[i];
     }
-    return value;
+    return number;
 }
 
-/* Whatever is at a place in an object: an item of a slot. */
-static inline PyObject **
-zap_slot(PyObject *object, Py_ssize_t offset)
-{
-    return (PyObject **)((char *)object + offset);
-}
-
-static inline void
-zap_reader(Reader *r, State *state, PyObject *data, Py_ssize_t start)
-{
-    r->state = state;
-    r->data = data;
-    r->start = (const uint8_t *)PyBytes_AS_STRING(data);
-    r->at = r->start + start;
-    r->end = r->start + PyBytes_GET_SIZE(data);
-    r->has_blob = 0;
-}
-
-/* writer.c */
-void zap_writer(Writer *, const State *);
-void zap_free_writer(Writer *);
-PyObject *zap_written(const Writer *);
-int zap_grow(Writer *, size_t size);
-int zap_write_bytes(Writer *, const void *bytes, Py_ssize_t size);
-int zap_close_extent(Writer *, size_t begin, Py_ssize_t size_max);
-
-/* Makes room: true if that many bytes can be written. */
+/* Makes room: true if that many bytes can be put. */
 static inline int
 zap_reserve(Writer *w, size_t size)
 {
@@ -220,11 +187,5 @@ zap_put(Writer *w, uint64_t value, int size)
     }
     w->at += size;
 }
-
-/* varint.c: the orderable varint, as zapdb/values/varint.py defines it, up to 8 bytes of payload */
-int zap_read_varint(Reader *, int64_t *value, int *is_unsigned);
-int zap_read_extent(Reader *, Py_ssize_t size_max, Reader *inside);
-int zap_varint_size(uint8_t first);
-void zap_put_varint(Writer *, int64_t value);
 
 #endif

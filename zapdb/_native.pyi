@@ -1,17 +1,18 @@
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 INTERFACE: int
-LIMITS: tuple[int, int, int, int]
+KEY_MAX: int
+DEPTH_MAX: int
 
 class Plan:
     def __new__(
         cls,
-        record: type,
-        key: tuple[Any, ...],
-        body: tuple[Any, ...],
-        optional: int,
+        made: type | None,
+        fields: tuple[Any, ...],
+        keys: int,
         reach: int,
+        optional: int,
         functions: tuple[Callable[..., Any] | None, ...],
         /,
     ) -> Plan: ...
@@ -20,15 +21,14 @@ class Plan:
     def skip(self, data: bytes, start: int, /) -> int: ...
     def encode_key(self, values: Mapping[str, Any], /) -> bytes: ...
     def key_of(self, /, *values: Any) -> bytes: ...
-    def decode_key(self, key: bytes, /) -> tuple[Any, ...]: ...
     def build(self, record: Any, /) -> bytes: ...
-    def iterate(
+    def read_row(
         self,
-        rows: list[tuple[bytes, bytes, bytes]],
         prefix: bytes,
         attachments: Any,
         otherwise: Callable[[bytes, bytes], Any],
+        row: tuple[bytes, bytes, bytes],
         /,
-    ) -> Iterator[tuple[bytes, Any]]: ...
+    ) -> tuple[bytes, Any]: ...
 
 def __getattr__(name: str) -> int: ...  # the numbers of the kinds

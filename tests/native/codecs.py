@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zapdb.errors import ZapdbError
 from zapdb.indexes.keys import compile_build
 from zapdb.records import Codec, Record, held, native
-from zapdb.records.codec import compile_codec, compile_decoder
+from zapdb.records.codec import accelerate, compile_codec, compile_decoder
 from zapdb.schema import Index, IndexComponent, TableSchema
 from zapdb.values import Blob, StructValue
 
@@ -29,8 +29,8 @@ class Pair:
     """A table's codec in Python, the plan with it behind, and the plan alone, which declines."""
 
     python: Codec
-    plan: Any
-    alone: Any
+    plan: Codec
+    alone: Codec
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,9 @@ class Decoders:
 def pair_of(table: TableSchema) -> Pair:
     """The table's types are bound."""
     codec = compile_codec(table)
-    behind = native.Functions(
-        codec.decode, codec.encode, codec.skip, codec.encode_key, codec.key_of, codec.decode_key
-    )
-    nothing = native.Functions(*[decline] * 7)
-    return Pair(
-        codec,
-        native.plan_layout(table, codec.record, behind),
-        native.plan_layout(table, codec.record, nothing),
-    )
+    functions = ("decode", "encode", "skip", "encode_key", "key_of", "decode_key")
+    nothing = replace(codec, **dict.fromkeys(functions, decline))
+    return Pair(codec, accelerate(table, codec), accelerate(table, nothing))
 
 
 def decoders_of(table: TableSchema, numbers: frozenset[int]) -> Decoders:

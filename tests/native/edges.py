@@ -12,17 +12,19 @@ import struct
 import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.blobs import NO_BLOBS, MemoryBlobs
-from tests.native.codecs import DECLINED, Declined, Pair, outcome, pair_of
+from tests.native.codecs import DECLINED, Declined, Pair, builds_of, outcome, pair_of
 from tests.strategies import PLACE, STATE
 from tests.zoned import ZONES
 from zapdb import datasets
 from zapdb.errors import CorruptRecord
 from zapdb.records import Record
-from zapdb.schema import Field, TableSchema
+from zapdb.records.codec import compile_codec
+from zapdb.schema import Field, IndexComponent, TableSchema
 from zapdb.values import (
     Binary,
     Boolean,
@@ -383,6 +385,14 @@ def written_instants() -> Iterator[Any]:
         yield datetime.datetime.combine(date, datetime.time.max, datetime.UTC)
 
 
+def written_keys() -> Iterator[Any]:
+    """As long as a key can be, and longer; with too few parts, and too many."""
+    for size in range(1_016, 1_026):
+        yield b"a" * size, 1
+        yield [b"a" * size, 64]
+    yield from ((b"a",), (b"a", 1, 2), (1, b"a"), b"a", (b"a", None))
+
+
 def written_structs() -> Iterator[Any]:
     """With names that there aren't, names that are missing, and nulls."""
     whole = {"number": 1, "at": datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)}
@@ -398,6 +408,7 @@ WRITTEN: list[tuple[ValueType, Callable[[], Iterator[Any]]]] = [
     (List(String()), lambda: ([text] for text in written_texts())),
     (PLACE, written_structs),
     (Reference("people", 1, (String(),)), written_texts),
+    (Reference("people", 1, (Binary(), Integer())), written_keys),
     (Binary(), lambda: (text.encode("utf-8", "replace") for text in written_texts())),
     (Integer(), written_integers),
     (Decimal(2), written_decimals),
@@ -417,23 +428,40 @@ def compare_written(tally: Tally) -> None:
     for kind, values in WRITTEN:
         fields = Field(1, "id", Integer()), Field(2, "v", kind)
         pair = pair_of(TableSchema(1, "edges", (1,), fields))
-        for value in values():
-            tally.tried += 1
-            given = (b"\x81", {"id": 1, "v": value}, MemoryBlobs().attachments())
-            expected, found = (
-                outcome(pair.python.encode, *given),
-                outcome(pair.alone.encode, *given),
-            )
-            if found not in (DECLINED, expected):
-                tally.wrong.append(
-                    f"{kind} written, {value!r:.60}: {expected!r:.200}, not {found!r:.200}"
-                )
+        records = [{"id": 1, "v": value} for value in values()]
+        for record in (*records, {"v": records[0]["v"]}, records[0] | {"other": 1}):
+            given = (b"\x81", record, MemoryBlobs().attachments())
+            expected = outcome(pair.python.encode, *given)
+            tally.compare_written(kind, record, expected, outcome(pair.alone.encode, *given))
+
+
+def compare_keys(tally: Tally) -> None:
+    """As long as a key can be, and longer; of too few fields, and too many."""
+    pair = pair_of(TableSchema(1, "keys", (1,), (Field(1, "k", Binary()),)))
+    for given in (*((b"a" * size,) for size in range(1_016, 1_026)), (), (b"a", 1)):
+        expected, found = outcome(pair.python.key_of, *given), outcome(pair.alone.key_of, *given)
+        tally.compare_written(Binary(), given, expected, found)
+
+
+def compare_built(tally: Tally) -> None:
+    """Keys of indexes in both directions, with and without a null."""
+    for (kind, values), descending in itertools.product(WRITTEN, (False, True)):
+        table = TableSchema(1, "t", (1,), (Field(1, "id", Integer()), Field(2, "v", kind, True)))
+        if not kind.indexable:
+            continue
+        index = builds_of(table, (IndexComponent(2, descending=descending), IndexComponent(1)))
+        make = compile_codec(table).record
+        for value in (None, *itertools.islice(values(), 20)):
+            with suppress(ValueError):
+                record = make(1, None if value is None else kind.check(value, "v"))
+                expected = outcome(index.python, record)
+                tally.compare_written(kind, value, expected, outcome(index.alone, record))
 
 
 @dataclass
 class Tally:
     """How many edges were compared, where both codecs differ, and how many the accelerator declined
-    though Python reads them, by kind."""
+    though Python reads them, by kind. What can't be read is stepped over by Python alone."""
 
     tried: int = 0
     read: int = 0
@@ -442,18 +470,24 @@ class Tally:
 
     def compare(self, name: str, pair: Pair, key: bytes, data: bytes) -> None:
         self.tried += 1
-        steps = (pair.python.skip, pair.alone.skip)
+        steps, is_readable = (pair.python.skip, pair.alone.skip), True
         for python, alone, arguments in (
             (pair.python.decode, pair.alone.decode, (key, data, 0, NO_BLOBS)),
             (*steps, (data, 0)),
         ):
             expected, found = read(python, *arguments), read(alone, *arguments)
-            if expected != REFUSED:
-                self.read += 1
-                self.left[name] += found == DECLINED
+            is_readable = is_readable and expected != REFUSED
+            self.read += expected != REFUSED
+            self.left[name] += is_readable and found == DECLINED
             if found not in (DECLINED, expected):
                 where = f"{name}, {key[:40].hex()} {data[:40].hex()}"
                 self.wrong.append(f"{where}: {expected[:200]}, not {found[:200]}")
+
+    def compare_written(self, kind: ValueType, given: Any, expected: Any, found: Any) -> None:
+        self.tried += 1
+        if found not in (DECLINED, expected):
+            where = f"{kind} written, {given!r:.60}"
+            self.wrong.append(f"{where}: {expected!r:.200}, not {found!r:.200}")
 
 
 REFUSED = "refused"
@@ -488,6 +522,8 @@ def compare_all(long: bool) -> Tally:
     for pair, key in key_edges(long):
         tally.compare("key", pair, key, b"")
     compare_written(tally)
+    compare_keys(tally)
+    compare_built(tally)
     return tally
 
 

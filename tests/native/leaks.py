@@ -21,6 +21,7 @@ from tests.fuzz.targets import WIDE
 from tests.native.codecs import Builds, Pair, builds_of, pair_of
 from tests.native.samples import Samples
 from zapdb.errors import CorruptRecord
+from zapdb.records.native import iterate_of
 from zapdb.schema import IndexComponent
 
 ROUNDS = 30
@@ -48,6 +49,8 @@ def draw_work(pair: Pair, samples: Samples) -> Work:
 
 def work(pair: Pair, index: Builds, drawn: Work) -> None:
     """Write, read, refuse."""
+    iterate = iterate_of(pair.plan.decode)
+    assert iterate is not None
     for record, several in drawn:
         with suppress(Exception):
             pair.plan.key_of(*(record[name] for name in KEY))
@@ -59,8 +62,8 @@ def work(pair: Pair, index: Builds, drawn: Work) -> None:
             with suppress(CorruptRecord):
                 pair.plan.skip(data, 1)
             rows = [(b"", data, data)] * 2
-            collections.deque(pair.plan.iterate(rows, b"\x81", NO_BLOBS, max), 0)
-            list(pair.plan.iterate(rows, b"\x81", NO_BLOBS, max))
+            collections.deque(iterate(rows, b"\x81", NO_BLOBS, max), 0)
+            list(iterate(rows, b"\x81", NO_BLOBS, max))
 
 
 def main() -> int:
@@ -68,7 +71,8 @@ def main() -> int:
     drawn = draw_work(pair, Samples(7))
     indexed = [f.number for f in WIDE.fields if f.type.indexable]
     index = builds_of(WIDE, tuple(IndexComponent(n, descending=n % 2 == 0) for n in indexed))
-    held = (None, True, pair.python.record, pair.plan, datetime.UTC)
+    plan = getattr(pair.plan.decode, "__self__", None)
+    held = (None, True, pair.python.record, plan, datetime.UTC)
     if hasattr(sys, "gettotalrefcount"):
         return _count_all(lambda: work(pair, index, drawn))
     tracemalloc.start()

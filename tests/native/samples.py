@@ -343,4 +343,3 @@ def _compare_record(
         found.same(f"skip{what}", *(outcome(c.skip, bad, start) for c in codecs), given)
         decoders = (part.python, part.plan, part.alone)
         found.same(f"decode some{what}", *(outcome(d, *given) for d in decoders), given)
-        found.same(f"decode key{what}", *(outcome(c.decode_key, bad_key) for c in codecs), given)

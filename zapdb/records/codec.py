@@ -56,7 +56,7 @@ def codec_for(table: TableSchema, zones: Zones | None = None) -> Codec:
     """Return the codec of the table schema in a database with these zones, compiled once."""
     bound = bind_zones(table, zones)
     codec: Codec = compiled_with(table, bound, zones).get(
-        canonical_bytes(table), lambda: _accelerate(bound, compile_codec(bound))
+        canonical_bytes(table), lambda: accelerate(bound, compile_codec(bound))
     )
     return codec
 
@@ -116,7 +116,7 @@ def compile_codec(table: TableSchema) -> Codec:
     )
 
 
-def _accelerate(table: TableSchema, codec: Codec) -> Codec:
+def accelerate(table: TableSchema, codec: Codec) -> Codec:
     """Return the same codec; its functions try the accelerator first, if there is one."""
     if native.accelerator is None:
         return codec
@@ -126,17 +126,16 @@ def _accelerate(table: TableSchema, codec: Codec) -> Codec:
         codec.skip,
         codec.encode_key,
         codec.key_of,
-        codec.decode_key,
     )
     plan = native.plan_layout(table, codec.record, generated)
+    skipping = native.plan_layout(table, codec.record, generated, frozenset())
     return replace(
         codec,
         encode=plan.encode,
         encode_key=plan.encode_key,
         key_of=plan.key_of,
         decode=plan.decode,
-        decode_key=plan.decode_key,
-        skip=plan.skip,
+        skip=skipping.skip,
     )
 
 
