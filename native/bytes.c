@@ -114,6 +114,22 @@ zap_write_bytes(Writer *w, const void *bytes, Py_ssize_t size)
     return 1;
 }
 
+/* Most texts are short and ASCII, which takes Python's own decoder longer to find out. */
+PyObject *
+zap_text(const void *bytes, Py_ssize_t size)
+{
+    uint8_t all = size < SHORT_END ? 0 : 0x80;
+    for (Py_ssize_t i = 0; i < size && all < 0x80; i++) {
+        all |= ((const uint8_t *)bytes)[i];
+    }
+    PyObject *text = all < 0x80 && size > 1 ? PyUnicode_New(size, 127) : NULL;
+    if (text == NULL) {
+        return zap_forget() ? PyUnicode_DecodeUTF8(bytes, size, NULL) : NULL;
+    }
+    memcpy(PyUnicode_1BYTE_DATA(text), bytes, size);
+    return text;
+}
+
 int
 zap_open_text(PyObject *object, int is_binary, Text *text)
 {

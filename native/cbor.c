@@ -78,7 +78,7 @@ read_key(Reader *r, const uint8_t *bytes, Py_ssize_t size)
         && memcmp(PyUnicode_1BYTE_DATA(key), bytes, size) == 0) {
         return Py_NewRef(key);
     }
-    key = PyUnicode_DecodeUTF8((const char *)bytes, size, NULL);
+    key = zap_text(bytes, size);
     if (key != NULL && PyUnicode_IS_ASCII(key) && size <= ZAP_KNOWN_KEY_MAX) {
         Py_XSETREF(r->state->known_keys[place], Py_NewRef(key));
     }
@@ -137,7 +137,7 @@ zap_read_cbor(Reader *r, int depth)
         return argument > INT64_MAX ? NULL : PyLong_FromLongLong(~(int64_t)argument);
     case MAJOR_TEXT:
         bytes = (const char *)zap_take(r, argument);
-        return bytes == NULL ? NULL : PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)argument, NULL);
+        return bytes == NULL ? NULL : zap_text(bytes, (Py_ssize_t)argument);
     case MAJOR_LIST: return read_list(r, argument, depth);
     case MAJOR_MAP: return read_map(r, argument, depth);
     case MAJOR_SIMPLE: return read_simple(r, (int)argument);

@@ -123,6 +123,7 @@ void zap_put_varint(Writer *, int64_t value);
 int zap_close_extent(Writer *, size_t begin, Py_ssize_t size_max);
 int zap_grow(Writer *, size_t size);
 int zap_write_bytes(Writer *, const void *bytes, Py_ssize_t size);
+PyObject *zap_text(const void *, Py_ssize_t);
 int zap_open_text(PyObject *, int is_binary, Text *);
 
 /* cbor.c */

@@ -111,7 +111,9 @@ plan_read_row(Plan *self, PyObject *const *args, Py_ssize_t nargs)
     if (record == NULL && zap_forget()) {
         record = PyObject_Vectorcall(args[2], pair, 2, NULL);
     }
-    return record;
+    PyObject *found = record == NULL ? NULL : PyTuple_Pack(2, pair[0], record);
+    Py_XDECREF(record);
+    return found;
 }
 
 /* skip(data, start): by a plan that wants no field */

@@ -120,7 +120,7 @@ make_text(const Field *f, const uint8_t *start, Py_ssize_t size)
 {
     const char *bytes = (const char *)start;
     return ZAP_IS_BINARY(f) ? PyBytes_FromStringAndSize(bytes, size)
-                            : PyUnicode_DecodeUTF8(bytes, size, NULL);
+                            : zap_text(bytes, size);
 }
 
 /* An escaped text: it ends with the first zero, but for one with zeros of its own. */

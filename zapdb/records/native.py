@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from functools import partial
-from operator import itemgetter
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
 
@@ -164,7 +163,7 @@ def iterate_of(decode: Callable[..., Any]) -> Iterate | None:
         return None
 
     def iterate(rows: Any, *given: Any) -> Iterator[tuple[bytes, Record]]:
-        return zip(map(itemgetter(1), rows), map(partial(plan.read_row, *given), rows), strict=True)
+        return map(partial(plan.read_row, *given), rows)
 
     return iterate
 
