@@ -54,7 +54,9 @@ def build(sources: Path, target: Path, *, must: bool, flags: Sequence[str] = ())
         made = Path(command.get_ext_fullpath(MODULE))
         if not made.exists():
             return None
-        return Path(shutil.copy(made, target / made.name))
+        # Replaced, not written over: processes that have it loaded would end.
+        part = shutil.copy(made, target / f"{made.name}.part")
+        return Path(part).replace(target / made.name)
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]  # of no configuration
