@@ -52,6 +52,7 @@ LOOPS = {
     "database/sql/sandbox/statement.py": STREAM,
     "database/sequences.py": "draws the block of numbers that each round lacks",
     "database/table.py": PAGES,
+    "history/baseline.py": PAGES,
     "history/run.py": "takes batches of the change log into files, and ends with the last one",
     "inference/copying.py": PAGES,
     "inference/table_rows.py": PAGES,

@@ -13,6 +13,7 @@ from zapdb.database.fields import FieldExpression
 from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UsageError
 from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression
+from zapdb.expressions.parse import NO_POINT
 from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name
 from zapdb.indexes.predicates import Predicate
 from zapdb.records.cell_format import from_plain
@@ -44,7 +45,7 @@ def read_condition(table: ReadableTable, schema: Schema, text: str) -> Predicate
         return _Reader(table, schema).read(parse_expression(text))
     except ExpressionError as error:
         hint = error.hint or FORMS
-        if error.message.startswith("Constant"):
+        if error.message == NO_POINT:
             hint = "write a decimal or float as text: total > '12.50'"
         if text[error.column - 1 : error.column] == "=":
             hint = "equal is written =="

@@ -71,6 +71,7 @@ _REFUSED: Final[dict[type[ast.AST], tuple[str, str]]] = {
 }
 """Operators of Python that the language has not, and what to write instead."""
 
+NO_POINT: Final = "a number with a point or an exponent is not part of the expression language"
 # `else=` is not Python; a name of the same length takes its place, so that columns stay true.
 ELSE_KEYWORD: Final = "els_"
 
@@ -179,7 +180,7 @@ class _Reader:
                 return _literal(value, column)
             case ast.Constant(value=float() as number):
                 raise ExpressionError(
-                    "a number with a point or an exponent is not part of the expression language",
+                    NO_POINT,
                     column,
                     f"write decimal('{number}', scale), or float('{number}')",
                 )

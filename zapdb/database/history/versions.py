@@ -12,7 +12,9 @@ from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.moment import Moment, open_moments, to_moment
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.session import Session
+from zapdb.errors import TransactionConflict
 from zapdb.indexes import BoundTable
+from zapdb.limits import READ
 from zapdb.printing import one_line, show_moment
 from zapdb.records import Attachments, Record, raw_value
 from zapdb.schema import Field, TableSchema
@@ -20,6 +22,7 @@ from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
 from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import Moments
+from zapdb.storage.retries import attempts
 from zapdb.storage.rewinding import list_of_record
 from zapdb.values import Blob
 
@@ -52,10 +55,13 @@ class Version:
 
 
 def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Version]:
-    """Return the versions of the record with an encoded key, oldest first."""
+    """Return the versions of the record with an encoded key, oldest first.
+
+    Raises `TransactionConflict` if the log is pruned between its two readings again and again.
+    """
     moments, table = open_moments(session), bound.schema.number
     find_newest_stamp(session, moments.log)
-    while True:
+    for _ in attempts(READ):
         with reading_log(session) as connection:
             beginning = moments.find_beginning(connection).number
         found = read_replaceable(session, partial(_list_pruned, session, beginning, table, key))
@@ -63,6 +69,10 @@ def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Versi
             if moments.find_beginning(connection).number == beginning:
                 _add_logged(session, connection, moments, (table, key), found)
                 return found
+    raise TransactionConflict(
+        "the change log was pruned while a record's versions were read",
+        hint="read them again, or when the pruning has ended",
+    )
 
 
 def _add_logged(
