@@ -1,6 +1,6 @@
 """What becomes of a table's files as it changes: changes are merged with the checkpoint, and a
 table that has changed much begins another era. The last changes of an era are not merged: the next
-one's checkpoint has them, and whoever asks for a moment before compares keys, as before a merge.
+one's checkpoint has them, and a query of an earlier moment compares keys, as before a merge.
 
 So a query never reads more than one checkpoint, about as many rows that ended as the table has
 records, and a part of that in changes whose keys have to be compared.
