@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import forms
+from tests import forms, processes
 from tests.codecs_in_use import CODECS, using_codec
 from tests.races import RacyTests
 from tests.support import SHORT_LIVED, PostgresServer, Workspace, find_memory
@@ -84,6 +84,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     """Extension modules complain of what is not collected at the end."""
+    processes.close_nursery()
     gc.unfreeze()
 
 

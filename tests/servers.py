@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
 
+from tests import processes
 from tests.support import GUARD_SECONDS, ROOT, wait_until
 
 COMMANDS = {
@@ -33,7 +33,7 @@ def start(*arguments: str, path: Path, environment: Mapping[str, str], **named: 
         "PYTHONUNBUFFERED": "1",
         **environment,
     }
-    return subprocess.Popen([sys.executable, *arguments], env=given, **named)
+    return processes.Popen([sys.executable, *arguments], env=given, **named)
 
 
 class Server:

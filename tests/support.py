@@ -26,6 +26,7 @@ from msgspec import structs
 from sqlalchemy import make_url
 
 import zapdb
+from tests import processes
 from tests.documents import document
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.zones import append_zones
@@ -252,7 +253,7 @@ class Workspace:
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a command of `tests.contract.worker`, to talk to."""
-        return subprocess.Popen(
+        return processes.Popen(
             self.command(name, *arguments),
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -263,7 +264,7 @@ class Workspace:
     def run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run such a command to its end."""
         command = self.command(name, *arguments)
-        return subprocess.run(
+        return processes.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_SECONDS
         )
 

@@ -22,6 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import zapdb
+from tests import processes
 from tests.support import GUARD_SECONDS
 from zapdb.cli.program import run_program
 
@@ -134,7 +135,7 @@ class Project:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command in a process of its own, with its output piped."""
-        return subprocess.Popen(
+        return processes.Popen(
             [sys.executable, "-m", "zapdb", *arguments],
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
@@ -156,7 +157,7 @@ class Project:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
         ignored = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE")
         environment = {key: value for key, value in os.environ.items() if key not in ignored}
-        process = subprocess.Popen(
+        process = processes.Popen(
             [sys.executable, "-m", "zapdb", *arguments],
             cwd=self.directory,
             stdin=terminal,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import zapdb
+from tests import processes
 from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
 from zapdb.accelerator import describe_codec
@@ -213,10 +214,10 @@ def test_what_the_operating_system_refuses_is_an_error(project: Project) -> None
 
 
 def test_output_that_nobody_reads_any_more_is_no_traceback(people: Project) -> None:
-    reader = subprocess.Popen(["true"], stdin=subprocess.PIPE)
+    reader = processes.Popen(["true"], stdin=subprocess.PIPE)
     reader.wait()
     assert reader.stdin is not None
-    process = subprocess.Popen(
+    process = processes.Popen(
         [sys.executable, "-m", "zapdb", "catalog", "revisions", "--table", "people"],
         cwd=people.directory,
         stdout=reader.stdin,

@@ -22,6 +22,7 @@ from typing import Any
 from sqlalchemy.engine import make_url
 
 import zapdb
+from tests import processes
 from tests.contract import next_formats
 from tests.support import ROOT, Workspace, wait_until
 
@@ -82,7 +83,7 @@ def start_peer(place: Workspace, *, within: Sequence[str] = (), **options: Any) 
     `within` is a command that runs another one, its arguments.
     """
     given = {"address": place.address, "directory": str(place.directory), **options}
-    process = subprocess.Popen(
+    process = processes.Popen(
         [*within, sys.executable, "-m", "tests.contract.peer", json.dumps(given)],
         cwd=ROOT,
         stdin=subprocess.PIPE,

@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import zapdb
+from tests import processes
 from tests.linearizability import Operation
 from tests.support import BACKGROUND, GUARD_SECONDS, ROOT, Workspace
 from zapdb.database import Database
@@ -217,7 +217,7 @@ def spoil_commits(db: Database, share: float, die_at: int = 0) -> Callable[[], N
 def run_processes(place: Workspace, count: int, times: int, seed: int) -> list[Operation]:
     """What so many processes did, so often each or more; the first one dies on the way."""
     options = [place.address, str(place.directory), str(count), str(times), str(seed)]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "tests.contract.registers", *options],
         cwd=ROOT,
         capture_output=True,

@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import re
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import zapdb
+from tests import processes
 from tests.contract.tables import ITEMS
 from tests.support import GUARD_SECONDS, ROOT, PostgresServer, Workspace
 from zapdb.cli.program import run_program
@@ -240,7 +240,7 @@ def test_a_wrong_password_is_not_in_what_a_process_writes(tmp_path: Path) -> Non
     """An error that nobody catches: its traceback, with all that it was raised from."""
     code = "import sys, zapdb; zapdb.open(sys.argv[1])"
     for address in (UNREACHABLE["password in the query"], UNREACHABLE["number"]):
-        ended = subprocess.run(
+        ended = processes.run(
             [sys.executable, "-c", code, address],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(ROOT)},

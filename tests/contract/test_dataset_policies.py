@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.contract.test_datasets import (  # noqa: F401 - the fixture is used by its name
     TITLES,
@@ -674,7 +675,7 @@ class Elsewhere:
     """Another process, with other data, that stays open meanwhile."""
 
     def __init__(self, command: list[str], **environment: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = processes.Popen(
             command,
             cwd=ROOT,
             env=os.environ | environment,

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import gc
 import itertools
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests import forms
+from tests import forms, processes
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.contract.test_handles import PICTURES, ids, insert
 from tests.support import GUARD_SECONDS, Workspace, error_of, wait_until
@@ -359,7 +358,7 @@ def run_to_its_end(workspace: Workspace, program: str, *arguments: str) -> None:
     workspace.write(1, ITEMS, INDEX_SIZE)
     workspace.open().close()
     command = [sys.executable, "-c", program, workspace.address, str(workspace.directory)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    done = processes.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
 
 
@@ -388,6 +387,6 @@ def test_what_runs_at_exit_keeps_its_connection_and_its_transaction(workspace: W
     workspace.write(1, ITEMS)
     db = workspace.open()
     command = [sys.executable, "-c", AT_EXIT, workspace.address]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_SECONDS)
+    ended = processes.run(command, capture_output=True, text=True, timeout=GUARD_SECONDS)
     assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)
     assert db.table("items").count() == 2

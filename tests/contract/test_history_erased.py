@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import forms
+from tests import forms, processes
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest, stored_state
 from tests.contract.tables import ADD_COLOR
 from tests.support import GUARD_SECONDS, ROOT, Workspace, advance_clock, finish, wait_until
@@ -50,7 +49,7 @@ def kill_at_each_step(workspace: Workspace, *command: str, apart: int = 3) -> in
     """Run a command in processes that are killed, in the short form at some steps, so many apart;
     return how many were."""
     arguments = [workspace.address, "1", "1" if forms.is_long else str(apart), *command]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "tests.contract.history_killed", *arguments],
         cwd=ROOT,
         capture_output=True,

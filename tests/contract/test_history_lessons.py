@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import zapdb
+from tests import processes
 from tests.contract.stored_pasts import begin, check_store, digests, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
 from tests.support import ROOT, Workspace
@@ -174,7 +174,7 @@ def test_others_read_while_one_writes(workspace: Workspace, db: Database) -> Non
             f"import zapdb; db = zapdb.open({workspace.address!r}, read_only=True)\n"
             f"print(db.at({moment}).sql('SELECT count(*), max(id) FROM items').fetchone())"
         )
-        read = subprocess.run(
+        read = processes.run(
             [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert (read.stdout, read.stderr) == (f"({COUNT}, {COUNT - 1})\n", "")

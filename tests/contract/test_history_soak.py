@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.contract.history_oracle import check_reconstruction
 from tests.contract.history_soak_upkeep import TABLES, VICTIM, Upkeep
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
@@ -89,7 +90,7 @@ class Soak:
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.directory / f"{name}.log").open("a") as log:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = processes.Popen(
                 [sys.executable, *arguments],
                 cwd=ROOT,
                 stdout=subprocess.PIPE if name.startswith("writer") else log,

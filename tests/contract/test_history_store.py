@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 
-from tests import forms
+from tests import forms, processes
 from tests.contract.every_type import make_shop
 from tests.contract.stored_pasts import (
     State,
@@ -170,7 +169,7 @@ def test_h3_killed_at_each_step_it_stores_each_change_once(
     states[newest(db)] = current_state(db)
     write_some(db, rnd)
     states[newest(db)] = current_state(db)
-    done = subprocess.run(
+    done = processes.run(
         [
             sys.executable,
             "-m",

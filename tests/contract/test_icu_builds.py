@@ -7,7 +7,6 @@ sorts otherwise there is nothing to compare.
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import icu
 import pytest
 
+from tests import processes
 from tests.contract.tables import INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.contract.test_dataset_policies import Elsewhere
 from tests.contract.test_dataset_rebuilds import index_row, reindex
@@ -63,7 +63,7 @@ def find_build() -> Build:
 
 
 def run(python: Path, *arguments: str) -> str:
-    ran = subprocess.run(
+    ran = processes.run(
         [python, *arguments],
         cwd=ROOT,
         capture_output=True,

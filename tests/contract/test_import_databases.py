@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 import sqlalchemy as sa
 
-from tests import chinook
+from tests import chinook, processes
 from tests.contract.test_import_files import run_and_kill
 from tests.support import PostgresServer, Workspace, wait_until
 from zapdb import asdict
@@ -180,7 +180,7 @@ def test_a_shop_of_eleven_tables_comes_over_whole(place: Place) -> None:
 
 def start(place: Place, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "zapdb", "import", place.source, "-d", place.target]
-    return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL)
+    return processes.Popen([*command, *options], stdout=subprocess.DEVNULL)
 
 
 def is_at_least(db: Database, name: str, enough: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import processes
 from tests.support import Workspace, wait_until
 from zapdb import asdict
 from zapdb.cli.program import run_program
@@ -94,7 +95,7 @@ run_program(sys.argv[2:])
 
 def run_and_kill(function: str, *arguments: str) -> None:
     """Run a command in a process that is killed where it calls the function."""
-    ended = subprocess.run([sys.executable, "-c", KILLED, function, *arguments], check=False)
+    ended = processes.run([sys.executable, "-c", KILLED, function, *arguments], check=False)
     assert ended.returncode == -signal.SIGKILL
 
 
@@ -302,7 +303,7 @@ def test_two_processes_do_not_import_the_same_file_at_once(place: Place) -> None
 def start(place: Place, path: Path, *options: str) -> subprocess.Popen[bytes]:
     address = place.workspace.address
     command = ["import", str(path), "--table", "items", "-d", address, *options]
-    return subprocess.Popen([sys.executable, "-m", "zapdb", *command])
+    return processes.Popen([sys.executable, "-m", "zapdb", *command])
 
 
 def is_at_least(place: Place, enough: int) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
+from tests import processes
 from tests.contract.paces import NotedPace
 from tests.forms import cases
 from tests.support import GUARD_SECONDS, PostgresServer, Workspace, wait_until
@@ -212,18 +213,18 @@ def test_a_killed_follower_goes_on_and_the_command_switches_over(place: Place) -
         with writers(place, 2):
             for enough in (40, 200):  # in the copy, and behind it
                 quick = ["--follow", "--every", "0.05", "--batch", "5"]
-                with subprocess.Popen([*command, *quick], stdout=subprocess.DEVNULL) as process:
+                with processes.Popen([*command, *quick], stdout=subprocess.DEVNULL) as process:
                     wait_until(partial(has_records, db, enough), "it goes on")
                     process.kill()
         with place.connect() as connection:  # no updated_at: only comparing finds it
             connection.execute("UPDATE books SET title = 'hidden' WHERE number = 9")
             connection.execute("UPDATE books SET updated_at = '2001-01-01' WHERE number = 9")
-        failing = subprocess.run(
+        failing = processes.run(
             [*command, "--switch", "false"], capture_output=True, text=True, check=False
         )
         assert failing.returncode == 1
         assert "the source is still followed" in failing.stderr
-        done = subprocess.run(
+        done = processes.run(
             [*command, "--switch", "echo switched"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
@@ -249,7 +250,7 @@ def test_a_roll_back_of_the_target_is_waited_for(place: Place) -> None:
 
     with place.workspace.follow() as db, writers(place, 1):
         quick = ["--follow", "--every", "0.05", "--batch", "5"]
-        with subprocess.Popen(
+        with processes.Popen(
             [*command, *quick], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
             try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import zapdb
+from tests import processes
 from tests.documents import document
 from zapdb.errors import UsageError
 from zapdb.storage import connect
@@ -57,7 +58,7 @@ def private_directories() -> list[Path]:
 
 
 def start(migrations: Path, end: str) -> tuple[subprocess.Popen[str], Path]:
-    running = subprocess.Popen(
+    running = processes.Popen(
         [sys.executable, "-c", PROGRAM, str(migrations), end],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

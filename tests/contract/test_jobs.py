@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale, state_of
 from tests.contract.test_conversion import db as db
@@ -56,7 +57,7 @@ def progress_of(db: Database, job: Job) -> Progress:
 def convert_command(place: Workspace, *more: str) -> subprocess.Popen[str]:
     """`zapdb convert run` as a process of its own."""
     command = [sys.executable, "-m", "zapdb", "convert", "run", "-d", place.address, *more]
-    return subprocess.Popen(
+    return processes.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 import zapdb
+from tests import processes
 from tests.contract.paces import NotedPace
 from tests.contract.tables import ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
@@ -126,7 +126,7 @@ def test_an_import_is_cancelled_and_killed_and_imports_each_row_once(
     assert 0 < done < COUNT
 
     command = [sys.executable, "-c", IMPORT, workspace.address, str(path)]
-    with subprocess.Popen(command, cwd=ROOT) as process:
+    with processes.Popen(command, cwd=ROOT) as process:
         wait_until(lambda: table.count() > done, "it goes on")
         process.send_signal(signal.SIGKILL)
     db.jobs.throttle("import")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import processes
 from tests.contract.tables import ITEMS
 from tests.documents import document
 from tests.linearizability import Operation, find_order
@@ -155,7 +156,7 @@ def record_history(place: Workspace, directory: Path, seed: int) -> list[Operati
     """What the processes did, each at random; what was refused for the moment is left out."""
     command = [sys.executable, "-m", "tests.contract.operators", place.address, str(directory)]
     processes = [
-        subprocess.Popen(
+        processes.Popen(
             [*command, str(number), str(OPERATIONS), str(seed)],
             cwd=ROOT,
             stdout=subprocess.PIPE,

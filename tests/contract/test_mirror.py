@@ -7,7 +7,6 @@ import itertools
 import random
 import shutil
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ import duckdb
 import psycopg
 import pytest
 
-from tests import forms
+from tests import forms, processes
 from tests.contract.every_type import fill, make_shop
 from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
@@ -279,7 +278,7 @@ def test_rule_29_a_mirror_beside_writers_and_kills(workspace: Workspace, place: 
     command = [sys.executable, "-m", "zapdb", "mirror", "run", "--to", place.address]
     try:
         for kill in range(21 if forms.is_long else 3):
-            with subprocess.Popen([*command, "-d", workspace.address], cwd=ROOT) as process:
+            with processes.Popen([*command, "-d", workspace.address], cwd=ROOT) as process:
                 try:
                     time.sleep(1.5 + chance.random() * 1.5)
                     change_schema(kill)

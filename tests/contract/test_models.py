@@ -6,7 +6,6 @@ import copy
 import datetime
 import importlib.util
 import pickle
-import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import zapdb
+from tests import processes
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb import asdict
@@ -122,7 +122,7 @@ print(repr(record))
 print(record.due.isoformat(), record.due.fold, len(record.text), len(record.data))
 print(asdict(record)["homes"])
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ran = processes.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.splitlines() == [
         repr(loaded),

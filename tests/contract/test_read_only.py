@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from sqlalchemy import make_url
 
 import zapdb
+from tests import processes
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.lookups import find, starts_with
 from tests.support import (
@@ -360,7 +360,7 @@ def test_a_file_and_a_directory_that_can_only_be_read(place: Workspace) -> None:
 
         def read(*addresses: str) -> list[str]:
             script = [sys.executable, "-c", AS_NOBODY, f"sqlite:///{files[0]}", *addresses]
-            done = subprocess.run(
+            done = processes.run(
                 script, cwd=ROOT, capture_output=True, text=True, timeout=GUARD_SECONDS
             )
             assert done.returncode == 0, done.stderr

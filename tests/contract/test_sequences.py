@@ -16,7 +16,7 @@ import pytest
 
 import zapdb
 import zapdb.aio
-from tests import forms
+from tests import forms, processes
 from tests.support import ROOT, Workspace, finish
 from zapdb.database import Database, Table
 from zapdb.errors import (
@@ -500,7 +500,7 @@ def test_a_sequence_goes_with_its_field_when_that_is_rolled_back(workspace: Work
 def start(workspace: Workspace, seed: int, operations: int) -> subprocess.Popen[str]:
     given = [workspace.address, str(workspace.directory), str(seed), str(operations)]
     command = [sys.executable, "-m", "tests.contract.numbering", *given]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return processes.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def read_told(process: subprocess.Popen[str]) -> list[tuple[str, int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import zapdb
+from tests import processes
 from tests.documents import document
 from tests.support import PostgresServer
 from zapdb.errors import UsageError
@@ -146,7 +146,7 @@ def test_the_fixtures_of_pytest(
     elif server is not None:
         arguments = ["--zapdb-server", server]
     (tmp_path / "pytest.ini").write_text(ini)
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(zapdb.__file__).parents[1])},

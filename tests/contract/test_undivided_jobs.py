@@ -16,6 +16,7 @@ from typing import Any
 import pandas
 import pytest
 
+from tests import processes
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.cluster.leases import Owner
@@ -48,7 +49,7 @@ def start(workspace: Workspace) -> Iterator[Start]:
     def start_one(*words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "zapdb", *words, "-d", workspace.address]
         pipe = subprocess.PIPE
-        begun.append(subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
+        begun.append(processes.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True))
         return begun[-1]
 
     yield start_one

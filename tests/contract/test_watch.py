@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, lose_connections, wait_until
 from zapdb.activation.all_tenants import migrate_all_tenants
@@ -53,7 +54,7 @@ def migrate(workspace: Workspace, number: int, *operations: str) -> None:
 @contextmanager
 def watching(workspace: Workspace, *more: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "zapdb", "convert", "watch", "-d", workspace.address, *more]
-    process = subprocess.Popen(
+    process = processes.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:

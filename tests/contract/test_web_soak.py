@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import pytest
 
 import zapdb
-from tests import forms
+from tests import forms, processes
 from tests.contract.soak_app import TWIN
 from tests.contract.tables import ITEMS
 from tests.documents import document
@@ -96,7 +95,7 @@ class Fleet:
             changes.append(f"drop_field: {{table: items, field: {gone}, restore: {{value: blue}}}}")
         (new / f"{turn + 1:04d}_test.yaml").write_text(document(*changes))
         command = [sys.executable, "-m", "zapdb", "migrate", "up", "-d", self.place.address]
-        done = subprocess.run([*command, "-m", str(new)], cwd=ROOT, capture_output=True, text=True)
+        done = processes.run([*command, "-m", str(new)], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         self.files, self.size = new, size
         self.done["migration"] += 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import subprocess
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.lookups import between, find
 from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
@@ -61,7 +61,7 @@ def in_order(db: Database) -> list[int]:
 
 def open_elsewhere(workspace: Workspace, version: str, *commands: str) -> list[str]:
     """What another process prints that has another release of the time zone data."""
-    ran = subprocess.run(
+    ran = processes.run(
         workspace.command("zoned", *commands),
         cwd=ROOT,
         env=os.environ | {"ZAPDB_TZDATA": str(release(version))},

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import processes
 from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
 
 RECORDS = 400
@@ -100,7 +101,7 @@ class Ledger:
 @contextmanager
 def start_traffic(place: Workspace, **options: Any) -> Iterator[Traffic]:
     given = {"address": place.address, "directory": str(place.directory), **options}
-    process = subprocess.Popen(
+    process = processes.Popen(
         [sys.executable, "-m", "tests.contract.traffic", json.dumps(given)],
         cwd=ROOT,
         stdin=subprocess.PIPE,

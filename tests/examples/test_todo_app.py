@@ -33,6 +33,7 @@ from examples.todo_app.todo import (
     open_database,
 )
 from examples.todo_app.web import create_app
+from tests import processes
 from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
 from zapdb.cli.program import run_program
 from zapdb.errors import UsageError
@@ -594,7 +595,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # But for the connections that a browser has open when the server is ended.
     warnings = ["-W", "error", "-W", "ignore::ResourceWarning"]
     command = [sys.executable, *warnings, "-m", "examples.todo_app"]
-    with subprocess.Popen(
+    with processes.Popen(
         [*command, "--port", "0", "--database", database],
         cwd=ROOT,
         stdout=subprocess.PIPE,
