@@ -15,19 +15,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from tests import forms
+from tests.ask_nursery import APART, NURSERY
 
 ROOT = Path(__file__).parents[1]
+ASKING = ROOT / "tests" / "ask_nursery.py"
 
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "ZAPDB_NATIVE", "ICU_", "MALLOC_", "ASAN_")
 """Beginnings of names of variables that a process reads when it starts, or imports a library."""
@@ -115,6 +119,20 @@ def run(
     return done
 
 
+def run_shell(command: str, **named: Any) -> subprocess.CompletedProcess[Any]:
+    """Run it by a shell, whose `python` and `zapdb` are those of this environment."""
+    environment = dict(os.environ)
+    if forms.is_long or sys.platform != "linux":
+        commands, inherited = Path(sys.executable).parent, []
+    else:
+        commands, inherited = nursery().commands, [nursery().descriptor]
+        environment[NURSERY] = str(nursery().descriptor)
+    environment["PATH"] = f"{commands}{os.pathsep}{environment['PATH']}"
+    return subprocess.run(
+        command, shell=True, env=environment, pass_fds=inherited, check=False, **named
+    )
+
+
 def can_be_forked(arguments: Any, environment: Mapping[str, str] | None) -> bool:
     """Whether a fork of the nursery does what a new process would."""
     if forms.is_long or sys.platform != "linux":
@@ -123,6 +141,8 @@ def can_be_forked(arguments: Any, environment: Mapping[str, str] | None) -> bool
         return False
     program, first = arguments[0], str(arguments[1])
     if program != sys.executable or (first.startswith("-") and first not in ("-m", "-c")):
+        return False
+    if first == "-m" and arguments[2] in APART:
         return False
     return _read_at_start(os.environ if environment is None else environment) == nursery().settings
 
@@ -165,9 +185,26 @@ class Nursery:
             os.close(told)
         return ended
 
+    @property
+    def descriptor(self) -> int:
+        """Of the socket, for tests/ask_nursery.py."""
+        return self._socket.fileno()
+
+    @cached_property
+    def commands(self) -> Path:
+        """A directory with `python` and `zapdb`, which are forks."""
+        directory = Path(tempfile.mkdtemp(prefix="zapdb-commands-"))
+        for name, words in (("python", ""), ("zapdb", " -m zapdb")):
+            file = directory / name
+            file.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {ASKING}{words} "$@"\n')
+            file.chmod(0o755)
+        return directory
+
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
+        if "commands" in self.__dict__:
+            shutil.rmtree(self.commands)
 
 
 @cache

@@ -14,7 +14,6 @@ The blocks of one document share a directory and a Python namespace:
 from __future__ import annotations
 
 import doctest
-import os
 import re
 import shlex
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.cli.program import run_here
 from zapdb.cli.commands import COMMANDS
 from zapdb.database import Database
@@ -97,11 +97,7 @@ def run_command(document: Path, command: str) -> tuple[str, int]:
     if module is not None and find_first_uses()[module] != (document, command):
         ran = run_here(shlex.split(command)[1:])
         return ran.out + ran.err, ran.status
-    binaries = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
-    result = subprocess.run(
-        command, shell=True, capture_output=True, text=True, env=environment, check=False
-    )
+    result = processes.run_shell(command, capture_output=True, text=True)
     return result.stdout + result.stderr, result.returncode
 
 
