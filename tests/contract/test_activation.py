@@ -279,6 +279,7 @@ def test_rule_12_a_process_that_is_killed_is_waited_for_as_long_as_its_lease(
         timer.join()
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_12_real_processes_ship_files_and_go_on(workspace: Workspace, older: Database) -> None:
     older.close()
     with open_peer(workspace) as first:
@@ -298,6 +299,7 @@ def test_rule_12_real_processes_ship_files_and_go_on(workspace: Workspace, older
             assert labels == [(1, "mine"), (2, "mine"), (3, "mine")]
 
 
+@pytest.mark.long_on("postgresql")
 def test_rule_12_a_process_that_dies_between_storing_and_activating(
     workspace: Workspace, older: Database
 ) -> None:
@@ -321,6 +323,7 @@ def test_rule_12_a_process_that_dies_between_storing_and_activating(
     assert newer.table("items").get(1).color == "red"
 
 
+@pytest.mark.long_on("postgresql")
 def test_rule_12_many_processes_at_once_activate_once(
     workspace: Workspace, older: Database
 ) -> None:

@@ -167,6 +167,7 @@ def index_row(workspace: Workspace) -> dict[str, Any]:
     return {name: row[name] for name in ("state", "entry_table", "build", "built_with", "former")}
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_26_data_used_in_turn_do_not_throw_each_others_index_away(
     workspace: Workspace, visits: Database
 ) -> None:
@@ -194,6 +195,7 @@ def test_rule_26_data_used_in_turn_do_not_throw_each_others_index_away(
         assert index_row(workspace) == moved
 
 
+@pytest.mark.long_on("postgresql")
 def test_rule_26_an_operator_makes_former_data_the_newest(
     workspace: Workspace, visits: Database
 ) -> None:

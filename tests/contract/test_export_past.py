@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 import zapdb
@@ -40,6 +41,7 @@ def fill_later(db: Database, numbers: range) -> None:
         db.table("orders").insert(**{**values, **token})
 
 
+@pytest.mark.long_on("postgresql")
 def test_a_past_is_exported_as_the_present_was(
     workspace: Workspace, tmp_path: Path, postgres: PostgresServer
 ) -> None:

@@ -34,6 +34,7 @@ def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Works
         assert row == (None if value is None else SettingRow("*/*/*", "on_read", value))
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()

@@ -41,6 +41,7 @@ def raise_version(workspace: Workspace, number: int) -> None:
     path.write_text(path.read_text().replace("zapdb: 1", "zapdb: 2"))
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_10_the_next_formats_are_written_from_their_level_on(workspace: Workspace) -> None:
     workspace.write(1, ITEMS, INDEX_SIZE)
     db = workspace.open()

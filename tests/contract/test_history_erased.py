@@ -221,6 +221,7 @@ def test_h13_killed_at_each_step_it_is_finished(workspace: Workspace, tmp_path: 
     ) == [(0,)]
 
 
+@pytest.mark.long_on("postgresql")
 def test_who_follows_next_finishes_and_pinned_files_stay_for_the_grace(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

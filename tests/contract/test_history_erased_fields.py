@@ -65,6 +65,7 @@ def without(past: Past, *keys: str) -> Past:
     }
 
 
+@pytest.mark.long_on("postgresql")
 def test_h13_past_values_of_fields_are_in_no_file_and_no_row(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_values_of_a_dropped_field_are_erased_when_records_are_converted(
     assert db.history.verify(sample=100).problems == ()
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("is_one", [True, False], ids=["one", "all"])
 def test_h2_records_that_are_not_converted_stay_as_they_are(
     workspace: Workspace, tmp_path: Path, *, is_one: bool

@@ -110,6 +110,7 @@ def test_h1_after_a_life_all_rows_and_moments_are_as_they_were(
         check_store(db)
 
 
+@pytest.mark.long_on("sqlite")
 def test_h13_what_was_erased_or_purged_does_not_come_back(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_h13_what_was_erased_or_purged_does_not_come_back(
         db.history.rebuild_manifest(place)
 
 
+@pytest.mark.long_on("sqlite")
 def test_h3_killed_at_each_step_a_rebuilding_is_whole_or_not_there(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -187,6 +189,7 @@ def back_up(workspace: Workspace, server: PostgresServer, file: Path) -> Callabl
     return lambda: run("pg_restore", *restore, f"--dbname={dsn}", str(file))
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("is_written_to", [False, True])
 def test_an_older_backup_has_the_past_up_to_its_log(
     workspace: Workspace, postgres: PostgresServer, tmp_path: Path, is_written_to: bool

@@ -22,6 +22,7 @@ from zapdb.history.files import SCHEMA_KEY
 from zapdb.history.stores import hold_store
 
 
+@pytest.mark.long_on("sqlite")
 def test_h10_each_file_is_made_anew_from_the_log(workspace: Workspace, tmp_path: Path) -> None:
     place = tmp_path / "store"
     db = make_people(workspace, place)
@@ -106,6 +107,7 @@ def test_a_value_that_is_not_equal_to_itself_is_no_problem(
     assert db.history.verify(sample=9).problems == ()
 
 
+@pytest.mark.long_on("sqlite")
 def test_h3_killed_at_each_step_of_a_repair_all_is_as_it_was(
     workspace: Workspace, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def newest(db: Database) -> int:
     return next(db.moments()).number
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("seed", range(cases(8)))
 def test_every_moment_in_files_is_what_it_was(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -106,6 +106,7 @@ def test_the_files_of_a_removed_tenant_go_with_it(workspace: Workspace, tmp_path
     assert db.history.verify(sample=0).problems == ()
 
 
+@pytest.mark.long_on("sqlite")
 def test_old_eras_move_to_another_directory_and_are_read_there(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_step_reads_as_many_rows_and_footers_however_long_the_history(
     assert db.history.verify(sample=9).problems == ()
 
 
+@pytest.mark.long_on("postgresql")
 def test_h2_a_cut_era_tells_its_last_moments_as_before(
     workspace: Workspace, tmp_path: Path
 ) -> None:

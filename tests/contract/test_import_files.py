@@ -167,6 +167,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize(("header", "good", "bad", "shown"), WRONG)
 def test_a_wrong_row_is_named_and_leaves_nothing_of_its_batch(
     place: Place, header: str, good: str, bad: str, shown: str
@@ -315,6 +316,7 @@ def count(place: Place) -> int:
     return int(found)
 
 
+@pytest.mark.long_on("sqlite")
 def test_a_killed_import_goes_on_and_every_row_is_there_once(place: Place) -> None:
     path, skipped = place.directory / "items.csv", place.directory / "skipped.ndjson"
     total = 8_000

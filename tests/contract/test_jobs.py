@@ -82,6 +82,7 @@ def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stopped(
     db: Database, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
@@ -112,6 +113,7 @@ def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stop
     assert stale(db) == 0
 
 
+@pytest.mark.long_on("sqlite")
 def test_rule_17_a_worker_killed_and_a_job_paused_leave_nothing_undone(
     db: Database, start: Callable[[], subprocess.Popen[str]]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import forms
 from tests.contract.registers import (
     ABSENT,
     UNKNOWN,
@@ -19,7 +20,6 @@ from tests.contract.registers import (
     spoil_commits,
 )
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.forms import cases
 from tests.linearizability import Operation, find_order, split
 from tests.support import Workspace
 
@@ -138,7 +138,7 @@ def check(place: Workspace, history: list[Operation], least: int) -> None:
 def test_rule_15_threads_change_records_one_after_another(workspace: Workspace) -> None:
     workspace.write(1, ITEMS, INDEX_SIZE)
     workspace.open().close()
-    times = cases(OPERATIONS)
+    times = OPERATIONS if forms.is_long else OPERATIONS // 4
     check(workspace, run_threads(workspace, times, 5), times * THREADS // 2)
 
 
@@ -146,5 +146,5 @@ def test_rule_15_processes_change_records_one_after_another(workspace: Workspace
     """One of them is killed in a COMMIT."""
     workspace.write(1, ITEMS, INDEX_SIZE)
     workspace.open().close()
-    times = cases(OPERATIONS)
+    times = OPERATIONS if forms.is_long else OPERATIONS // 4
     check(workspace, run_processes(workspace, PROCESSES, times, 6), times * PROCESSES // 2)

@@ -182,6 +182,7 @@ def test_rule_13_a_rollback_does_not_put_out_a_process_in_another_namespace(
     assert contained.ask("insert 1") == "written"
 
 
+@pytest.mark.long_on("postgresql")
 @linux_only
 @pytest.mark.parametrize("differs", ["boot", "namespace", "nothing"])
 def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(

@@ -120,6 +120,7 @@ def read_state(source: Database | Any) -> Any:
 AT_ONCE = [name for name in LIVES if forms.is_long or name.endswith(("with values", "table"))]
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize(
     ("name", "is_late"), [*((name, False) for name in AT_ONCE), *((name, True) for name in LIVES)]
 )

@@ -48,6 +48,7 @@ def write(db: Database, rnd: random.Random) -> None:
             tx.table("people").upsert(name=f"n{rnd.randint(1, 9)}")
 
 
+@pytest.mark.long_on("sqlite")
 def test_pruned_moments_are_told_by_files(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -438,6 +438,7 @@ def zapdb_now(db: Database) -> Any:
     return later(db)
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("long", [False, True])
 def test_values_of_every_type(workspace: Workspace, tmp_path: Path, long: bool) -> None:
     """As they were, from a checkpoint, a segment and the tail; also numbers of any length."""

@@ -110,6 +110,7 @@ def test_rule_18_a_record_that_was_cut_or_emptied_is_left_as_it_is_and_shown(
     assert contents(db) == EXPECTED
 
 
+@pytest.mark.long_on("sqlite")
 def test_a_worker_that_was_killed_leaves_its_quarantine(
     workspace: Workspace, db: Database, start: Callable[[], Popen[str]]
 ) -> None:

@@ -334,6 +334,7 @@ def test_rule_28_a_table_that_is_dropped_meanwhile(
     assert calls[0] == 3
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("kill_at", [1, 2, 3])
 def test_a_sweep_that_was_killed_is_repeated(
     workspace: Workspace, db: Database, kill_at: int

@@ -148,6 +148,7 @@ def numbers_of(workspace: Workspace) -> dict[int, str]:
     return dict(map(tuple, workspace.execute("SELECT number, name FROM zapdb_zones")))
 
 
+@pytest.mark.long_on("postgresql")
 @pytest.mark.empty
 def test_opening_appends_the_zones_that_are_missing(workspace: Workspace) -> None:
     workspace.write(1, VISITS)
@@ -299,6 +300,7 @@ def test_rule_26_data_that_do_the_same_keep_a_cursor(workspace: Workspace) -> No
     assert [record.id for record in page] == [4, 5]
 
 
+@pytest.mark.long_on("postgresql")
 def test_rule_26_data_that_do_the_same_need_no_rebuild(workspace: Workspace) -> None:
     workspace.write(1, VISITS, INDEX_MET)
     assert open_elsewhere(workspace, "2022.2", "readable") == ["reopened", "by_met True"]

@@ -33,8 +33,8 @@ class Fuzzer:
         with self._process:
             self._process.communicate()
 
-    def fuzz(self, name: str, seconds: int) -> bool:
-        """Fuzz one target; returns whether it held."""
+    def fuzz(self, name: str, seconds: int, runs: int = -1) -> bool:
+        """Fuzz one target, for no more than so many runs; returns whether it held."""
         with tempfile.TemporaryDirectory() as made:
             found, crashes, log = Path(made, "found"), Path(made, "crashes"), Path(made, "log")
             found.mkdir()
@@ -42,7 +42,11 @@ class Fuzzer:
             known = read_corpus(name)
             fill(found, known)
             print(f"{name}: {len(known)} inputs, {seconds} s", flush=True)
-            options = (f"-max_total_time={seconds}", f"-artifact_prefix={crashes}/")
+            options = (
+                f"-max_total_time={seconds}",
+                f"-runs={runs}",
+                f"-artifact_prefix={crashes}/",
+            )
             status = self._run(name, log, found, *options)
             for crash in crashes.iterdir():
                 print(f"{name}: this input fails: {crash.read_bytes().hex()}")

@@ -14,10 +14,14 @@ from tests.fuzz.__main__ import Fuzzer
 from tests.fuzz.corpus import read_corpus
 from tests.fuzz.targets import KEY, PREFIX, TABLES, TARGETS
 from tests.strategies import TYPES
+from tests.support import GUARD_SECONDS
 from zapdb.errors import CorruptRecord
 from zapdb.records import codec_for, held
 from zapdb.values import ValueType
 from zapdb.values.varint import encode_varint
+
+SHORT_RUNS = 2_000
+"""Of each target, kept inputs included: half a second."""
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -46,7 +50,8 @@ def test_a_short_run_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("atheris has no package for this platform")
     monkeypatch.setattr("tests.fuzz.__main__.write_corpus", lambda *_: None)
     with Fuzzer() as fuzzer:
-        assert [name for name in TARGETS if not fuzzer.fuzz(name, 8 if forms.is_long else 1)] == []
+        ended = {"seconds": 8} if forms.is_long else {"seconds": GUARD_SECONDS, "runs": SHORT_RUNS}
+        assert [name for name in TARGETS if not fuzzer.fuzz(name, **ended)] == []
 
 
 def hostile() -> Iterator[bytes]:

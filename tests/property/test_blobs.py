@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.blobs import MemoryBlobs
+from tests.forms import cases
 from tests.oracle import convert_row
 from tests.property.test_chains import Converter, spans, table_at, unhurried
 from tests.strategies import chains, damage, large_records_of, tables
@@ -29,7 +30,7 @@ def blobs_of(values: dict[str, Any]) -> list[tuple[bytes, int]]:
     return [(value.id, value.size) for value in values.values() if isinstance(value, Blob)]
 
 
-@settings(unhurried, max_examples=80)
+@settings(unhurried, max_examples=cases(300))
 @given(tables_and_records, st.data())
 def test_rule_28_large_values_round_trip_and_are_found(
     drawn: tuple[TableSchema, list[dict[str, Any]]], data: st.DataObject
@@ -61,7 +62,7 @@ def test_rule_28_large_values_round_trip_and_are_found(
         assert sorted(find(damaged, 1)) == sorted(blobs_of(held(there)))
 
 
-@settings(unhurried, max_examples=40)
+@settings(unhurried, max_examples=cases(150))
 @given(chains(), st.data())
 def test_rule_19_conversions_with_blobs_are_what_the_operations_say(
     chain: Chain, data: st.DataObject
@@ -91,7 +92,7 @@ def test_rule_19_conversions_with_blobs_are_what_the_operations_say(
             assert all(len(blobs.saved[made]) == size for made, size in owned)
 
 
-@settings(unhurried, max_examples=30)
+@settings(unhurried, max_examples=cases(100))
 @given(chains(), st.randoms(use_true_random=False), st.data())
 def test_rule_19_a_path_in_steps_keeps_what_it_does_not_touch(
     chain: Chain, generator: random.Random, data: st.DataObject

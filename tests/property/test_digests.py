@@ -17,6 +17,7 @@ import cbor2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.forms import cases
 from tests.strategies import chains, quote
 from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
@@ -170,14 +171,14 @@ plains = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=cases(1_500))
 @given(plains.filter(lambda value: value not in (None, "")), seeds)
 def test_the_writer_writes_what_it_is_given(value: Any, seed: int) -> None:
     raw = Speller(seed).document(value)
     assert as_plain_data(read_document(DocumentText("a.yaml", raw))) == value, raw.decode()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=cases(300))
 @given(chains(), seeds)
 def test_rule_05_a_digest_does_not_depend_on_spelling(chain: Chain, seed: int) -> None:
     """A structure is a document, too, whose rollback is written out: its normal form is itself."""

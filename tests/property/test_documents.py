@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.forms import cases
 from tests.strategies import to_yaml
 from zapdb.errors import InvalidMigration
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
@@ -30,7 +31,7 @@ def read(text: str) -> Any:
     return as_plain_data(read_document(DocumentText("a.yaml", text.encode())))
 
 
-@settings(deadline=None, max_examples=1_000)
+@settings(deadline=None, max_examples=cases(3_000))
 @given(scalars)
 def test_a_plain_scalar_means_what_yaml_1_1_says_or_is_refused(scalar: str) -> None:
     """PyYAML's tag is the oracle: nothing is text here and something else there."""
@@ -53,7 +54,7 @@ def test_a_plain_scalar_means_what_yaml_1_1_says_or_is_refused(scalar: str) -> N
         assert str(value) == scalar
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=cases(2_000))
 @given(
     st.binary(max_size=60)
     | st.text(alphabet="ab:-[]{}&*!#|>'\"\n\t ,?01<", max_size=50).map(str.encode)

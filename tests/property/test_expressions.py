@@ -296,7 +296,7 @@ def arguments_of(kind: ValueType) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize(("text", "kinds"), SHORT, ids=lambda part: str(part)[:60])
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=cases(100), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_operator_and_function_does_what_the_oracle_says(
     text: str, kinds: list[ValueType], data: st.DataObject

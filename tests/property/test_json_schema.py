@@ -21,6 +21,7 @@ import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.forms import cases
 from tests.strategies import NAMES, chains, to_yaml
 from zapdb.errors import InvalidMigration, Location
 from zapdb.limits import NAME_LENGTH_MAX
@@ -236,7 +237,7 @@ def change_value(value: Any, drawn: random.Random) -> Any:
 randoms = st.randoms(use_true_random=False)
 
 
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=cases(2_000))
 @given(randoms)
 def test_parser_and_schema_agree_on_what_annotations_allow(drawn: random.Random) -> None:
     """For every operation there is, with all of its keys."""
@@ -247,7 +248,7 @@ def test_parser_and_schema_agree_on_what_annotations_allow(drawn: random.Random)
     agree(mutate(mutate(document, drawn), drawn))
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=cases(400))
 @given(chains(), randoms)
 def test_parser_and_schema_agree_on_chains(chain: Chain, drawn: random.Random) -> None:
     for migration in chain.migrations:

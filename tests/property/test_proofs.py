@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
+from tests.forms import cases
 from tests.strategies import chains
 from zapdb.migrations import Chain
 from zapdb.migrations.graph import build_graph, to_mermaid
@@ -12,7 +13,9 @@ from zapdb.migrations.lint_rules import RULES
 from zapdb.migrations.prove import prove
 from zapdb.migrations.round_trip import RECORDS_MAX
 
-unhurried = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(
+    deadline=None, max_examples=cases(150), suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @unhurried

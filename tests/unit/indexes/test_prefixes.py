@@ -1,7 +1,7 @@
 """Stems: what the sort keys of all strings that begin alike begin with.
 
 The last test takes every prefix of one character, and every beginning of a contraction, with every
-character that could act on it.
+character that could act on it; the short form, every third one, others for each prefix.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import icu
 import pytest
 
+from tests import forms
 from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys
 from zapdb.indexes.prefixes import (
     _decompose,
@@ -128,12 +129,13 @@ def test_no_character_behind_a_prefix_leads_out_of_its_sort_key_prefix(
     # Marks behind a beginning do not part it from a mark that follows.
     prefixes |= beginnings | {text + "\u0323" for text in beginnings}
     behind = sorted(acting(collation))
+    every = 1 if forms.is_long else 3
     sort_key = collator(collation).getSortKey
     missed = [
         (prefix, character)
-        for prefix in sorted(prefixes)
+        for at, prefix in enumerate(sorted(prefixes))
         if (stem := encode_sort_key_prefix(collation, prefix))
-        for character in behind
+        for character in behind[at % every :: every]
         if not sort_key(prefix + character).startswith(stem)
     ]
     assert missed == []

@@ -165,7 +165,7 @@ def test_operations_with_random_parameters_are_refused_or_sound() -> None:
     """Nothing but violations comes out; what is accepted leaves a whole schema, and leads back."""
     accepted: dict[str, int] = dict.fromkeys(OPERATIONS, 0)
 
-    @settings(deadline=None, max_examples=cases(8_000), suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, max_examples=cases(15_000), suppress_health_check=list(HealthCheck))
     @given(st.lists(operations(), min_size=1, max_size=1) | st.lists(operations(), max_size=2))
     def try_them(drawn: list[dict[str, Any]]) -> None:
         try:
