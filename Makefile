@@ -15,7 +15,7 @@ venv := .venv
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo todo test lint format fuzz sanitized soak crash races bench docs test-system-icu clean
+.PHONY: help setup demo todo test test-long compiled lint format fuzz sanitized soak crash races bench docs test-system-icu clean
 
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -29,11 +29,17 @@ demo: setup ## run the demonstration; DATABASE=sqlite or postgres
 todo: setup ## run the example application; TODO="--port 8000 --database URL"
 	$(python) -m examples.todo_app $(TODO)
 
-test: lint ## lint, then run all tests; PYTEST_ARGS="-n 2" may be given
+test: setup ## lint, then run all tests; PYTEST_ARGS="-n 2" may be given
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	$(python) -m pytest $(PYTEST_ARGS)
 
-test-long: lint ## the tests, with the long form of those that have one
+test-long: setup ## the tests, with the long form of those that have one
+	@$(MAKE) --no-print-directory -j 2 lint compiled
 	$(python) -m pytest $(PYTEST_ARGS) --long
+
+# pytest compiles each file of tests anew, with its own `assert`. So would each of its workers.
+compiled: setup
+	@$(python) -m pytest -q --collect-only >$(venv)/collected 2>&1 || { cat $(venv)/collected; exit 1; }
 
 lint: setup ## check style and types
 	$(python) -m ruff check

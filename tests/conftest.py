@@ -54,7 +54,7 @@ and 10, a fifth of the time of most tests went into it."""
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Slow directories first. Leave out what is marked `long`, and `long_on` its storage engine,
     without `--long`."""
-    items.sort(key=lambda item: item.path.parent.name not in SLOW)
+    items.sort(key=lambda item: item.nodeid.split("/", 2)[1] not in SLOW)
     if config.getoption("--long"):
         return
     long = [item for item in items if _is_long(item)]

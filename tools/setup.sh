@@ -250,9 +250,11 @@ fi
 
 wanted=$(fingerprint "$pyicu" "$icu_version" "$tzdata")
 if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
+    install_tzdata & # each is a start of pip, which the large installation leaves a core for
+    tzdata_process=$!
     install_packages
     [ "$icu_version" = wheel ] || replace_icu
-    install_tzdata
+    wait "$tzdata_process"
     echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
 fi
 
