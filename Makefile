@@ -14,6 +14,9 @@ venv := .venv
 # Read when a recipe runs, since the set-up before it is what writes java_home.
 python = JAVA_HOME="$$(cat $(venv)/java_home)" $(venv)/bin/python
 
+# Images of containers tend to set it: each process would compile all modules, and all tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo todo test test-long compiled lint format fuzz sanitized soak crash races bench docs test-system-icu clean
 
