@@ -179,16 +179,20 @@ def run(arguments: list[str], paths: list[str]) -> None:
         sys.path[:] = [str(Path.cwd()), *paths]
         sys.modules.pop(name, None)
         runpy.run_module(name, run_name="__main__", alter_sys=True)
-    elif how == "-c":
+        return
+    sys.modules["__main__"] = module = ModuleType("__main__")
+    if how == "-c":
         text, *given = rest
         sys.argv = ["-c", *given]
         sys.path[:] = ["", *paths]
-        sys.modules["__main__"] = module = ModuleType("__main__")
-        exec(compile(text, "<string>", "exec"), module.__dict__)
+        code = compile(text, "<string>", "exec")
     else:
+        file = Path(how).resolve()
         sys.argv = arguments
-        sys.path[:] = [str(Path(how).resolve().parent), *paths]
-        runpy.run_path(how, run_name="__main__")
+        sys.path[:] = [str(file.parent), *paths]
+        module.__file__ = str(file)
+        code = compile(file.read_bytes(), file, "exec")
+    exec(code, module.__dict__)
 
 
 if __name__ == "__main__":

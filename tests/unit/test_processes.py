@@ -19,6 +19,7 @@ atexit.register(print, "at exit")
 threading.Timer(0.05, print, ["a thread"]).start()
 print(sys.argv, sys.path[0], sys.path[1:3], os.getcwd(), os.environ.get("ZAPDB_TENANT"), __name__)
 print(sys.stdin.read(), sys.stdout.isatty(), os.getsid(0) == os.getpid())
+print(globals().get("__file__"))
 print("wrong", file=sys.stderr)
 sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else None)
 """
