@@ -47,9 +47,6 @@ OPEN_STATES: Final[tuple[JobState, ...]] = ("planned", "paused", "cancelled", "b
 
 FREE, RUNNING, DONE = "free", "running", "done"
 
-RANGES_PER_STATEMENT: Final = 500
-"""SQLite builds differ in how many parameters a statement may have: 32,766 at least."""
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -187,30 +184,15 @@ def insert_ranges(
     connection: Connection, job_id: str, ranges: Sequence[Bounds], first: int = 0, fence: int = 0
 ) -> None:
     """Store free ranges, numbered from `first` on; claims have fences above `fence`."""
-    for start in range(0, len(ranges), RANGES_PER_STATEMENT):
-        connection.core_execute(
-            sa.insert(RANGES).values(
-                [
-                    {
-                        "job": job_id,
-                        "range": first + number,
-                        "lower": lower,
-                        "upper": upper,
-                        "state": FREE,
-                        "fence": fence,
-                        "owner": "",
-                        "expires_at": 0,
-                        "resume_after": None,
-                        "read": 0,
-                        "written": 0,
-                        "conflicts": 0,
-                    }
-                    for number, (lower, upper) in enumerate(
-                        ranges[start : start + RANGES_PER_STATEMENT], start
-                    )
-                ]
-            )
-        )
+    mark = connection.storage.placeholder
+    connection.run_many(
+        "INSERT INTO zapdb_ranges (job, range, lower, upper, state, fence, owner, expires_at,"
+        f" read, written, conflicts) VALUES ({', '.join([mark] * 6)}, '', 0, 0, 0, 0)",
+        (
+            (job_id, number, lower, upper, FREE, fence)
+            for number, (lower, upper) in enumerate(ranges, first)
+        ),
+    )
 
 
 def draw_first_fence() -> int:
