@@ -272,6 +272,7 @@ def upgrade() -> None:
         sa.Column("key", sa.LargeBinary),
         sa.Column("fields", sa.Text, nullable=False),
         sa.Column("resume_after", sa.LargeBinary),
+        sa.Column("counted", sa.Text),
         sa.Column("key_sha256", sa.LargeBinary, nullable=False),
         sa.Column("proof", sa.Text, nullable=False),
         sa.Column("requested_at", sa.BigInteger, nullable=False),

@@ -1,8 +1,7 @@
 """What is done to the past in the soak of the history store: purges, erasures, damage and repair.
 
 Erasures need records that nobody writes meanwhile. So the soak has some of its own, the victims,
-with keys above those of the writers. What is erased is erased from the kept states, too. After a
-roll back there are other victims: moments go on counting what it did to a record that is erased.
+with keys above those of the writers. What is erased is erased from the kept states, too.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Upkeep:
     """The files that were damaged at any time."""
 
     def choose_victim(self) -> int:
-        return VICTIM + self.done["roll back"] * VICTIMS + self.rnd.randrange(VICTIMS)
+        return VICTIM + self.rnd.randrange(VICTIMS)
 
     def write(self, db: Database) -> None:
         """Write a victim in both tables."""

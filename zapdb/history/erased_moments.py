@@ -1,14 +1,17 @@
 """Taking the changes of an erased record out of the counts of moments.
 
-The rows of the record say at which moments it was changed, so they are counted before they go. All
-files of moments that count one of them are written anew, and take the place of the old ones in one
-transaction, with which the erasure has this behind it: nothing is subtracted twice.
+Which they are is known by the change log, which tells the transactions, and by the rows of the
+record, which tell the moments: the log may have been pruned, and what a roll back or a migration
+does to a record is in no file. So the one is kept with the erasure, and the other is read before
+the rows go. All files of moments that count one of them are written anew, and take the place of the
+old ones in one transaction, with which the erasure has this behind it: nothing is subtracted twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,18 +45,46 @@ Listed = Sequence[tuple[HistoryStore, Sequence[HistoryFile]]]
 """Timelines, and those of their files that may have the record."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The changes of a record that a timeline may count, and how: by moment, as its files tell, and
+    by transaction, as the log told.
+
+    The log is that of the newest timeline, from whose beginning on a former one has other
+    transactions: those up to the moment `log_ends` are the same."""
+
+    table: int
+    by_moment: dict[int, str]
+    by_transaction: dict[int, str]
+    log_ends: float
+
+    def find(self, moment: int, transaction: int | None) -> str | None:
+        counted = self.by_moment.get(moment)
+        if counted is None and transaction is not None and moment <= self.log_ends:
+            counted = self.by_transaction.get(transaction)
+        return counted
+
+
 def forget_in_moments(working: WorkingStore, erasure: Erasure, listed: Listed) -> Erasure:
     """Take an erased record out of the counts of moments, if that is not done; returns the erasure
-    as it is stored then. Raises `HistoryUnreachable`, `HistoryDamaged` and `DiskFull`."""
-    if erasure.resume_after is None:
+    as it is stored then. `listed` has the newest timeline first. Raises `HistoryUnreachable`,
+    `HistoryDamaged` and `DiskFull`."""
+    if erasure.counted is None:
         return erasure
-    changes = list[tuple[HistoryStore, StoreChange]]()
+    logged = {
+        transaction: counted
+        for counted in ("inserted", "updated", "deleted")
+        for transaction in getattr(erasure.counted, counted)
+    }
+    commits, log_ends = list[StoreCommit](), math.inf
     for store, files in listed:
-        found = _find_changes(store, files, erasure)
-        if found:
-            changes.append((store, _write_without(working, store, found, erasure.table_number)))
-    erasure = replace(erasure, resume_after=None)
-    commits = [StoreCommit(store, store, change) for store, change in changes]
+        in_files = _find_changes(store, files, erasure)
+        changes = _Changes(erasure.table_number, in_files, logged, log_ends)
+        change = _write_without(working, store, changes)
+        if change.files:
+            commits.append(StoreCommit(store, store, change))
+        log_ends = min(log_ends, store.begins)
+    erasure = replace(erasure, counted=None)
     with working.committing(commits) as connection:
         write_proof(connection, erasure)
     return erasure
@@ -82,25 +113,33 @@ def _find_changes(
     return found
 
 
-def _write_without(
-    working: WorkingStore, store: HistoryStore, found: dict[int, str], table: int
-) -> StoreChange:
+def _write_without(working: WorkingStore, store: HistoryStore, changes: _Changes) -> StoreChange:
     """Write the files of moments without these changes."""
     change = StoreChange()
+    if not changes.by_moment and not changes.by_transaction:
+        return change
     with working.storage.transaction(TransactionMode.READ) as connection:
         files = list_history_files(connection, store, table=NO_TABLE)
     for file in files:
-        mine = {n for n in found if file.first_moment <= n <= file.last_moment}
         path = file.place_in(store.directory)
-        if not mine or not is_there(store, file):
+        if not is_there(store, file):
             continue
         require_whole(path, file)
         with reading_file(path, file):
+            places = parquet.read_table(path, columns=["moment", "transaction"], partitioning=None)
+            mine = {
+                moment: counted
+                for moment, transaction in zip(*places.to_pydict().values(), strict=True)
+                if moment > store.begins
+                if (counted := changes.find(moment, transaction)) is not None
+            }
+            if not mine:
+                continue
             rows = parquet.read_table(path, schema=MOMENTS_SCHEMA, partitioning=None).to_pylist()
             footer = replace(read_footer(path)[0], commit=store.commits + 1)
         for row in rows:
             if row["moment"] in mine:
-                _subtract(row, found[row["moment"]], table)
+                _subtract(row, mine[row["moment"]], changes.table)
         directory = Path(file.directory or store.directory)
         with writing_to(str(directory)):
             made = pyarrow.Table.from_pylist(rows, schema=MOMENTS_SCHEMA)

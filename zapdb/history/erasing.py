@@ -39,7 +39,13 @@ from zapdb.storage.archives import take_archived_of
 from zapdb.storage.cells import as_text
 from zapdb.storage.change_log import BEGINNING, Bookmark
 from zapdb.storage.data_tables import list_record_tables
-from zapdb.storage.history_erasures import Erasure, ErasureProof, digest_key, insert_erasure
+from zapdb.storage.history_erasures import (
+    Erasure,
+    ErasureProof,
+    LoggedChanges,
+    digest_key,
+    insert_erasure,
+)
 from zapdb.storage.logged_versions import (
     delete_versions,
     find_place_before,
@@ -91,7 +97,8 @@ def begin_erasure(working: WorkingStore, table: ErasedTable, key: bytes) -> Eras
         _require_read(connection, working, table, key)
         now = working.storage.now_us(connection)
         made = Erasure.make(working.tenant, table.number, key, (), now)
-        erasure = replace(made, proof=_delete(connection, working, table, key))
+        proof, counted = _delete(connection, working, table, key)
+        erasure = replace(made, proof=proof, counted=counted)
         _hide_in_bookmarks(connection, working, table, key)
         forget_key(connection, working.tenant, table.number, key)
         append_erasure_event(connection, working.tenant, table.number, erasure.key_sha256)
@@ -354,13 +361,15 @@ def _hide_in_bookmarks(
 
 def _delete(
     connection: Connection, working: WorkingStore, table: ErasedTable, key: bytes
-) -> ErasureProof:
-    """Delete what the database has of a record that is not in its table any more."""
+) -> tuple[ErasureProof, LoggedChanges]:
+    """Delete what the database has of a record that is not in its table any more; return what that
+    was, and the changes that moments count."""
     tenant, number = working.tenant, table.number
     owned = OwnedBlobs(load_layouts(connection, tenant, number))
-    blobs = set[bytes]()
+    blobs, counted = set[bytes](), LoggedChanges()
     for page in list_versions_of(connection, tenant, number, key):
-        for _, before, after in page:
+        for transaction, before, after in page:
+            counted.add(transaction, before, after)
             blobs |= {blob for value in (before, after) if value for blob, _ in owned.find(value)}
     changes = delete_versions(connection, tenant, number, key)
     archived = take_archived_of(connection, tenant, table.fields, key)
@@ -372,11 +381,12 @@ def _delete(
     kept = _take_archived_record(connection, working, table, key)
     blobs |= {blob for value in kept for blob, _ in owned.find(value)}
     statements = BlobStatements(working.storage)
-    return ErasureProof(
+    proof = ErasureProof(
         changes=changes,
         archived_values=len(archived) + len(kept),
         large_values=sum(statements.delete(connection, blob) for blob in sorted(blobs)),
     )
+    return proof, counted
 
 
 def _take_archived_record(

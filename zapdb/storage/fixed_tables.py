@@ -364,6 +364,7 @@ HISTORY_ERASURES = Table(
     Column("key", LargeBinary),
     Column("fields", Text, nullable=False),
     Column("resume_after", LargeBinary),
+    Column("counted", Text),
     Column("key_sha256", LargeBinary, nullable=False),
     Column("proof", Text, nullable=False),
     Column("requested_at", BigInteger, nullable=False),
@@ -372,8 +373,8 @@ HISTORY_ERASURES = Table(
 """Records, or fields of them, that were erased from the past. `key` is null once they are gone from
 all files, and for all records; `key_sha256` stays, of the id and the key. `fields` has their
 numbers, or is empty for the whole record. `resume_after` is the key up to which the database itself
-is done with fields of all records; null when it is, or, of a record, when no moment counts its
-changes. `proof` is JSON with what was deleted."""
+is done with fields of all records; null when it is. `counted` is JSON with the transactions of a
+record's logged changes; null when no moment counts them. `proof` is JSON with what was deleted."""
 
 HISTORY_ERAS = Table(
     "zapdb_history_eras",

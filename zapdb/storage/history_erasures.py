@@ -41,12 +41,29 @@ class ErasureProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     files_deleted: int = 0
 
 
+class LoggedChanges(msgspec.Struct, forbid_unknown_fields=True):
+    """The changes of a record that the change log had: the numbers of the transactions that
+    inserted, updated and deleted it."""
+
+    inserted: list[int] = []
+    updated: list[int] = []
+    deleted: list[int] = []
+
+    def add(self, transaction: int, before: bytes | None, after: bytes | None) -> None:
+        if after is None:
+            self.deleted.append(transaction)
+        elif before is None:
+            self.inserted.append(transaction)
+        else:
+            self.updated.append(transaction)
+
+
 @dataclass(frozen=True, slots=True)
 class Erasure:
     """A row of `zapdb_history_erasures`; `key` is None once it is finished, and for all records.
     `fields` are the numbers of the erased fields, none for the whole record; `resume_after` is the
-    key up to which they are erased from the database, None when that is done; of a whole record, it
-    is None when moments don't count its changes any more."""
+    key up to which they are erased from the database, None when that is done. `counted` are the
+    logged changes of a whole record that moments count, None when they don't any more."""
 
     tenant: int
     id: str
@@ -54,6 +71,7 @@ class Erasure:
     key: bytes | None
     fields: tuple[int, ...]
     resume_after: bytes | None
+    counted: LoggedChanges | None
     key_sha256: bytes
     proof: ErasureProof
     requested_at: int
@@ -65,24 +83,35 @@ class Erasure:
     ) -> Self:
         """Make the row of a new one; its id is the salt of the digest."""
         id = make_uuid7().hex()
-        digest = digest_key(id, key or b"")
-        return cls(tenant, id, table, key, fields, b"", digest, ErasureProof(), now, None)
+        return cls(
+            tenant=tenant,
+            id=id,
+            table_number=table,
+            key=key,
+            fields=fields,
+            resume_after=b"" if fields else None,
+            counted=None,
+            key_sha256=digest_key(id, key or b""),
+            proof=ErasureProof(),
+            requested_at=now,
+            finished_at=None,
+        )
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
-        tenant, id, table, key, fields, resume, digest, proof, requested_at, finished_at = row
         with reading(HISTORY_ERASURES.name):
             return cls(
-                as_number(tenant),
-                as_text(id),
-                as_number(table),
-                None if key is None else as_bytes(key),
-                tuple(map(as_number, json.loads(as_text(fields) or "[]"))),
-                None if resume is None else as_bytes(resume),
-                as_bytes(digest),
-                msgspec.json.decode(as_text(proof), type=ErasureProof),
-                as_number(requested_at),
-                None if finished_at is None else as_number(finished_at),
+                tenant=as_number(row.tenant),
+                id=as_text(row.id),
+                table_number=as_number(row.table_number),
+                key=None if row.key is None else as_bytes(row.key),
+                fields=tuple(map(as_number, json.loads(as_text(row.fields) or "[]"))),
+                resume_after=None if row.resume_after is None else as_bytes(row.resume_after),
+                counted=_unpack_counted(row.counted),
+                key_sha256=as_bytes(row.key_sha256),
+                proof=msgspec.json.decode(as_text(row.proof), type=ErasureProof),
+                requested_at=as_number(row.requested_at),
+                finished_at=None if row.finished_at is None else as_number(row.finished_at),
             )
 
 
@@ -100,6 +129,7 @@ def insert_erasure(connection: Connection, erasure: Erasure) -> None:
             key=erasure.key,
             fields=json.dumps(erasure.fields) if erasure.fields else "",
             resume_after=erasure.resume_after,
+            counted=None if erasure.counted is None else _pack(erasure.counted),
             key_sha256=erasure.key_sha256,
             proof=_pack(erasure.proof),
             requested_at=erasure.requested_at,
@@ -131,10 +161,15 @@ def write_proof(connection: Connection, erasure: Erasure) -> None:
             proof=_pack(erasure.proof),
             key=erasure.key,
             resume_after=erasure.resume_after,
+            counted=None if erasure.counted is None else _pack(erasure.counted),
             finished_at=erasure.finished_at,
         )
     )
 
 
-def _pack(proof: ErasureProof) -> str:
-    return msgspec.json.encode(proof).decode()
+def _pack(made: ErasureProof | LoggedChanges) -> str:
+    return msgspec.json.encode(made).decode()
+
+
+def _unpack_counted(cell: Any) -> LoggedChanges | None:
+    return None if cell is None else msgspec.json.decode(as_text(cell), type=LoggedChanges)
