@@ -16,10 +16,11 @@ from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.database.history import audit, verification
 from zapdb.database.history import versions as history_versions
+from zapdb.database.history.past import Past
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.sql import run as sql_run
-from zapdb.errors import HistoryPurged
+from zapdb.errors import HistoryDamaged, HistoryErased, HistoryPurged
 from zapdb.history import erasing, verifying
 from zapdb.history.stores import take_over_store
 from zapdb.indexes import BoundTable
@@ -217,25 +218,62 @@ def test_h1_a_record_that_is_read_late_is_that_of_then(workspace: Workspace) -> 
     assert [one.note for one in past.table("items").scan()] == expected
 
 
-@pytest.mark.parametrize("way", ["records", "sql"])
-def test_h10_a_past_is_read_again_from_files_that_took_the_place_of_others(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """An erasure deletes the former files at once: here, when they were found, and not opened."""
-    db = make_store(workspace, tmp_path / "store")
+WAYS: dict[str, Callable[[Past], list[Any]]] = {
+    "records": lambda past: [(one.id, one.title) for one in past.table("items").scan()],
+    "sql": lambda past: [*past.sql("SELECT id, title FROM items ORDER BY id")],
+    "versions": lambda past: [
+        *past.sql(
+            "SELECT id, title FROM zapdb_versions_items"
+            " WHERE _until IS NULL AND _operation <> 'delete' ORDER BY id"
+        )
+    ],
+}
+KEPT = [(1, "t1"), (3, "u"), (4, "t4"), (5, "t5")]
+
+
+def make_replaced(workspace: Workspace, directory: Path) -> tuple[Database, int]:
+    """A store, and a moment that only its files have, since a migration came later."""
+    db = make_store(workspace, directory)
     moment = db.history.status().ends
     migrate(workspace, db)
     db.history.flush()
+    return db, moment
 
-    def erase() -> None:
-        with workspace.open() as other, ThreadPoolExecutor(1) as pool:
-            pool.submit(erase_record, workspace, other).result()
 
-    before = {"records": (PastSession, "find_stored"), "sql": (sql_run._Offer, "offer")}[way]
+def erase_beside(workspace: Workspace) -> None:
+    """It deletes the former files at once."""
+    with workspace.open() as other, ThreadPoolExecutor(1) as pool:
+        pool.submit(erase_record, workspace, other).result()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_h10_a_past_is_read_again_from_files_that_took_the_place_of_others(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """They are deleted when they were found, and not opened."""
+    db, moment = make_replaced(workspace, tmp_path / "store")
+    before = (PastSession, "find_stored") if way == "records" else (sql_run._Offer, "offer")
     read = getattr(*before)
-    monkeypatch.setattr(*before, then(read, erase))
-    if way == "sql":
-        found = [*db.at(moment).sql("SELECT id, title FROM items ORDER BY id")]
-    else:
-        found = [(one.id, one.title) for one in db.at(moment).table("items").scan()]
-    assert found == [(1, "t1"), (3, "u"), (4, "t4"), (5, "t5")]
+    monkeypatch.setattr(*before, then(read, lambda: erase_beside(workspace)))
+    assert WAYS[way](db.at(moment)) == KEPT
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_h13_a_snapshot_is_told_which_erasure_deleted_its_files(
+    workspace: Workspace, tmp_path: Path, way: str
+) -> None:
+    db, moment = make_replaced(workspace, tmp_path / "store")
+    past = db.at(moment)
+    with db.snapshot():
+        assert db.table("items").count() == 3  # by which it begins
+        erase_beside(workspace)
+        with pytest.raises(HistoryErased, match="deleted by an erasure") as caught:
+            WAYS[way](past)
+    (erasure,) = workspace.execute("SELECT id FROM zapdb_history_erasures")
+    assert caught.value.context["erasure"] == erasure[0]
+    assert WAYS[way](past) == KEPT
+    with db.snapshot():
+        for path in (tmp_path / "store").rglob("*.parquet"):
+            path.unlink()
+        with pytest.raises(HistoryDamaged):
+            WAYS[way](db.at(moment))

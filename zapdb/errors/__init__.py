@@ -23,7 +23,9 @@
     │   ├── HistoryBehind                  the log's watermark has not reached it
     │   ├── HistoryGap                     changes were not recorded all the time since
     │   ├── HistoryPurged                  what is needed was deleted
-    │   └── HistoryNotStored               a schema change has made other values since
+    │   ├── HistoryNotStored               a schema change has made other values since
+    │   └── HistoryReplaced                others have replaced a file that the snapshot reads
+    │       └── HistoryErased              an erasure has
     ├── ConstraintViolation (ValueError)   a write violates a constraint           caller
     │   ├── UniqueViolation                another record has the values of a unique index
     │   ├── CheckViolation                 a check of the table is false for the record
@@ -89,9 +91,11 @@ from zapdb.errors.caller import (
     CheckViolation,
     ConstraintViolation,
     HistoryBehind,
+    HistoryErased,
     HistoryGap,
     HistoryNotStored,
     HistoryPurged,
+    HistoryReplaced,
     HistoryUnavailable,
     ImmutableRecord,
     InvalidCursor,
@@ -197,9 +201,11 @@ __all__ = [
     "GateTimeout",
     "HistoryBehind",
     "HistoryDamaged",
+    "HistoryErased",
     "HistoryGap",
     "HistoryNotStored",
     "HistoryPurged",
+    "HistoryReplaced",
     "HistoryUnavailable",
     "HistoryUnreachable",
     "ImmutableRecord",

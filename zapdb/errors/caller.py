@@ -209,6 +209,19 @@ class HistoryNotStored(HistoryUnavailable):
     code = "history.not_stored"
 
 
+class HistoryReplaced(HistoryUnavailable):
+    """A snapshot reads a file of the history store that others have replaced and deleted since."""
+
+    code = "history.replaced"
+    rpc_status = "ABORTED"
+
+
+class HistoryErased(HistoryReplaced):
+    """An erasure has deleted it: the snapshot may have what was erased, and is not answered."""
+
+    code = "history.erased"
+
+
 class ConstraintViolation(ZapdbError, ValueError):
     code = "constraint"
     rpc_status = "FAILED_PRECONDITION"

@@ -145,6 +145,13 @@ def list_unfinished(connection: Connection, tenant: int) -> list[Erasure]:
     return [Erasure.from_row(row) for row in connection.core_execute(query.order_by(at.id))]
 
 
+def list_erasures(connection: Connection, tenant: int) -> list[Erasure]:
+    """Return the erasures that were begun, the oldest first."""
+    at = HISTORY_ERASURES.c
+    query = sa.select(HISTORY_ERASURES).where(at.tenant == tenant)
+    return [Erasure.from_row(row) for row in connection.core_execute(query.order_by(at.id))]
+
+
 def count_erasures(connection: Connection, tenant: int) -> int:
     """Return how many erasures were begun."""
     query = sa.select(sa.func.count()).where(HISTORY_ERASURES.c.tenant == tenant)

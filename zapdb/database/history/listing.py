@@ -19,9 +19,9 @@ from zapdb.database.history.moment import (
     place_before,
     to_moment,
 )
-from zapdb.database.history.replaced_files import is_replaced
+from zapdb.database.history.replaced_files import explain_missing
 from zapdb.database.session import Session
-from zapdb.errors import HistoryDamaged, UnknownName
+from zapdb.errors import HistoryDamaged, HistoryReplaced, UnknownName
 from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
@@ -126,8 +126,9 @@ def _list_stored(session: Session, moments: Moments, until: int) -> Iterator[Sto
                 yield one
             return
         except HistoryDamaged as damaged:
-            if not is_replaced(session, damaged):
-                raise
+            missed = explain_missing(session, damaged)
+            if session.storage.is_in_transaction or not isinstance(missed, HistoryReplaced):
+                raise missed from damaged.__cause__
 
 
 def _summarize(

@@ -224,8 +224,11 @@ class PastSession(Session):
 
     def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         if isinstance(bound, RewoundTable) or self.storage.is_in_transaction:
-            return super().read_active(bound, read)
-        return self.run(lambda: self._read_active_at_once(bound, read))
+            active = super().read_active
+            return read_replaceable(self, lambda: active(bound, read))
+        return read_replaceable(
+            self, lambda: self.run(lambda: self._read_active_at_once(bound, read))
+        )
 
     def _read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         if not isinstance(bound, RewoundTable):

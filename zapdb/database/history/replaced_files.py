@@ -1,44 +1,122 @@
-"""Reading files of a history store that an erasure replaces meanwhile.
+"""Reading files of a history store that others replace meanwhile.
 
-An erasure deletes the former files at once, unless they are pinned. What was about to read one of
-them begins again, with the files of now. Inside a snapshot the former ones are all that it sees.
+An erasure deletes the former files at once, unless they are pinned; others go after the grace. What
+was about to read one of them begins again, with the files of now. Inside a snapshot the former ones
+are all that it sees: there, `HistoryErased` or `HistoryReplaced` says why they are gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from threading import Thread
+from typing import Any, TypeVar
 
 from zapdb.database.session import Session
-from zapdb.errors import HistoryDamaged
+from zapdb.errors import HistoryDamaged, HistoryErased, HistoryReplaced, StorageError, ZapdbError
 from zapdb.limits import READ
-from zapdb.storage import TransactionMode
-from zapdb.storage.history_manifest import list_history_files, list_timelines
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.history_erasures import Erasure, list_erasures
+from zapdb.storage.history_manifest import NO_TABLE, list_history_files, list_timelines
 from zapdb.storage.retries import attempts
+from zapdb.storage.transaction_owners import in_no_transaction
 
 T = TypeVar("T")
 
 
 def read_replaceable(session: Session, read: Callable[[], T]) -> T:
-    """Call it, and again as long as it misses a file that was replaced; raises `HistoryDamaged`."""
+    """Call it, and again as long as it misses a file that was replaced. Raises `HistoryDamaged`,
+    and, where the caller's snapshot sees no other files, `HistoryErased` and `HistoryReplaced`."""
     for _ in attempts(READ):
         try:
             return read()
-        except HistoryDamaged as error:
-            damaged = error
-            if not is_replaced(session, error):
-                break
-    raise damaged
+        except (HistoryDamaged, HistoryReplaced) as error:
+            missed = explain_missing(session, error)
+            if session.storage.is_in_transaction or not isinstance(missed, HistoryReplaced):
+                raise missed from error.__cause__
+    raise missed
 
 
-def is_replaced(session: Session, damaged: HistoryDamaged) -> bool:
-    """Whether the file is not live any more, as far as the caller can see another one."""
-    storage, path = session.storage, damaged.context.get("path")
-    if path is None or storage.is_in_transaction:
-        return False
-    with storage.transaction(TransactionMode.READ) as connection:
-        return not any(
-            str(file.place_in(store.directory)) == path
-            for store in list_timelines(connection, session.catalog.tenant)
-            for file in list_history_files(connection, store)
-        )
+def explain_missing(
+    session: Session, error: HistoryDamaged | HistoryReplaced
+) -> HistoryDamaged | HistoryReplaced:
+    """Return the error for a file that can't be read: `HistoryReplaced`, or `HistoryErased`, if it
+    is not live any more, else the same."""
+    path = error.context.get("path")
+    if path is None or isinstance(error, HistoryReplaced):
+        return error
+    erased: list[Erasure] | None = None
+
+    def look(connection: Connection) -> None:
+        nonlocal erased
+        if not _is_live(session, connection, str(path)):
+            erased = list_erasures(connection, session.catalog.tenant)
+
+    if not session.storage.is_in_transaction:
+        with session.storage.transaction(TransactionMode.READ) as connection:
+            look(connection)
+        return error if erased is None else _make_replaced(error)
+    _look_outside(session, look)
+    if erased is None:
+        return error
+    seen = list_erasures(session.storage.connection(), session.catalog.tenant)
+    before = {one.id for one in seen if one.finished_at is not None}
+    table = error.context.get("table")
+    mine = [
+        one
+        for one in erased
+        if one.id not in before and table in (one.table_number, NO_TABLE, None)
+    ]
+    return _make_erased(error, mine[-1]) if mine else _make_replaced(error)
+
+
+def _is_live(session: Session, connection: Connection, path: str) -> bool:
+    return any(
+        str(file.place_in(store.directory)) == path
+        for store in list_timelines(connection, session.catalog.tenant)
+        for file in list_history_files(connection, store)
+    )
+
+
+def _look_outside(session: Session, look: Callable[[Connection], None]) -> None:
+    """Look at the database as it is now, whatever the caller's snapshot sees: in another thread,
+    which has a connection of its own."""
+    failed = list[ZapdbError]()
+
+    def run() -> None:
+        try:
+            with session.storage.transaction(TransactionMode.READ) as connection:
+                look(connection)
+        except ZapdbError as error:
+            failed.append(error)
+        finally:
+            session.storage.release_connection()
+
+    thread = Thread(target=in_no_transaction().run, args=(run,), name="zapdb-look", daemon=True)
+    thread.start()
+    thread.join()
+    if failed and not isinstance(failed[0], StorageError):
+        raise failed[0]
+
+
+def _make_erased(error: ZapdbError, erasure: Erasure) -> HistoryErased:
+    return HistoryErased(
+        "a file of the history store that the snapshot reads was deleted by an erasure",
+        erasure=erasure.id,
+        **_find_file(error),
+        hint="read the moment again, outside of the snapshot or in a new one: what was erased is "
+        "gone, and all else is there",
+    )
+
+
+def _make_replaced(error: ZapdbError) -> HistoryReplaced:
+    return HistoryReplaced(
+        "a file of the history store that the snapshot reads was replaced, and deleted after the "
+        "grace",
+        **_find_file(error),
+        hint="read the moment again, outside of the snapshot or in a new one; `with past:` around "
+        "a long one keeps its files",
+    )
+
+
+def _find_file(error: ZapdbError) -> dict[str, Any]:
+    return {name: error.context[name] for name in ("table", "path") if name in error.context}

@@ -15,9 +15,9 @@ from zapdb.catalog.schema_history import read_entries
 from zapdb.database.changes import reading_log
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.schema_then import TableThen
-from zapdb.database.history.stored_files import EraFiles
+from zapdb.database.history.stored_files import EraFile, EraFiles
 from zapdb.database.history.stored_state import StoredState
-from zapdb.errors import HistoryBehind, HistoryNotStored
+from zapdb.errors import HistoryBehind, HistoryDamaged, HistoryNotStored
 from zapdb.history.columns import (
     FROM,
     KEY,
@@ -78,6 +78,12 @@ class StoredVersions:
                 hint="ask again when it has: `zapdb history status` shows how far it is",
             )
         self._state = state
+        self._files = list[EraFile]()
+
+    def find_damage(self) -> HistoryDamaged | None:
+        """Compare all bytes of the offered files with their digests."""
+        found = (file.find_damage() for file in self._files)
+        return next((damage for damage in found if damage is not None), None)
 
     def _can_share(self, era: HistoryEra) -> bool:
         """Return whether the rows of an era are as those of the moment."""
@@ -99,6 +105,7 @@ class StoredVersions:
                 paths = files[name] = []
                 for file in same:
                     file.require_whole()
+                    self._files.append(file)
                     paths.append(str(file.path))
                 kept = "" if at == 0 else f" WHERE {OPERATION} <> {RowOperation.CHECKPOINT:d}"
                 arms.append(self._arm(name, zip(columns, names, strict=True)) + kept)

@@ -69,6 +69,7 @@ def run_sql(
                     error = unread.error
                 if turn == 1 and not session.renew_columns():
                     break
+            offer.require_whole()
             raise error
 
     return read_replaceable(session, run)
@@ -97,6 +98,14 @@ class _Offer:
         self.files: dict[str, list[str]] = {}
         self.large: list[str] = []
         self.views: list[str] = []
+        self._versions: list[StoredVersions] = []
+
+    def require_whole(self) -> None:
+        """Raise `HistoryDamaged` if a file with versions is not what was written."""
+        for stored in self._versions:
+            damage = stored.find_damage()
+            if damage is not None:
+                raise damage
 
     def offer(self, statement: str) -> None:
         """Those whose names are among the statement's words: what it reads, and more at times.
@@ -155,6 +164,7 @@ class _Offer:
         stored = StoredVersions(session, session.then.find(name.removeprefix(VERSIONS)))
         texts = self._fields_as_text(stored.schema)
         sql, files, tables = stored.offer()
+        self._versions.append(stored)
         self.files |= files
         self.sources += [(relation, HeldSource(rows)) for relation, rows in tables.items()]
         columns = [(f.name, column_name(f), f.type, f.name in texts) for f in stored.schema.fields]
