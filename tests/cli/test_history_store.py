@@ -153,3 +153,9 @@ def test_the_stores_of_all_tenants_are_kept_up_together(current: Project) -> Non
         assert (numbered.status, "for each tenant apart" in numbered.err) == (2, True)
         done = current.run("history", *command, "--before", "0s", every, "--json")
         assert (done.status, len(done.json["tenants"])) == (0, 2), done.err
+    current.sql("DELETE FROM zapdb_history_stores")
+    rebuilt = current.run("history", "rebuild-manifest", "past", "--yes", every, "--json")
+    tenants = {one["tenant"]: one["done"] for one in rebuilt.json["tenants"]}
+    assert (rebuilt.status, tenants) == (0, {"default": True, "north": True})
+    found = current.run("history", "verify", every, "--json")
+    assert [one["problems"] for one in found.json["tenants"]] == [[], []]

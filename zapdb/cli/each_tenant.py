@@ -16,12 +16,17 @@ Work = Callable[[Database], tuple[dict[str, Any], int]]
 
 
 def run_for_tenants(
-    places: tuple[str | None, str | None], output: Output, work: Work, *, all_tenants: bool
+    places: tuple[str | None, str | None],
+    output: Output,
+    work: Work,
+    *,
+    all_tenants: bool,
+    has_store: Callable[[Database], bool] | None = None,
 ) -> int:
     """Do the work for one tenant, by database and name, or for all; return the exit status.
 
-    With all, one without a history store, or without the table, is left out; an error is told, and
-    the others go on.
+    With all, one without a history store (`has_store` tells), or without the table, is left out; an
+    error is told, and the others go on.
     """
     database, tenant = places
     if not all_tenants:
@@ -32,7 +37,7 @@ def run_for_tenants(
     found, status = list[dict[str, Any]](), 0
     with opened_tenants(database, tenant, all_tenants) as databases:
         for name, db in databases:
-            if not _has_any_store(db):
+            if not (has_store or has_any_store)(db):
                 continue
             output.write((f"{name}:", "bold"))
             try:
@@ -49,7 +54,8 @@ def run_for_tenants(
     return status
 
 
-def _has_any_store(db: Database) -> bool:
+def has_any_store(db: Database) -> bool:
+    """Whether the database has rows of a store."""
     try:
         db.history.status()
     except UsageError:

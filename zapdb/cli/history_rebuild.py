@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from zapdb.cli.applying import AllTenantsOption
 from zapdb.cli.changes import YesOption
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.each_tenant import run_for_tenants
 from zapdb.cli.output import Output, confirm, format_count, print_note
 from zapdb.database import Database
-from zapdb.errors import EXIT_ERROR
+from zapdb.errors import EXIT_ERROR, UsageError
+from zapdb.history.manifest_files import list_manifests
 from zapdb.history.rebuilding import HistoryRebuild
 
 
@@ -22,6 +25,7 @@ def history_rebuild_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be made anew, and change nothing.")
     ] = False,
+    all_tenants: AllTenantsOption = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
@@ -35,7 +39,8 @@ def history_rebuild_command(
 
     With `--json`, which needs `--yes` or `--dry-run`: `{directory, timelines: [{timeline, begins,
     ends, eras, files, size_bytes, cut_from}], unnamed, done}`; `cut_from` is null where the change
-    log agrees, `unnamed` how many files there are that count no more.
+    log agrees, `unnamed` how many files there are that count no more. With `--all-tenants`, which
+    leaves out tenants without a store in the directory: `{tenants: [{tenant, …}]}`.
     """
     output = Output(as_json)
 
@@ -57,7 +62,16 @@ def history_rebuild_command(
         output.write(("rebuilt ", "green"), f"the manifest of {done.directory}")
         return _to_json(done, done=True), 0
 
-    return run_for_tenants((database, tenant), output, work, all_tenants=False)
+    def has_store(db: Database) -> bool:
+        """By the directory, or by the rows that the database has."""
+        with suppress(UsageError):
+            if db.history.status().directory == str(directory.resolve()):
+                return True
+        return any(list_manifests(directory, db._catalog.tenant))
+
+    return run_for_tenants(
+        (database, tenant), output, work, all_tenants=all_tenants, has_store=has_store
+    )
 
 
 def _to_json(found: HistoryRebuild, *, done: bool) -> dict[str, Any]:
