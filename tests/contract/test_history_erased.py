@@ -23,7 +23,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.history import follower, run
+from zapdb.history import follower, run, working_store
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.purge import find_stored_before
@@ -261,31 +261,57 @@ def test_who_follows_next_finishes_and_pinned_files_stay_for_the_grace(
     check_store(db)
 
 
+@pytest.mark.parametrize("at", ["write", "_write_manifest"])
 def test_h13_who_lost_the_lease_leaves_no_file_of_what_was_erased_since(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """A follower that stood still while it wrote, and goes on."""
+    """A follower that stood still before it wrote, or behind that, and goes on; it may be killed
+    before it has tidied up."""
     place = tmp_path / "store"
     db = make_people(workspace, place)
     db.table("people").update(KEY, name=f"{NAME}-last")
     db.table("people").delete(KEY)
-    write, waiting = WorkingStore.write, [True]
+    go_on, waiting = getattr(WorkingStore, at), [True]
 
     def stand_still(working: WorkingStore, *arguments: Any) -> Any:
         if waiting and waiting.pop():
             workspace.execute("DELETE FROM zapdb_leases WHERE name = 'history/1'")
             db.history.erase("people", KEY)
             assert list_marked(place) == []
-        return write(working, *arguments)
+        return go_on(working, *arguments)
 
     with hold_store(db._storage, 1, Owner.here()) as working:
-        monkeypatch.setattr(WorkingStore, "write", stand_still)
+        monkeypatch.setattr(WorkingStore, at, stand_still)
+        if at == "write":
+            monkeypatch.setattr(working_store, "_delete_written", lambda _: None)
         with pytest.raises(LeaseLost):
             follower.HistoryFollower(working).step(flush=True)
         assert waiting == []
     assert list_marked(place) == []
     db.history.flush()
     assert_gone(workspace, place)
+
+
+def test_h13_an_erasure_finds_what_a_killed_move_has_copied(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a directory that no row of a live file names."""
+    db = delete_and_drop(workspace, make_people(workspace, tmp_path / "store"))
+    ends = flush(db).ends
+
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkingStore, "_write_manifest", end)
+        with pytest.raises(KeyboardInterrupt):
+            db.history.move(ends, tmp_path / "cold")
+    assert len(list_marked(tmp_path / "cold")) == 1
+    db.history.erase("people", KEY)
+    assert list_marked(tmp_path / "cold") == []
+    assert_gone(workspace, tmp_path / "store")
+    assert db.history.move(ends, tmp_path / "cold").files > 1
+    assert db.history.verify(sample=9).problems == ()
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -26,6 +26,10 @@ from zapdb.storage import Connection
 FOOTER = FileFooter(1, "db", 1, "t", "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x", 1)
 
 
+def held() -> None:
+    """The lease of who writes."""
+
+
 def read_stored(db: Database, table: str) -> tuple[Any, list[tuple[bytes, bytes]]]:
     bound = db.table(table)._bound
 
@@ -48,7 +52,7 @@ def test_every_value_of_every_type_comes_out_as_it_went_in(
     # One with small numbers alone, so that columns of two kinds are joined.
     made.add_records(bound.schema, [MadeRow(*rows[0], 7, RowOperation.UPDATE)], attach, reader)
     made.add_deletions([MadeRow(rows[at][0], b"", 9, RowOperation.DELETE) for at in (0, 3)])
-    written = write_file(tmp_path, FOOTER, bound.schema, [made.take()])
+    written = write_file(tmp_path, (FOOTER, bound.schema), [made.take()], held)
 
     path = tmp_path / written.path
     assert (written.rows, written.size_bytes) == (123, path.stat().st_size)
@@ -83,14 +87,14 @@ def test_no_unfinished_file_is_left_and_a_strange_one_is_refused(tmp_path: Path)
 
     footer = dataclasses.replace(FOOTER, kind="moments", table=0, name="")
     with pytest.raises(OSError, match="disk full"):
-        write_file(tmp_path, footer, None, fail())
+        write_file(tmp_path, (footer, None), fail(), held)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
     parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "strange.parquet")
     with pytest.raises(HistoryDamaged, match="not a file of a history store"):
         read_footer(tmp_path / "strange.parquet")
     newer = dataclasses.replace(footer, format=2)
-    written = write_file(tmp_path, newer, None, [pyarrow.table({"moment": [1]})])
+    written = write_file(tmp_path, (newer, None), [pyarrow.table({"moment": [1]})], held)
     with pytest.raises(HistoryDamaged, match="newer format"):
         read_footer(tmp_path / written.path)
 
@@ -115,7 +119,7 @@ def test_files_are_read_by_ranges_of_keys_each_row_once(
             made.add_deletions([MadeRow(key, b"", at, RowOperation.DELETE) for key in keys])
             rows = made.take()
             parts = [rows.slice(start, 10) for start in range(0, rows.num_rows, 10)]
-            stored.append(to_row(FOOTER, write_file(tmp_path, FOOTER, schema, parts)))
+            stored.append(to_row(FOOTER, write_file(tmp_path, (FOOTER, schema), parts, held)))
             metadata = parquet.read_metadata(tmp_path / stored[-1].path)
             assert [metadata.row_group(at).num_rows for at in range(8)] == [7] * 8
             wanted += [(key, at) for key in keys]

@@ -100,7 +100,8 @@ class _Cut:
 
     def _begin(self, kind: FileKind, schema: TableSchema) -> EraOutput:
         footer = self._working.make_footer(self._loaded, kind, self._of, self._moments)
-        return EraOutput(self._loaded.store.directory, footer, schema, is_split=True)
+        directory = self._loaded.store.directory
+        return EraOutput(self._working, directory, (footer, schema), is_split=True)
 
 
 def _cut(rows: Any, first: int) -> Any:

@@ -116,7 +116,8 @@ def _erase_from(
         with writing_to(str(directory)):
             footer, schema = read_footer(path)
             footer = replace(footer, commit=store.commits + 1)
-            written = write_file(directory, footer, schema, source.read())
+            described = footer, schema
+            written = write_file(directory, described, source.read(), working.require_lease)
         change.files.append(replace(to_row(footer, written), directory=file.directory))
     if not erasure.fields:
         with working.storage.transaction(TransactionMode.READ) as connection:

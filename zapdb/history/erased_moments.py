@@ -143,7 +143,7 @@ def _write_without(working: WorkingStore, store: HistoryStore, changes: _Changes
         directory = Path(file.directory or store.directory)
         with writing_to(str(directory)):
             made = pyarrow.Table.from_pylist(rows, schema=MOMENTS_SCHEMA)
-            written = write_file(directory, footer, None, [made])
+            written = write_file(directory, (footer, None), [made], working.require_lease)
         change.files.append(replace(to_row(footer, written), directory=file.directory))
         change.retired.append(file)
     return change

@@ -3,6 +3,10 @@
 A file is written under a name that nobody reads, flushed to the disk, renamed, and flushed with its
 directory. Only then does a row name it. So a row never names a file that a crash could take back,
 and a file without a row is one of a batch that did not end.
+
+Whoever erases deletes files that no row names, also unfinished ones. So that none appears later, of
+a process that stood still meanwhile, the lease is looked at when a file is there, and is empty: who
+has lost it writes nothing, and who loses it afterwards has a file that can't be renamed any more.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hashlib
 import io
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -98,16 +102,25 @@ class FileWriter:
     """Writes one file below a store's directory: tables of one Arrow schema, in their order.
 
     `schema` is that of the table, which the footer holds. Row groups have `ROW_GROUP_ROWS`, fewer
-    if these are large. Raises `OSError`. What is not finished is deleted at the end of the block.
+    if these are large. Raises `OSError`, and what `require_lease` raises, before it writes
+    anything. What is not finished is deleted at the end of the block.
     """
 
-    def __init__(self, directory: Path, footer: FileFooter, schema: TableSchema | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        footer: FileFooter,
+        schema: TableSchema | None,
+        require_lease: Callable[[], None],
+    ) -> None:
+        self._require_lease = require_lease
         self._name = uuid.uuid4().hex
         self._footer, self._schema = footer, schema
         self._within = Path(str(footer.tenant)) / str(footer.table)
         self._within /= f"{footer.kind}-{self._name}.parquet"
         self._path = directory / self._within
         self._unfinished = self._path.with_name(self._path.name + UNFINISHED)
+        self._file: Any = None
         self._writer: Any = None
         self._waiting: list[Any] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -116,12 +129,23 @@ class FileWriter:
 
     def __enter__(self) -> Self:
         make_directory(self._path.parent)
+        try:
+            self._file = pyarrow.OSFile(str(self._unfinished), "wb")
+            self._require_lease()
+        except BaseException:
+            self._give_up()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        for opened in (self._writer, self._file):
+            with suppress(OSError):
+                if opened is not None:
+                    opened.close()
         with suppress(OSError):
-            if self._writer is not None:
-                self._writer.close()
             self._unfinished.unlink(missing_ok=True)
 
     def write(self, table: Any) -> None:
@@ -152,7 +176,7 @@ class FileWriter:
     def _open(self, rows: Any) -> Any:
         """Begin the file, whose first rows tell how its columns are encoded."""
         return parquet.ParquetWriter(
-            self._unfinished,
+            self._file,
             rows.schema.with_metadata(_metadata(self._footer, self._schema)),
             compression=COMPRESSION,
             write_page_checksum=True,
@@ -164,6 +188,7 @@ class FileWriter:
         if self._waiting_rows or self._writer is None:
             self._write_waiting(self._waiting_rows)
         self._writer.close()
+        self._file.close()
         with self._unfinished.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
             size = file.seek(0, os.SEEK_END)
@@ -175,10 +200,13 @@ class FileWriter:
 
 
 def write_file(
-    directory: Path, footer: FileFooter, schema: TableSchema | None, tables: Iterable[Any]
+    directory: Path,
+    described: tuple[FileFooter, TableSchema | None],
+    tables: Iterable[Any],
+    require_lease: Callable[[], None],
 ) -> WrittenFile:
     """Write one file of tables, as `FileWriter` does."""
-    with FileWriter(directory, footer, schema) as writer:
+    with FileWriter(directory, *described, require_lease) as writer:
         for table in tables:
             writer.write(table)
         return writer.finish()

@@ -35,10 +35,16 @@ class EraOutput(AbstractContextManager["EraOutput"]):
     followed by another."""
 
     def __init__(
-        self, directory: str, footer: FileFooter, schema: TableSchema, *, is_split: bool
+        self,
+        working: WorkingStore,
+        directory: str,
+        described: tuple[FileFooter, TableSchema],
+        *,
+        is_split: bool,
     ) -> None:
         self.files: list[HistoryFile] = []
-        self._directory, self._footer, self._schema = directory, footer, schema
+        self._working, self._directory = working, directory
+        self._footer, self._schema = described
         self._is_split = is_split
         self._open = ExitStack()
         self._writer: FileWriter | None = None
@@ -56,7 +62,8 @@ class EraOutput(AbstractContextManager["EraOutput"]):
             return
         with writing_to(self._directory):
             if self._writer is None:
-                writer = FileWriter(Path(self._directory), self._footer, self._schema)
+                place, require_lease = Path(self._directory), self._working.require_lease
+                writer = FileWriter(place, self._footer, self._schema, require_lease)
                 self._writer = self._open.enter_context(writer)
             self._writer.write(rows)
         self._size_bytes += rows.nbytes
@@ -151,7 +158,7 @@ class EraMerger:
         footer = self._working.make_footer(self._loaded, kind, (era, revision), moments)
         schema = self._working.schema_of(era, revision)
         directory = self._loaded.store.directory
-        return EraOutput(directory, footer, schema, is_split=kind != "segment")
+        return EraOutput(self._working, directory, (footer, schema), is_split=kind != "segment")
 
     def _open(self, files: Sequence[HistoryFile]) -> EraContents:
         return EraContents(Path(self._loaded.store.directory), files, self._schema)

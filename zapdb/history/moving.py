@@ -2,7 +2,8 @@
 
 Each file is copied, compared with its digest, and flushed; then one transaction puts the row of the
 copy in the place of the old one, which is deleted after the grace. So a reader finds one or the
-other, and a move that was killed goes on where it was.
+other, and a move that was killed goes on where it was. Before a copy is made, it has a row as a
+retired file: so it is deleted after the grace if nothing comes of it, and an erasure finds it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryFile,
     HistoryStore,
+    insert_files,
     list_eras,
     list_history_files,
     list_timelines,
@@ -57,8 +59,12 @@ def move_eras(working: WorkingStore, before: int, directory: Path) -> HistoryMov
     moved = [file for store, file in found if Path(file.directory or store.directory) != directory]
     for store, file in found:
         if file in moved:
-            copy = copy_file(store, file, directory)
-            change = StoreChange([copy], retired=[file])
+            copy = plan_copy(store, file, directory)
+            with working.changing() as connection:
+                now = working.storage.now_us(connection)
+                insert_files(connection, [replace(copy, state="retired", retired_at=now)])
+            copy_file(working, store, file, copy)
+            change = StoreChange(retired=[file], corrected=[copy])
             with working.committing([StoreCommit(store, store, change)]):
                 pass
     return HistoryMove(str(directory), len(moved), sum(file.size_bytes for file in moved))
@@ -75,19 +81,27 @@ def _list_ended(connection: Connection, store: HistoryStore, before: int) -> Ite
             yield file
 
 
-def copy_file(store: HistoryStore, file: HistoryFile, directory: Path) -> HistoryFile:
-    """Copy a file under another id; returns its row. Raises `HistoryUnreachable`, `DiskFull` and
-    `HistoryDamaged`."""
-    source, name = file.place_in(store.directory), uuid.uuid4().hex
+def plan_copy(store: HistoryStore, file: HistoryFile, directory: Path) -> HistoryFile:
+    """Return the row of a copy of a file in a directory, under another id."""
+    name = uuid.uuid4().hex
     within = Path(file.path).with_name(f"{file.kind}-{name}.parquet")
-    path = directory / within
+    place = None if str(directory) == store.directory else str(directory)
+    return replace(file, id=name, path=within.as_posix(), directory=place)
+
+
+def copy_file(
+    working: WorkingStore, store: HistoryStore, file: HistoryFile, copy: HistoryFile
+) -> None:
+    """Copy a file to where the row of its copy says. Raises `HistoryUnreachable`, `DiskFull`,
+    `HistoryDamaged` and `LeaseLost`."""
+    source, path = file.place_in(store.directory), copy.place_in(store.directory)
     unfinished = path.with_name(path.name + UNFINISHED)
     with reading_file(source, file):
         reader = source.open("rb")
     try:
-        with reader, writing_to(str(directory)):
+        with reader, writing_to(copy.directory or store.directory):
             make_directory(path.parent)
-            digest = _copy_bytes(reader, unfinished)
+            digest = _copy_bytes(reader, unfinished, working.require_lease)
             if digest != file.sha256:
                 raise HistoryDamaged(
                     "a file of the history store is not what was written",
@@ -101,13 +115,12 @@ def copy_file(store: HistoryStore, file: HistoryFile, directory: Path) -> Histor
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-    place = None if str(directory) == store.directory else str(directory)
-    return replace(file, id=name, path=within.as_posix(), directory=place)
 
 
-def _copy_bytes(reader: BinaryIO, path: Path) -> bytes:
+def _copy_bytes(reader: BinaryIO, path: Path, require_lease: Callable[[], None]) -> bytes:
     digest = hashlib.sha256()
     with path.open("wb") as writer:
+        require_lease()
         while data := reader.read(COPIED_BYTES):
             digest.update(data)
             writer.write(data)

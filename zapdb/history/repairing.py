@@ -23,7 +23,7 @@ from zapdb.history.baseline import read_checkpoint
 from zapdb.history.columns import FROM, KEY
 from zapdb.history.files import is_whole, read_footer
 from zapdb.history.moment_rows import make_baseline, to_arrow
-from zapdb.history.moving import copy_file
+from zapdb.history.moving import copy_file, plan_copy
 from zapdb.history.opened_batches import open_batches
 from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.table_revisions import TableAt, read_tables_at
@@ -138,9 +138,9 @@ class _Repair:
         if way == "copy":
             assert self._copy is not None
             directory = Path(self._file.directory or self._store.directory)
-            made = copy_file(self._store, self._copy, directory)
-            place = None if str(directory) == self._store.directory else str(directory)
-            change.files.append(replace(self._file, id=made.id, path=made.path, directory=place))
+            made = plan_copy(self._store, self._file, directory)
+            copy_file(self._working, self._store, self._copy, made)
+            change.files.append(made)
         elif way == "log" and self._file.kind == "moments":
             change.files += self._read_moments()
         elif way == "log":

@@ -51,6 +51,7 @@ from zapdb.storage.history_manifest import (
     update_store,
 )
 from zapdb.storage.moments import LoggedMoment, Moments, moments_of
+from zapdb.storage.outside import read_outside
 from zapdb.storage.stamps import add_stamp
 from zapdb.values import Zones
 
@@ -163,7 +164,7 @@ class WorkingStore:
         first = compute.min(moments).as_py()
         footer = self.make_footer(loaded, kind, (era, revision), (first, until))
         schema = None if era is None else self.schema_of(era, revision)
-        return _write(loaded, footer, schema, [rows])
+        return self._write(loaded, footer, schema, [rows])
 
     def write_moments(
         self, loaded: LoadedStore, first_moment: int, tables: Iterable[Any]
@@ -171,7 +172,19 @@ class WorkingStore:
         """Write a file of moments, of many tables, up to the store's end; raises
         `HistoryUnreachable` and `DiskFull`."""
         footer = self.make_footer(loaded, "moments", (None, 0), (first_moment, loaded.moment))
-        return _write(loaded, footer, None, tables)
+        return self._write(loaded, footer, None, tables)
+
+    def _write(
+        self,
+        loaded: LoadedStore,
+        footer: FileFooter,
+        schema: TableSchema | None,
+        tables: Iterable[Any],
+    ) -> HistoryFile:
+        directory, described = Path(loaded.store.directory), (footer, schema)
+        with writing_to(loaded.store.directory):
+            written = write_file(directory, described, tables, self.require_lease)
+        return to_row(footer, written)
 
     def make_footer(
         self,
@@ -209,6 +222,10 @@ class WorkingStore:
         return self.revisions.schema_of(entry)
 
     # Transactions
+
+    def require_lease(self) -> None:
+        """Raise `LeaseLost` if another process has taken over, whatever a snapshot sees."""
+        read_outside(self.storage, lambda connection: leases.check(connection, self.lease))
 
     @contextmanager
     def changing(self, mode: TransactionMode = TransactionMode.CATALOG) -> Iterator[Connection]:
@@ -323,14 +340,6 @@ def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) 
         " DO UPDATE SET bookmark = excluded.bookmark, advanced_at = excluded.advanced_at",
         (FOLLOWER, str(store.ends_bookmark), connection.storage.now_us(connection)),
     )
-
-
-def _write(
-    loaded: LoadedStore, footer: FileFooter, schema: TableSchema | None, tables: Iterable[Any]
-) -> HistoryFile:
-    directory = loaded.store.directory
-    with writing_to(directory):
-        return to_row(footer, write_file(Path(directory), footer, schema, tables))
 
 
 def _delete_written(commits: Iterable[tuple[StoreCommit, Path]]) -> None:

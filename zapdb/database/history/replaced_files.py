@@ -8,17 +8,16 @@ are all that it sees: there, `HistoryErased` or `HistoryReplaced` says why they 
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
 from typing import Any, TypeVar
 
 from zapdb.database.session import Session
-from zapdb.errors import HistoryDamaged, HistoryErased, HistoryReplaced, StorageError, ZapdbError
+from zapdb.errors import HistoryDamaged, HistoryErased, HistoryReplaced, ZapdbError
 from zapdb.limits import READ
-from zapdb.storage import Connection, TransactionMode
+from zapdb.storage import Connection
 from zapdb.storage.history_erasures import Erasure, list_erasures
 from zapdb.storage.history_manifest import NO_TABLE, list_history_files, list_timelines
+from zapdb.storage.outside import read_outside
 from zapdb.storage.retries import attempts
-from zapdb.storage.transaction_owners import in_no_transaction
 
 T = TypeVar("T")
 
@@ -44,20 +43,17 @@ def explain_missing(
     path = error.context.get("path")
     if path is None or isinstance(error, HistoryReplaced):
         return error
-    erased: list[Erasure] | None = None
 
-    def look(connection: Connection) -> None:
-        nonlocal erased
-        if not _is_live(session, connection, str(path)):
-            erased = list_erasures(connection, session.catalog.tenant)
+    def list_now(connection: Connection) -> list[Erasure] | None:
+        if _is_live(session, connection, str(path)):
+            return None
+        return list_erasures(connection, session.catalog.tenant)
 
-    if not session.storage.is_in_transaction:
-        with session.storage.transaction(TransactionMode.READ) as connection:
-            look(connection)
-        return error if erased is None else _make_replaced(error)
-    _look_outside(session, look)
+    erased = read_outside(session.storage, list_now)
     if erased is None:
         return error
+    if not session.storage.is_in_transaction:
+        return _make_replaced(error)
     seen = list_erasures(session.storage.connection(), session.catalog.tenant)
     before = {one.id for one in seen if one.finished_at is not None}
     table = error.context.get("table")
@@ -75,27 +71,6 @@ def _is_live(session: Session, connection: Connection, path: str) -> bool:
         for store in list_timelines(connection, session.catalog.tenant)
         for file in list_history_files(connection, store)
     )
-
-
-def _look_outside(session: Session, look: Callable[[Connection], None]) -> None:
-    """Look at the database as it is now, whatever the caller's snapshot sees: in another thread,
-    which has a connection of its own."""
-    failed = list[ZapdbError]()
-
-    def run() -> None:
-        try:
-            with session.storage.transaction(TransactionMode.READ) as connection:
-                look(connection)
-        except ZapdbError as error:
-            failed.append(error)
-        finally:
-            session.storage.release_connection()
-
-    thread = Thread(target=in_no_transaction().run, args=(run,), name="zapdb-look", daemon=True)
-    thread.start()
-    thread.join()
-    if failed and not isinstance(failed[0], StorageError):
-        raise failed[0]
 
 
 def _make_erased(error: ZapdbError, erasure: Erasure) -> HistoryErased:
