@@ -13,6 +13,7 @@ import zapdb
 from tests.contract.stored_pasts import begin, flush
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.database.history import audit, verification
 from zapdb.database.history import versions as history_versions
@@ -20,9 +21,10 @@ from zapdb.database.history.past import Past
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.sql import run as sql_run
-from zapdb.errors import HistoryDamaged, HistoryErased, HistoryPurged
+from zapdb.errors import HistoryDamaged, HistoryErased, HistoryPurged, HistoryReplaced
 from zapdb.history import erasing, verifying
-from zapdb.history.stores import take_over_store
+from zapdb.history.cleaning import delete_retired
+from zapdb.history.stores import hold_store, take_over_store
 from zapdb.indexes import BoundTable
 from zapdb.jobs import roll_back_newest
 from zapdb.storage import rewinding
@@ -240,10 +242,17 @@ def make_replaced(workspace: Workspace, directory: Path) -> tuple[Database, int]
     return db, moment
 
 
-def erase_beside(workspace: Workspace) -> None:
-    """It deletes the former files at once."""
+def act_beside(workspace: Workspace, act: Act) -> None:
     with workspace.open() as other, ThreadPoolExecutor(1) as pool:
-        pool.submit(erase_record, workspace, other).result()
+        pool.submit(act, workspace, other).result()
+
+
+def move_at_once(workspace: Workspace, db: Database) -> None:
+    """The former files are deleted without a grace."""
+    db.admin.set_setting("history_grace_seconds", "0")
+    db.history.move(db.history.status().ends, Path(db.history.status().directory) / "cold")
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_retired(working) > 0
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -254,7 +263,7 @@ def test_h10_a_past_is_read_again_from_files_that_took_the_place_of_others(
     db, moment = make_replaced(workspace, tmp_path / "store")
     before = (PastSession, "find_stored") if way == "records" else (sql_run._Offer, "offer")
     read = getattr(*before)
-    monkeypatch.setattr(*before, then(read, lambda: erase_beside(workspace)))
+    monkeypatch.setattr(*before, then(read, lambda: act_beside(workspace, erase_record)))
     assert WAYS[way](db.at(moment)) == KEPT
 
 
@@ -266,7 +275,7 @@ def test_h13_a_snapshot_is_told_which_erasure_deleted_its_files(
     past = db.at(moment)
     with db.snapshot():
         assert db.table("items").count() == 3  # by which it begins
-        erase_beside(workspace)
+        act_beside(workspace, erase_record)
         with pytest.raises(HistoryErased, match="deleted by an erasure") as caught:
             WAYS[way](past)
     (erasure,) = workspace.execute("SELECT id FROM zapdb_history_erasures")
@@ -277,3 +286,17 @@ def test_h13_a_snapshot_is_told_which_erasure_deleted_its_files(
             path.unlink()
         with pytest.raises(HistoryDamaged):
             WAYS[way](db.at(moment))
+
+
+def test_h10_a_snapshot_is_told_that_the_grace_of_its_files_was_over(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    db, moment = make_replaced(workspace, tmp_path / "store")
+    past = db.at(moment)
+    with db.snapshot():
+        assert db.table("items").count() == 3
+        act_beside(workspace, move_at_once)
+        with pytest.raises(HistoryReplaced, match="after the grace") as caught:
+            WAYS["records"](past)
+        assert not isinstance(caught.value, HistoryErased)
+    assert WAYS["records"](past) == KEPT
