@@ -27,7 +27,13 @@ from zapdb.storage import (
     read_storage_version,
 )
 from zapdb.storage.fixed_tables import METADATA
-from zapdb.storage.storage_version import FIRST_STORAGE_VERSION, VERSION_TABLE, upgrades_directory
+from zapdb.storage.storage_version import (
+    FIRST_STORAGE_VERSION,
+    VERSION_TABLE,
+    StorageUpgrade,
+    list_upgrades,
+    upgrades_directory,
+)
 
 pytestmark = pytest.mark.empty
 
@@ -50,8 +56,8 @@ def test_rule_34_the_head_of_the_revisions_is_the_layout_of_this_code() -> None:
 
 
 def test_rule_10_each_revision_names_the_level_that_it_needs() -> None:
-    for revision in ScriptDirectory.from_config(config()).walk_revisions():
-        assert isinstance(revision.module.LEVEL, int)
+    found = [*ScriptDirectory.from_config(config()).walk_revisions()][::-1]
+    assert list_upgrades() == [StorageUpgrade(one.revision, one.module.LEVEL) for one in found]
 
 
 def test_rule_10_the_revisions_make_the_tables_that_the_code_expects(workspace: Workspace) -> None:

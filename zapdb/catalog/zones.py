@@ -54,7 +54,9 @@ def load_zones(connection: Connection) -> Zones:
 
 
 def _read_names(connection: Connection) -> dict[int, str]:
-    return {
-        as_number(number): as_text(name)
-        for number, name in connection.fetch_all("SELECT number, name FROM zapdb_zones")
-    }
+    found = connection.fetch_all("SELECT number, name FROM zapdb_zones")
+    names = dict(found)
+    # Some 600, which each process reads: the types of all are looked at together.
+    if set(map(type, names)) <= {int} and set(map(type, names.values())) <= {str}:
+        return names
+    return {as_number(number): as_text(name) for number, name in found}

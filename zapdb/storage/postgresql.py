@@ -46,6 +46,7 @@ from zapdb.storage.gate import END_SQL, GateHolder, find_holders
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
+from zapdb.storage.postgresql_dialect import ask_nothing
 from zapdb.storage.postgresql_errors import translate_postgresql_error
 from zapdb.storage.postgresql_sessions import (
     PREPARED,
@@ -113,6 +114,7 @@ class PostgreSQL(PostgreSQLStatements):
                 isolation_level="AUTOCOMMIT",
                 poolclass=sqlalchemy.QueuePool,
                 pool_size=0,  # no limit: each thread keeps one, and open transactions are counted
+                use_native_hstore=False,
                 # The hot statements are few and always the same: prepare each at its second use.
                 connect_args={
                     "prepare_threshold": 1 if self.has_pipelines else None,
@@ -120,6 +122,7 @@ class PostgreSQL(PostgreSQLStatements):
                 },
             ),
         )
+        ask_nothing(engine)
         super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
         self._imported_snapshot: str | None = None
         self._is_prepared = self.has_pipelines
@@ -148,7 +151,6 @@ class PostgreSQL(PostgreSQLStatements):
         # A pooler gives the session to others next, whose writes would be refused.
         read_only = READ_ONLY if self.read_only and self._is_prepared else ()
         driver.execute("; ".join((*PLANNING, *read_only)))
-        driver.commit()  # it is not in autocommit mode yet
 
     def prepare(self) -> None:
         missing = self.connection().fetch_all(FUNCTIONS_SQL, (_FUNCTIONS,))
