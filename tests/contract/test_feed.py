@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jsonschema
@@ -19,7 +20,6 @@ from zapdb.activation import TableDescriptor, load_tenant_catalog
 from zapdb.catalog import DEFAULT_TENANT, cache, feed, kinds, rows
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.kinds import (
-    CatalogRow,
     ChainState,
     DatabaseRow,
     FormatChange,
@@ -387,16 +387,21 @@ def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage)
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of the rows that are read from the database from now on, and by which thread."""
     found = list[str]()
-    for name in ("get", "list_rows"):
+
+    def note(name: str, kinds_of: Callable[[Any], Iterable[str]]) -> None:
         original = getattr(rows, name)
 
-        def read(
-            connection: Any, kind: type[CatalogRow], *key: Any, by: Any = original, **how: Any
-        ) -> Any:
-            found.append(f"{kind.KIND} by {threading.current_thread().name}")
-            return by(connection, kind, *key, **how)
+        def read(connection: Any, wanted: Any, *key: Any, **how: Any) -> Any:
+            thread = threading.current_thread().name
+            found.extend(f"{kind} by {thread}" for kind in kinds_of(wanted))
+            return original(connection, wanted, *key, **how)
 
         monkeypatch.setattr(rows, name, read)
+
+    note("get", lambda kind: [kind.KIND])
+    note("list_rows", lambda kind: [kind.KIND])
+    note("read_texts", lambda kinds: [kind.KIND for kind in kinds])
+    note("read_tenant_state", lambda tenant: rows.STATE_KINDS)
     return found
 
 
@@ -419,7 +424,7 @@ def test_rule_8_a_tenant_catalog_is_made_of_a_cache_that_is_not_behind(
         return catalog.table("items"), catalog.chain_state, asked
 
     read, state, asked = load(None)
-    assert asked == ["tenant", "chain", "index", "constraint"]
+    assert asked == ["tenant", "chain", "level", "index", "constraint", "setting"]
     assert read.logs_changes
     assert load(known) == (read, state, [])
     for kind in kinds.KINDS.values():
@@ -428,7 +433,7 @@ def test_rule_8_a_tenant_catalog_is_made_of_a_cache_that_is_not_behind(
         index = rows.list_rows(connection, IndexRow)[0]
         rows.put(connection, structs.replace(index, state="disabled"))
     changed, state, asked = load(known)
-    assert asked == ["tenant", "chain", "index", "constraint"]
+    assert asked == ["tenant", "chain", "level", "index", "constraint", "setting"]
     assert changed.indexes[0].state == "disabled"
     assert load(follow(storage, known)) == (changed, state, [])
 

@@ -17,15 +17,20 @@ from zapdb.activation.descriptors import (
     IndexDescriptor,
     constraints_of,
 )
-from zapdb.catalog.cache import CatalogCache, CatalogRows, current_rows
+from zapdb.catalog import rows
+from zapdb.catalog.cache import CatalogCache, LoadedRows, SomeRows
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import (
     ChainState,
     ConstraintRow,
     IndexRow,
+    LevelRow,
+    SettingRow,
     Tenant,
     row_key,
 )
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.catalog.settings import ANY
 from zapdb.catalog.stored import (
     StoredMigration,
     find_chain_state,
@@ -34,6 +39,7 @@ from zapdb.catalog.stored import (
 )
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zones import load_zones
+from zapdb.cluster.level import require_supported
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.migrations import Chain
@@ -104,6 +110,11 @@ class TenantCatalog:
         tables = ", ".join(self.tables) or "no tables"
         return f"<tenant {self.tenant} at position {self.position}: {tables}>"
 
+    def is_as(self, version: object, state: ChainState | None) -> bool:
+        """Return whether the catalog has this version and this chain. Nothing of it changes
+        without another version."""
+        return (self.version, self.chain_state) == (version, state)
+
     def table(self, name: str) -> TableDescriptor:
         found = self.tables.get(name)
         if found is None:
@@ -138,12 +149,11 @@ def load_tenant_catalog(
 def _load_tenant_catalog(
     connection: Connection, tenant: int, known: TenantCatalog | None, cache: CatalogCache | None
 ) -> TenantCatalog:
-    found = current_rows(connection, cache)
-    version, position = _find_tenant(connection, found, tenant)
+    version, found = _read_state(connection, tenant, cache)
+    position = _find_position(found, version, tenant)
     chain_state = find_chain_state(found)
-    wanted = (tenant, version, chain_state)
-    if known is not None and (known.tenant, known.version, known.chain_state) == wanted:
-        return known  # nothing of it changes without another catalog version
+    if known is not None and known.tenant == tenant and known.is_as(version, chain_state):
+        return known
     stored, chain = _load_chain(connection, chain_state, known)
     if position > chain.end:
         raise CorruptCatalog(
@@ -154,11 +164,11 @@ def _load_tenant_catalog(
     entries: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, tenant):
         entries.setdefault(entry.table_number, []).append(entry)
+    if not isinstance(found, CatalogCache):
+        found = SomeRows.read(connection, (IndexRow, ConstraintRow, SettingRow), ANY, tenant)
     indexes = {row.key: row for row in found.list(IndexRow, tenant)}
     constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
-    recorded = read_history_settings(
-        found if isinstance(found, CatalogCache) else connection, tenant
-    )
+    recorded = read_history_settings(found, tenant)
     ongoing = _find_ongoing_rollback(chain_state, chain, position, entries)
     tables = {}
     for table in chain.schema_at(position):
@@ -188,20 +198,41 @@ def _load_tenant_catalog(
     )
 
 
-def _find_tenant(connection: Connection, found: CatalogRows, tenant: int) -> tuple[Any, int]:
-    """Return a tenant's stored catalog version and position."""
-    active = connection.fetch_one(catalog_version_sql(tenant))
+def is_catalog_unchanged(connection: Connection, known: TenantCatalog) -> bool:
+    """Return whether a tenant's catalog is as `known`, by one statement; raises
+    `IncompatibleVersion` if this release is too old for the database."""
+    with reading("zapdb_catalog"):
+        version, texts = rows.read_tenant_state(connection, known.tenant)
+        found = SomeRows(texts)
+        require_supported(found.get(LevelRow))
+        row, state = found.get(Tenant, known.tenant), found.get(ChainState)
+    return row is not None and not row.removing and known.is_as(version, state)
+
+
+def _read_state(
+    connection: Connection, tenant: int, cache: CatalogCache | None
+) -> tuple[Any, LoadedRows]:
+    """Return a tenant's stored catalog version, and the rows that tell its state: those of the
+    cache, if one statement shows that it is current."""
+    if cache is not None and cache.seq == read_seq(connection):
+        active = connection.fetch_one(catalog_version_sql(tenant))
+        return None if active is None else active[0], cache
+    version, texts = rows.read_tenant_state(connection, tenant)
+    return version, SomeRows(texts)
+
+
+def _find_position(found: LoadedRows, version: Any, tenant: int) -> int:
     row = found.get(Tenant, tenant)
-    if (row is None and active is None) or (row is not None and row.removing):
+    if (row is None and version is None) or (row is not None and row.removing):
         raise UnknownName("the tenant was removed", tenant=tenant)
-    if row is None or active is None:
+    if row is None or version is None:
         raise CorruptCatalog(
             "the tenant's row is missing",
             tenant=tenant,
             table="zapdb_catalog" if row is None else "zapdb_catalog_versions",
             hint="restore it from a backup",
         )
-    return active[0], row.position
+    return row.position
 
 
 def _load_chain(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from zapdb.activation.activate import activate, precompute_fingerprints
 from zapdb.activation.file_comparison import compare_files
-from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
+from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.stored import CounterAllocator, provisional_numbers, rolled_back_digests, store
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
@@ -34,9 +34,10 @@ from zapdb.logs import log_event
 from zapdb.migrations import (
     Migration,
     MigrationFile,
+    ParsedMigration,
     list_files,
     resolve,
-    resolve_files,
+    resolve_all,
 )
 from zapdb.migrations.prove import require_proven
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -119,14 +120,14 @@ def migrate_up(
         pending = compare_files(files, list(catalog.stored), catalog.chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
-            _require_schema_changes_allowed(storage.connection(), tenant)
+            require_schema_changes_allowed(storage.connection(), tenant, also_of_chain=True)
         # All are validated before the first is applied, and before the gate is taken.
-        checked = resolve_files(wanted, catalog.chain, provisional_numbers())
-        _require_none_rolled_back(
-            checked.after(catalog.chain.end), set() if choice.again else rolled_back
-        )
-        require_proven(checked.after(catalog.chain.end))  # before the first is applied
-        require_level(storage, level_of(checked.after(catalog.chain.end)))
+        parsed = [file.parse(file.read()) for file in wanted]
+        checked = resolve_all(parsed, catalog.chain, provisional_numbers())
+        added = checked.after(catalog.chain.end)
+        _require_none_rolled_back(added, set() if choice.again else rolled_back)
+        require_proven(added)
+        require_level(storage, level_of(added))
         for migration in checked.migrations:
             precompute_fingerprints(migration.after)
         target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
@@ -134,8 +135,9 @@ def migrate_up(
             done, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)
         name = tenant_lease(tenant)
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
-            for file in wanted:
-                done.append(_apply(storage, tenant, (lease, mine), file))
+            for one, provisional in zip(parsed, added, strict=True):
+                task = _Application(one, provisional.drawn, (lease, mine), catalog)
+                done.append(_apply(storage, tenant, task))
                 on_applied(done[-1])
     if blocked is not None or any(not applied.active for applied in done):
         target = wanted[-1].number if wanted else target
@@ -177,13 +179,6 @@ def _ends_when_done(
     return look
 
 
-def _require_schema_changes_allowed(connection: Connection, tenant: int) -> None:
-    """Storing changes the chain for all tenants; the stored migrations then become active for one
-    tenant."""
-    require_schema_changes_allowed(connection)
-    require_schema_changes_allowed(connection, tenant)
-
-
 def require_not_rolling_back(catalog: TenantCatalog) -> None:
     """Refuse writes to a tenant whose records are being rolled back."""
     if catalog.rolling_back is not None:
@@ -218,23 +213,32 @@ def _require_none_rolled_back(
             )
 
 
-def _apply(
-    storage: Storage, tenant: int, held: tuple[Lease, Lease], file: MigrationFile
-) -> AppliedMigration:
+@dataclass(frozen=True, slots=True)
+class _Application:
+    """A migration to apply, the numbers that it drew when it was checked, the leases that it needs,
+    and a catalog that was loaded before."""
+
+    parsed: ParsedMigration
+    provisional: Mapping[str, Sequence[int]]
+    leases: tuple[Lease, ...]
+    known: TenantCatalog
+
+
+def _apply(storage: Storage, tenant: int, task: _Application) -> AppliedMigration:
     """Store, activate and log one migration, in one transaction."""
-    source = file.read()
-    parsed = file.parse(source)
-    with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, tenant)
+    catalog = task.known
+    if not is_catalog_unchanged(storage.connection(), catalog):  # else it is loaded under the gate
+        with storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, tenant, catalog)
     started = time.perf_counter()
     with storage.transaction(TransactionMode.DDL) as connection:
-        for lease in held:
-            leases.check(connection, lease)
-        _require_schema_changes_allowed(connection, tenant)
+        leases.check(connection, *task.leases)
+        require_schema_changes_allowed(connection, tenant, also_of_chain=True)
         catalog = load_tenant_catalog(connection, tenant, catalog)
         before = catalog.chain.schema_at(catalog.chain.end)
-        migration = resolve(parsed, before, CounterAllocator(connection))
-        store(connection, migration, source.raw)
+        numbers = CounterAllocator(connection, task.provisional)
+        migration = resolve(task.parsed, before, numbers)
+        store(connection, migration, task.parsed.source.raw)
         chain = catalog.chain.with_migration(migration)
         reachable, _ = find_reachable_position(
             connection, chain, catalog.position, migration.number

@@ -2,7 +2,7 @@
 
 A process loads all rows once, and then follows the feed: each step reads the changed rows in one
 snapshot and makes a new cache. Two caches with the same seq have the same bytes. A transaction that
-sees the seq of a cache sees the cache's rows, so it need not read them (`current_rows`). A cache
+sees the seq of a cache sees the cache's rows, so it need not read them. A cache
 that is behind never decides what a transaction may do (rules 7 and 8).
 """
 
@@ -11,52 +11,23 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
-from typing import Protocol
 
 from zapdb.catalog import rows
 from zapdb.catalog.feed import read_horizon, read_rows, read_seq
-from zapdb.catalog.kinds import row_key
+from zapdb.catalog.kinds import CatalogRow, row_key
 from zapdb.catalog.row_values import R, load_row
 from zapdb.storage import Connection
 
 
-class CatalogRows(Protocol):
-    """The rows of the catalog as of one moment."""
+class LoadedRows:
+    """Rows that were read together: the stored texts by (kind, key)."""
 
-    def get(self, kind: type[R], *key: object) -> R | None:
-        """Return the row, or None; raises `CorruptCatalog` if its kind does not allow it."""
-
-    def list(self, kind: type[R], *within: object) -> list[R]:
-        """Return all rows of a kind in the order of keys; `within` are the first key parts."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """The rows as a transaction sees them; each call reads the database."""
-
-    connection: Connection
-
-    def get(self, kind: type[R], *key: object) -> R | None:
-        return rows.get(self.connection, kind, *key)
-
-    def list(self, kind: type[R], *within: object) -> list[R]:
-        return rows.list_rows(self.connection, kind, *within)
-
-
-@dataclass(frozen=True)
-class CatalogCache:
-    """The stored texts by (kind, key), as of `seq`."""
-
-    seq: int
     texts: Mapping[tuple[str, str], str]
-
-    def __repr__(self) -> str:
-        return f"<catalog rows at seq {self.seq}: {len(self.texts)} rows>"
 
     def get(self, kind: type[R], *key: object) -> R | None:
         """Return the row; raises `CorruptCatalog` if its kind does not allow it."""
@@ -81,6 +52,31 @@ class CatalogCache:
             found[kind].append(key)
         return {kind: tuple(keys) for kind, keys in found.items()}
 
+
+@dataclass(frozen=True)
+class SomeRows(LoadedRows):
+    """The rows that a statement has read, and no others."""
+
+    texts: Mapping[tuple[str, str], str]
+
+    @classmethod
+    def read(
+        cls, connection: Connection, kinds: Iterable[type[CatalogRow]], *within: object
+    ) -> SomeRows:
+        """Read the rows of some kinds whose keys begin with one of `within`."""
+        return cls(rows.read_texts(connection, kinds, within))
+
+
+@dataclass(frozen=True)
+class CatalogCache(LoadedRows):
+    """All rows, as of `seq`."""
+
+    seq: int
+    texts: Mapping[tuple[str, str], str]
+
+    def __repr__(self) -> str:
+        return f"<catalog rows at seq {self.seq}: {len(self.texts)} rows>"
+
     def to_bytes(self) -> bytes:
         """Return the seq and the rows as bytes, equal for equal caches in every process."""
         entries = [[*name, text] for name, text in sorted(self.texts.items())]
@@ -90,14 +86,6 @@ class CatalogCache:
         """Return the (kind, key) pairs whose values differ from those of another cache."""
         names = self.texts.keys() | older.texts.keys()
         return {name for name in names if self.texts.get(name) != older.texts.get(name)}
-
-
-def current_rows(connection: Connection, cache: CatalogCache | None) -> CatalogRows:
-    """Return the rows as of a transaction that reads one snapshot: the cache, if one statement
-    shows that it is current."""
-    if cache is not None and cache.seq == read_seq(connection):
-        return cache
-    return StoredRows(connection)
 
 
 def load_cache(connection: Connection) -> CatalogCache:

@@ -80,10 +80,18 @@ def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
         return len(purged.fetchall())
 
 
+def _count_since_purge(connection: Connection) -> int:
+    """Return how many changes were made since the horizon, by one statement."""
+    found = connection.fetch_one(f"SELECT ({SEQ_SQL}), ({HORIZON_SQL})")
+    for counter, value in zip(("seq", "horizon"), found, strict=True):
+        if value is None:
+            raise wrong_counter(counter)
+    return as_number(found[0]) - as_number(found[1])
+
+
 def purge_if_long(storage: Storage) -> int:
     """Purge tombstones if there are enough of them for a transaction; called by the sweep."""
-    connection = storage.connection()
-    if read_seq(connection) - read_horizon(connection) <= 2 * TOMBSTONES_KEPT:
+    if _count_since_purge(storage.connection()) <= 2 * TOMBSTONES_KEPT:
         return 0
     return purge(storage)
 

@@ -18,6 +18,7 @@ from functools import partial
 import sqlalchemy as sa
 
 from zapdb.catalog import entry_tables, feed, rows
+from zapdb.catalog.cache import SomeRows
 from zapdb.catalog.kinds import RetiredEntries, RetiredRecords
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
@@ -45,10 +46,8 @@ def is_retired(connection: Connection, tenant: int, number: int, *, lock: bool =
 
 def list_retired(connection: Connection) -> list[Retired]:
     """Return the retired tables, which the next sweep deletes."""
-    return [
-        *rows.list_rows(connection, RetiredEntries),
-        *rows.list_rows(connection, RetiredRecords),
-    ]
+    found = SomeRows.read(connection, [RetiredEntries, RetiredRecords])
+    return [*found.list(RetiredEntries), *found.list(RetiredRecords)]
 
 
 def sweep_retired(storage: Storage) -> None:

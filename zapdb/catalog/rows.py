@@ -10,16 +10,18 @@ SQLAlchemy takes longer to make and compile one than the database to run it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from zapdb import release
-from zapdb.catalog.kinds import CatalogRow, LevelRow, row_key
+from zapdb.catalog.kinds import CatalogRow, ChainState, LevelRow, Tenant, row_key
 from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey
-from zapdb.storage.cells import checked, wrong_counter
+from zapdb.storage.cells import as_number, checked, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG
+from zapdb.storage.statements import catalog_version_sql
 
 CounterName = Literal[
     "seq",
@@ -38,6 +40,11 @@ CounterName = Literal[
 
 _VALUE: Final = (CATALOG.c.value,)
 _KEY_AND_VALUE: Final = (CATALOG.c.key, CATALOG.c.value)
+_KIND_KEY_AND_VALUE: Final = (CATALOG.c.kind, CATALOG.c.key, CATALOG.c.value)
+STATE_KINDS: Final = (Tenant.KIND, ChainState.KIND, LevelRow.KIND)
+
+
+_DRAW_SEQ: Final = "UPDATE zapdb_counters SET value = value + 1 WHERE name = 'seq' RETURNING value"
 
 
 def draw(connection: Connection, counter: CounterName, count: int = 1) -> int:
@@ -51,19 +58,6 @@ def draw(connection: Connection, counter: CounterName, count: int = 1) -> int:
     if type(last) is not int:
         raise wrong_counter(counter)
     return last - count + 1
-
-
-def _write(connection: Connection, sql: str, parameters: Sequence[Any]) -> int:
-    """Write a row with a newly drawn seq; returns how many rows were written."""
-    try:
-        return connection.run(sql, parameters)
-    except DuplicateKey:
-        raise CorruptCatalog(
-            "a counter allocated a number that is already in use",
-            table="zapdb_counters",
-            counter="seq",
-            hint="zapdb_counters was tampered with: restore it from a backup",
-        ) from None
 
 
 def get(connection: Connection, kind: type[R], *key: object, lock: bool = False) -> R | None:
@@ -81,26 +75,50 @@ def get(connection: Connection, kind: type[R], *key: object, lock: bool = False)
 
 def put(connection: Connection, row: CatalogRow) -> int:
     """Write the row; returns the change's seq."""
-    sql, parameters = _prepare(connection, row)
-    _write(connection, sql, parameters)
-    return int(parameters[2])
+    seq = _put(connection, row)
+    if seq is None:
+        raise wrong_counter("seq")
+    return seq
 
 
 def put_if_absent(connection: Connection, row: CatalogRow) -> bool:
     """Write the row unless there is one; returns whether it was written."""
-    sql, parameters = _prepare(connection, row)
-    return _write(connection, f"{sql} WHERE zapdb_catalog.value IS NULL", parameters) > 0
+    return _put(connection, row, " WHERE zapdb_catalog.value IS NULL") is not None
 
 
-def _prepare(connection: Connection, row: CatalogRow) -> tuple[str, tuple[str, str, int, str]]:
-    """Return the statement that writes a row, and its kind, key, seq and value."""
+def _put(connection: Connection, row: CatalogRow, condition: str = "") -> int | None:
+    """Write the row with a newly drawn seq, which is returned; None if it was not written."""
     level = release.LEVEL if row.FORMAT == 1 else level_to_write(connection)
-    marks = ", ".join([connection.storage.placeholder] * 4)
-    return (
-        f"INSERT INTO zapdb_catalog (kind, key, seq, value) VALUES ({marks})"
-        " ON CONFLICT (kind, key) DO UPDATE SET seq = excluded.seq, value = excluded.value",
-        (row.KIND, row.key, draw(connection, "seq"), dump_row(row, level)),
-    )
+    mark = connection.storage.placeholder
+    written: list[Any] = [row.KIND, row.key, dump_row(row, level)]
+    if connection.storage.has_writes_in_queries:
+        start = f"WITH drawn AS ({_DRAW_SEQ}) "
+        values = f"SELECT {mark}, {mark}, {mark}, value FROM drawn"
+    else:
+        start, values = "", f"VALUES ({mark}, {mark}, {mark}, {mark})"
+        written.append(draw(connection, "seq"))
+    with _drawing_seqs():
+        found = connection.fetch_all(
+            f"{start}INSERT INTO zapdb_catalog (kind, key, value, seq) {values}"
+            " ON CONFLICT (kind, key) DO UPDATE SET seq = excluded.seq, value = excluded.value"
+            f"{condition} RETURNING seq",
+            written,
+        )
+    return as_number(found[0][0]) if found else None
+
+
+@contextmanager
+def _drawing_seqs() -> Iterator[None]:
+    """Raise `CorruptCatalog` if the block writes a row with a seq that another row has."""
+    try:
+        yield
+    except DuplicateKey:
+        raise CorruptCatalog(
+            "a counter allocated a number that is already in use",
+            table="zapdb_counters",
+            counter="seq",
+            hint="zapdb_counters was tampered with: restore it from a backup",
+        ) from None
 
 
 def level_to_write(connection: Connection) -> int:
@@ -111,24 +129,73 @@ def level_to_write(connection: Connection) -> int:
 
 def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
     """Replace the row, if it exists, by a tombstone; returns the change's seq."""
+    # Two statements: the first waits for other changes, and the second sees what they wrote.
     seq, mark = draw(connection, "seq"), connection.storage.placeholder
-    _write(
-        connection,
-        f"UPDATE zapdb_catalog SET seq = {mark}, value = NULL WHERE kind = {mark} AND key = {mark}"
-        " AND value IS NOT NULL",
-        (seq, kind.KIND, row_key(*key)),
-    )
+    with _drawing_seqs():
+        connection.run(
+            f"UPDATE zapdb_catalog SET seq = {mark}, value = NULL WHERE kind = {mark}"
+            f" AND key = {mark} AND value IS NOT NULL",
+            (seq, kind.KIND, row_key(*key)),
+        )
     return seq
 
 
 def list_rows(connection: Connection, kind: type[R], *within: object) -> list[R]:
     """Return all rows of a kind in the order of their keys; `within` are the first key parts."""
-    prefix, mark = row_key(*within, ""), connection.storage.placeholder
-    for special in "/%_":
-        prefix = prefix.replace(special, f"/{special}")
+    mark = connection.storage.placeholder
     found = connection.fetch_all(
         f"SELECT key, value FROM zapdb_catalog WHERE kind = {mark} AND key LIKE {mark} ESCAPE '/'"
         " AND value IS NOT NULL ORDER BY key",
-        (kind.KIND, f"{prefix}%"),
+        (kind.KIND, _pattern(within)),
     )
     return [load_row(kind, key, value) for key, value in checked(_KEY_AND_VALUE, found)]
+
+
+Texts = dict[tuple[str, str], str]
+"""The stored texts of rows, by their kinds and keys."""
+
+
+def read_texts(
+    connection: Connection, kinds: Iterable[type[CatalogRow]], within: Iterable[object] = ()
+) -> Texts:
+    """Return the rows of some kinds, by one statement: those whose keys begin with one of some
+    parts, if there are any."""
+    mark, names = connection.storage.placeholder, [kind.KIND for kind in kinds]
+    patterns = [_pattern((part,)) for part in within]
+    keys = " OR ".join([f"key LIKE {mark} ESCAPE '/'"] * len(patterns))
+    found = connection.fetch_all(
+        f"SELECT kind, key, value FROM zapdb_catalog WHERE kind IN ({_marks(mark, names)})"
+        f"{f' AND ({keys})' if keys else ''} AND value IS NOT NULL",
+        (*names, *patterns),
+    )
+    return _as_texts(found)
+
+
+def read_tenant_state(connection: Connection, tenant: int) -> tuple[Any, Texts]:
+    """Return a tenant's stored catalog version, None if there is none, its row, and the rows of the
+    chain and the level, by one statement."""
+    mark, kinds, keys = connection.storage.placeholder, STATE_KINDS, ("", str(tenant))
+    found = connection.fetch_all(
+        f"SELECT a.version, c.kind, c.key, c.value FROM (SELECT ({catalog_version_sql(tenant)})"
+        " AS version) AS a LEFT JOIN zapdb_catalog AS c"
+        f" ON c.kind IN ({_marks(mark, kinds)}) AND c.key IN ({_marks(mark, keys)})",
+        (*kinds, *keys),
+    )
+    return found[0][0], _as_texts(row[1:] for row in found if row[1] is not None)
+
+
+def _as_texts(found: Iterable[Any]) -> Texts:
+    rows = checked(_KIND_KEY_AND_VALUE, list(found))
+    return {(kind, key): text for kind, key, text in rows if text is not None}
+
+
+def _marks(mark: str, values: Sequence[object]) -> str:
+    return ", ".join([mark] * len(values))
+
+
+def _pattern(within: Iterable[object]) -> str:
+    """Return the pattern of LIKE for the keys that begin with some parts."""
+    prefix = row_key(*within, "")
+    for special in "/%_":
+        prefix = prefix.replace(special, f"/{special}")
+    return f"{prefix}%"

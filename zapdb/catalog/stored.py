@@ -7,7 +7,7 @@ to it. The digest is computed again at every open. A mismatch is corruption, nev
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.cache import CatalogRows
+from zapdb.catalog.cache import LoadedRows
 from zapdb.catalog.kinds import ChainState
 from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
@@ -37,7 +37,7 @@ def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainStat
     return _require_state(rows.get(connection, ChainState, lock=lock))
 
 
-def find_chain_state(found: CatalogRows) -> ChainState:
+def find_chain_state(found: LoadedRows) -> ChainState:
     """Return the chain's row from rows that may have been read before."""
     return _require_state(found.get(ChainState))
 
@@ -96,14 +96,26 @@ def source_hash(source: bytes) -> bytes:
 
 
 class CounterAllocator(NumberAllocator):
-    """Draws numbers from the database's counters, in the transaction that stores the migration."""
+    """Draws numbers from the database's counters, in the transaction that stores the migration.
 
-    def __init__(self, connection: Connection) -> None:
+    `expected` are as many of each kind as it will need, such as those that it drew when it was
+    validated: they are drawn by one statement.
+    """
+
+    def __init__(self, connection: Connection, expected: Mapping[str, Sequence[int]]) -> None:
         super().__init__()
         self.connection = connection
+        self._expected = {kind: len(numbers) for kind, numbers in expected.items()}
+        self._drawn: dict[str, Iterator[int]] = {}
 
     def allocate(self, kind: Any) -> int:
-        return rows.draw(self.connection, kind)
+        number = next(self._drawn.get(kind, iter(())), None)
+        if number is not None:
+            return number
+        count = self._expected.pop(kind, 1)
+        first = rows.draw(self.connection, kind, count)
+        self._drawn[kind] = iter(range(first + 1, first + count))
+        return first
 
 
 def provisional_numbers() -> NumberAllocator:

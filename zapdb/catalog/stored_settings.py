@@ -7,11 +7,10 @@ the gate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.cache import CatalogCache
+from zapdb.catalog.cache import LoadedRows, SomeRows
 from zapdb.catalog.kinds import SettingRow, Tenant
 from zapdb.catalog.row_values import load_row
 from zapdb.catalog.settings import (
@@ -32,11 +31,20 @@ from zapdb.storage import Connection
 from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 
 
-def read_settings(source: Connection | CatalogCache, tenant: int) -> Settings:
+def read_settings(source: Connection | LoadedRows, tenant: int) -> Settings:
     """Return the settings of a tenant, from a connection or from a process's cache; raises
     `CorruptCatalog` for a value that its setting can't have."""
-    list_rows = source.list if isinstance(source, CatalogCache) else partial(rows.list_rows, source)
-    return _collect(tenant, [*list_rows(SettingRow, ANY), *list_rows(SettingRow, tenant)])
+    return _collect(tenant, _list_rows(_load(source, tenant), tenant))
+
+
+def _load(source: Connection | LoadedRows, tenant: int) -> LoadedRows:
+    if isinstance(source, LoadedRows):
+        return source
+    return SomeRows.read(source, [SettingRow], ANY, tenant)
+
+
+def _list_rows(found: LoadedRows, tenant: int) -> list[SettingRow]:
+    return [*found.list(SettingRow, ANY), *found.list(SettingRow, tenant)]
 
 
 HISTORY_SQL: Final = (
@@ -45,11 +53,12 @@ HISTORY_SQL: Final = (
 )
 
 
-def read_history_settings(source: Connection | CatalogCache, tenant: int) -> Settings:
+def read_history_settings(source: Connection | LoadedRows, tenant: int) -> Settings:
     """Return the settings of a tenant with `change_log` alone; read at every schema change."""
-    if isinstance(source, CatalogCache):
-        known = [*source.list(SettingRow, ANY), *source.list(SettingRow, tenant)]
-        return _collect(tenant, [row for row in known if row.name == CHANGE_LOG])
+    if isinstance(source, LoadedRows):
+        return _collect(
+            tenant, [row for row in _list_rows(source, tenant) if row.name == CHANGE_LOG]
+        )
     connection = source
     found = connection.fetch_all(
         HISTORY_SQL.format(mark=connection.storage.placeholder), (f"%/{CHANGE_LOG}",)
@@ -186,13 +195,21 @@ def _find_for(name: str, scope: Scope) -> Setting:
     return setting
 
 
-def require_schema_changes_allowed(connection: Connection, tenant: int | None = None) -> None:
+def require_schema_changes_allowed(
+    connection: Connection, tenant: int | None = None, *, also_of_chain: bool = False
+) -> None:
     """Raise `SchemaChangesRefused` if `schema_changes` is `refuse` for a tenant, or for the chain,
     which all tenants share.
 
     Called inside the transaction that would change the schema.
     """
     settings = read_settings(connection, 0 if tenant is None else tenant)
+    if also_of_chain:
+        _require_allowed(settings, None)
+    _require_allowed(settings, tenant)
+
+
+def _require_allowed(settings: Settings, tenant: int | None) -> None:
     value, origin = settings.find("schema_changes", Scope(tenant))
     if value == "refuse":
         context: dict[str, Any] = {} if tenant is None else {"tenant": tenant}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,12 +74,12 @@ def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
 
 def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
     """Take the lease inside a CATALOG transaction; raises `LeaseHeld`."""
-    now = connection.storage.now_us(connection)
-    fresh = Lease(name, owner, 1, now, now + int(seconds * 1e6))
-    if _insert(connection, fresh):
+    fresh = _insert(connection, name, owner, seconds)
+    if fresh is not None:
         return fresh
     held = read_lease(connection, name, lock=True)
     assert held is not None, "the row that is in the way is locked"
+    now = connection.storage.now_us(connection)
     if held.owner != owner and not held.is_over(now):
         raise LeaseHeld(
             "another process holds the lease",
@@ -100,7 +100,7 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
             owner=str(held.owner),
             epoch=held.epoch + 1,
         )
-    taken = replace(fresh, epoch=held.epoch + 1)
+    taken = Lease(name, owner, held.epoch + 1, now, now + int(seconds * 1e6))
     _update(connection, name, **_to_columns(taken))
     return taken
 
@@ -113,18 +113,20 @@ def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
     return replace(lease, expires_at=expires)
 
 
-def check(connection: Connection, lease: Lease, *, lock: bool = False) -> None:
-    """Raise `LeaseLost` if the epoch has risen; called inside the transaction that is about to
-    commit."""
-    found = read_lease(connection, lease.name, lock=lock)
-    if found is None or (found.epoch, found.owner.id) != (lease.epoch, lease.owner.id):
-        raise LeaseLost(
-            "another process took over the lease, or this process was evicted",
-            lease=lease.name,
-            epoch=lease.epoch,
-            epoch_now="none" if found is None else found.epoch,
-            hint="nothing was committed; open the database again and repeat the work",
-        )
+def check(connection: Connection, *leases: Lease, lock: bool = False) -> None:
+    """Raise `LeaseLost` if the epoch of one of them has risen; called inside the transaction that
+    is about to commit."""
+    known = _read_leases(connection, [lease.name for lease in leases], lock=lock)
+    for lease in leases:
+        found = known.get(lease.name)
+        if found is None or (found.epoch, found.owner.id) != (lease.epoch, lease.owner.id):
+            raise LeaseLost(
+                "another process took over the lease, or this process was evicted",
+                lease=lease.name,
+                epoch=lease.epoch,
+                epoch_now="none" if found is None else found.epoch,
+                hint="nothing was committed; open the database again and repeat the work",
+            )
 
 
 def release(storage: Storage, lease: Lease) -> None:
@@ -147,15 +149,21 @@ def delete_lease(connection: Connection, name: str) -> None:
 
 
 def read_lease(connection: Connection, name: str, *, lock: bool = False) -> Lease | None:
+    return _read_leases(connection, [name], lock=lock).get(name)
+
+
+def _read_leases(
+    connection: Connection, names: Sequence[str], *, lock: bool = False
+) -> dict[str, Lease]:
     storage = connection.storage
     found = connection.fetch_all(
-        f"SELECT {_COLUMNS} FROM zapdb_leases WHERE name = {storage.placeholder}"
+        f"SELECT {_COLUMNS} FROM zapdb_leases"
+        f" WHERE name IN ({', '.join([storage.placeholder] * len(names))})"
         f"{storage.lock_rows_sql if lock else ''}",
-        (name,),
+        names,
     )
-    for row in checked(LEASES.c, found):
-        return _from_columns(*row)
-    return None
+    leases = [_from_columns(*row) for row in checked(LEASES.c, found)]
+    return {lease.name: lease for lease in leases}
 
 
 def list_leases(connection: Connection, prefix: str = "") -> list[Lease]:
@@ -177,16 +185,19 @@ def _to_columns(lease: Lease) -> dict[str, Any]:
     }
 
 
-def _insert(connection: Connection, lease: Lease) -> bool:
-    """Insert a lease and return True; if the name exists, lock its row and return False."""
-    columns = {"name": lease.name, **_to_columns(lease)}
-    marks = ", ".join([connection.storage.placeholder] * len(columns))
+def _insert(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease | None:
+    """Insert a lease that begins now, and return it; if the name exists, lock its row and return
+    None."""
+    mark, clock = connection.storage.placeholder, connection.storage.clock_sql
     found = connection.fetch_all(
-        f"INSERT INTO zapdb_leases ({', '.join(columns)}) VALUES ({marks})"
-        " ON CONFLICT (name) DO UPDATE SET epoch = zapdb_leases.epoch WHERE false RETURNING name",
-        [*columns.values()],
+        f"WITH clock (now) AS ({clock}) INSERT INTO zapdb_leases ({_COLUMNS})"
+        f" SELECT {mark}, {mark}, 1, now, now + {int(seconds * 1e6)} FROM clock"
+        " WHERE true"  # SQLite would take ON for a join's
+        " ON CONFLICT (name) DO UPDATE SET epoch = zapdb_leases.epoch WHERE false"
+        f" RETURNING {_COLUMNS}",
+        (name, owner.to_text()),
     )
-    return bool(found)
+    return _from_columns(*found[0]) if found else None
 
 
 def _update(connection: Connection, name: str, **columns: Any) -> None:

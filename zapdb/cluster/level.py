@@ -31,17 +31,25 @@ logger = logging.getLogger("zapdb.level")
 Policy = Literal["auto", "on_demand"]
 
 
-def read_level(connection: Connection, *, lock: bool = False) -> int:
+def read_level(connection: Connection) -> int:
     """Return the current level as of the connection's snapshot; 0 before the first rows are
     written."""
-    row = rows.get(connection, LevelRow, lock=lock)
+    return _level_of_row(rows.get(connection, LevelRow))
+
+
+def _level_of_row(row: LevelRow | None) -> int:
     return 0 if row is None else row.level
 
 
 def check_level(connection: Connection, *, lock: bool = False) -> int:
     """Return the level; raises `IncompatibleVersion` if this release is too old for the
     database."""
-    level = read_level(connection, lock=lock)
+    return require_supported(rows.get(connection, LevelRow, lock=lock))
+
+
+def require_supported(row: LevelRow | None) -> int:
+    """Do the same for a row that was read before."""
+    level = _level_of_row(row)
     if level > release.LEVEL:
         raise IncompatibleVersion(
             "the database uses features that this release does not know",
@@ -86,9 +94,7 @@ def require_level(storage: Storage, level: int) -> None:
     Raises `IncompatibleVersion` if this release or live nodes do not support it; the error names
     the nodes.
     """
-    with storage.transaction(TransactionMode.READ) as connection:
-        current = check_level(connection)
-    if current < level:
+    if check_level(storage.connection()) < level:
         with storage.transaction(TransactionMode.DDL) as connection:
             raise_level(connection, level)
 
@@ -135,9 +141,9 @@ def _describe(node: Node) -> str:
 def try_raise_level(storage: Storage) -> None:
     """With `raise_level: auto`, raise the level to the highest that all support; if that is not
     possible now, a later call tries again."""
+    if read_policy(storage.connection()) != "auto":
+        return
     with storage.transaction(TransactionMode.READ) as connection:
-        if read_policy(connection) != "auto":
-            return
         possible, current = level_possible(connection), read_level(connection)
     if 0 < current < possible:
         try:

@@ -16,6 +16,7 @@ from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.pinning import Pins
 from zapdb.activation.served_schema import require_active, require_served
+from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.activation.up import (
     AppliedMigration,
     await_activation,
@@ -77,7 +78,7 @@ def prepare_tenant(
     storage: Storage,
     tenant: int,
     files: MigrationFiles,
-    wait_seconds: float,
+    wait_seconds: float | None,
     applied: list[AppliedMigration],
     known: TenantCatalog | None = None,
 ) -> tuple[TenantCatalog, dict[int, str]]:
@@ -85,6 +86,7 @@ def prepare_tenant(
 
     Returns the tenant catalog after that, and the digests of the files that are not stored, by
     number. The files are not compared again with the chain of `known`, which they agreed with.
+    Without `wait_seconds`, a setting says how long it waits for other processes.
 
     While a migration is being rolled back, nothing is activated. Raises `RollbackInProgress` if an
     activation is needed, or if the files contain that migration: the process's node would keep it
@@ -111,9 +113,12 @@ def prepare_tenant(
             applied.extend(catch_up(storage, tenant, known=catalog)[0])
         catalog = load_checked(storage, tenant, catalog)
     if catalog.position < served_position:
+        if wait_seconds is None:
+            settings = read_settings(storage.connection(), tenant)
+            wait_seconds = float(settings.get("activation_wait_seconds"))
         applied.extend(await_activation(storage, tenant, served_position, wait_seconds))
         raise changed_while_opening(storage)
-    if files.served_position is not None:
+    if files.served_position is not None and files.served_position < catalog.position:
         settings = read_settings(storage.connection(), tenant)
         require_served(catalog, files.served_position, settings.get("served_window"))
     resolved = resolve_files(pending, catalog.chain, provisional_numbers())
@@ -150,6 +155,12 @@ def prepare_tenant_read_only(
 def load_checked(
     storage: Storage, tenant: int, known: TenantCatalog | None = None
 ) -> TenantCatalog:
+    if (
+        known is not None
+        and known.tenant == tenant
+        and is_catalog_unchanged(storage.connection(), known)
+    ):
+        return known
     check_level(storage.connection())
     return schema_history_recovery.load_or_recover(storage, tenant, known)
 

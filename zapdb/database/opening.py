@@ -20,7 +20,6 @@ from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
 from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.retired_tables import sweep_retired
-from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zones import append_zones
 from zapdb.cluster import ensure_rows
@@ -123,14 +122,10 @@ def open(
         ensure_rows(storage)
         append_zones(storage)
         number = find_tenant(storage.connection(), tenant).number
-        wait = wait_seconds
-        if wait is None:
-            settings = read_settings(storage.connection(), number)
-            wait = float(settings.get("activation_wait_seconds"))
         applied: list[AppliedMigration] = []
 
         def open_node() -> Database:
-            catalog, pending = prepare_tenant(storage, number, files, wait, applied)
+            catalog, pending = prepare_tenant(storage, number, files, wait_seconds, applied)
             check_models(models, catalog.chain, files.served_position)
             return _open_as_node(opening, catalog, pending, applied)
 

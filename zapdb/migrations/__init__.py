@@ -7,10 +7,12 @@ from zapdb.migrations.chain import (
     find_file,
     list_files,
     load_directory,
+    resolve_all,
     resolve_files,
 )
 from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import OPERATIONS, NumberAllocator
+from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.resolution import resolve
 from zapdb.migrations.stored import read_stored
 
@@ -20,6 +22,7 @@ __all__ = [
     "Migration",
     "MigrationFile",
     "NumberAllocator",
+    "ParsedMigration",
     "digest_of",
     "find_file",
     "label",
@@ -27,5 +30,6 @@ __all__ = [
     "load_directory",
     "read_stored",
     "resolve",
+    "resolve_all",
     "resolve_files",
 ]

@@ -258,12 +258,20 @@ def resolve_files(
 
     Without `numbers`, numbers are provisional: counted from 1, as for a database of its own.
     """
+    return resolve_all((file.parse(file.read()) for file in files), chain, numbers)
+
+
+def resolve_all(
+    parsed_migrations: Iterable[ParsedMigration],
+    chain: Chain | None = None,
+    numbers: NumberAllocator | None = None,
+) -> Chain:
+    """The same for files that were parsed."""
     chain = chain or Chain()
     numbers = numbers or NumberAllocator()
     migrations = list(chain.migrations)
-    for file in files:
+    for parsed in parsed_migrations:
         before = migrations[-1].after if migrations else Schema()
-        parsed = file.parse(file.read())
         if parsed.replaces and migrations:
             raise parsed.source.refuse(
                 parsed.place,

@@ -42,6 +42,8 @@ class Storage(Transactions):
     """Whether a statement is a round trip to a server."""
     placeholder: ClassVar[str]
     """The driver's placeholder of a bound parameter."""
+    has_writes_in_queries: ClassVar[bool]
+    """Whether a statement can begin with another one that writes: WITH … AS (UPDATE …)."""
     lock_rows_sql: ClassVar[str]
     """Behind a SELECT: it locks the rows until the transaction ends; empty where a transaction that
     writes has locked the database."""
@@ -107,6 +109,10 @@ class Storage(Transactions):
     @abstractmethod
     def table_names(self, connection: Connection) -> list[str]:
         """Return the tables and views of the schema in use."""
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        """Return whether the schema in use has a table."""
+        return name in self.table_names(connection)
 
     @abstractmethod
     def lock_storage_version(self, connection: Connection) -> None:

@@ -93,11 +93,8 @@ CAPABILITIES = {
 }
 """The server's features that zapdb uses (rule 33), each with a statement that fails without it."""
 # What can be told without trying: the functions. LOCK TABLE and SKIP LOCKED are older than these.
-FUNCTIONS_SQL = (
-    "SELECT name FROM unnest(%s::text[]) AS given(name) WHERE NOT EXISTS"
-    " (SELECT 1 FROM pg_proc WHERE proname = name AND pronamespace = 'pg_catalog'::regnamespace)"
-)
-_FUNCTIONS = ["pg_current_xact_id", "pg_terminate_backend"]
+_FUNCTIONS = ("pg_current_xact_id", "pg_terminate_backend")
+FUNCTIONS_SQL = "SELECT " + ", ".join(f"to_regproc('pg_catalog.{name}')" for name in _FUNCTIONS)
 
 
 class PostgreSQL(PostgreSQLStatements):
@@ -153,9 +150,10 @@ class PostgreSQL(PostgreSQLStatements):
         driver.execute("; ".join((*PLANNING, *read_only)))
 
     def prepare(self) -> None:
-        missing = self.connection().fetch_all(FUNCTIONS_SQL, (_FUNCTIONS,))
-        if missing:
-            raise self._lacking(str(missing[0][0]), "there is no such function")
+        found = self.connection().fetch_one(FUNCTIONS_SQL)
+        for name, function in zip(_FUNCTIONS, found, strict=True):
+            if function is None:
+                raise self._lacking(name, "there is no such function")
 
     def check_capabilities(self, connection: Connection) -> None:
         """Try each feature, inside a transaction that has done nothing yet."""
@@ -230,11 +228,14 @@ class PostgreSQL(PostgreSQLStatements):
         """Try once to take the gate. Raises `GateTimeout`, which names the holders; sessions of
         dead holders are ended."""
         driver = connection.driver
-        driver.execute(BEGIN[TransactionMode.DDL])
+        statements = (
+            BEGIN[TransactionMode.DDL],
+            f"SET LOCAL lock_timeout = {GATE_LOCK_TIMEOUT_MS}",
+            GATE_EXCLUSIVE,
+            "SET LOCAL lock_timeout = 0",
+        )
         try:
-            driver.execute(f"SET LOCAL lock_timeout = {GATE_LOCK_TIMEOUT_MS}")
-            driver.execute(GATE_EXCLUSIVE)
-            driver.execute("SET LOCAL lock_timeout = 0")
+            driver.execute("; ".join(statements))
         except driver_errors.LockNotAvailable:
             driver.execute("ROLLBACK")
             holders = find_holders(connection)

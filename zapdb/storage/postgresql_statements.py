@@ -49,6 +49,7 @@ class PostgreSQLStatements(Storage):
     is_remote = True
     insert = staticmethod(insert)
     placeholder = "%s"
+    has_writes_in_queries = True
     lock_rows_sql = " FOR UPDATE"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
@@ -58,6 +59,12 @@ class PostgreSQLStatements(Storage):
             " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1"
         )
         return [name for (name,) in rows]
+
+    def has_table(self, connection: Connection, name: str) -> bool:
+        found = connection.fetch_one(
+            f"SELECT to_regclass(quote_ident(current_schema()) || '.{name}') IS NOT NULL"
+        )
+        return bool(found[0])
 
     def lock_storage_version(self, connection: Connection) -> None:
         connection.fetch_one("SELECT pg_advisory_xact_lock(%s)", (STORAGE_VERSION_LOCK,))

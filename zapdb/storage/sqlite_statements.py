@@ -32,6 +32,7 @@ class SQLiteStatements(Storage):
     is_remote = False
     insert = staticmethod(insert)
     placeholder = "?"
+    has_writes_in_queries = False
     lock_rows_sql = ""
     # SQLite's own clock is the host's, to the millisecond; in days, which are fractions, it has to
     # be rounded.

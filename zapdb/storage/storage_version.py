@@ -63,8 +63,8 @@ def read_storage_version(storage: Storage) -> str | None:
     if storage.is_absent():
         return None
     connection = storage.connection()
-    tables = storage.table_names(connection)
-    if VERSION_TABLE not in tables:
+    if not storage.has_table(connection, VERSION_TABLE):
+        tables = storage.table_names(connection)
         if not tables:
             return None
         shown = ", ".join(tables[:5]) + (" …" if len(tables) > 5 else "")
