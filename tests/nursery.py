@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -128,11 +129,17 @@ def become(request: dict[str, Any], paths: list[str]) -> None:
 
 def open_streams() -> None:
     is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    reading = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+    sys.stdin = sys.__stdin__ = reading
     for at, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
-        stream = open(at, "w", encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
-        is_for_people = at == 2 or stream.isatty()
-        stream.reconfigure(line_buffering=is_for_people, write_through=is_unbuffered)
+        file = io.BufferedWriter(io.FileIO(at, "w", closefd=False))
+        stream = io.TextIOWrapper(
+            file,
+            encoding="utf-8",
+            errors=errors,
+            line_buffering=at == 2 or file.isatty(),
+            write_through=is_unbuffered,
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 
