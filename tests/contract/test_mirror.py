@@ -29,6 +29,7 @@ from zapdb.mirror.addresses import open_target
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import run_mirror
 from zapdb.mirror.status import read_mirror_status
+from zapdb.storage import TransactionMode
 
 __all__ = ["place"]
 
@@ -431,4 +432,34 @@ def test_a_mirror_goes_on_after_its_connection_was_lost(workspace: Workspace, pl
         runner.join(GUARD_SECONDS)
         target.close()
     assert waited != []
+    check(db, place)
+
+
+@pytest.mark.parametrize("place", ["duckdb"], indirect=True)
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_mirror_goes_on_after_the_database_ended_a_transaction(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a server ends all sessions, since one of them was killed."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=1, title="a")
+    step, stop, waited = Mirror.step, threading.Event(), list[str]()
+
+    def lose(mirror: Mirror) -> bool:
+        if not waited:
+            with db._storage.transaction(TransactionMode.CATALOG) as connection:
+                backend = connection.driver.info.backend_pid
+                workspace.execute("SELECT pg_terminate_backend(?)", (backend,))
+                connection.fetch_one("SELECT count(*) FROM zapdb_catalog")
+        return step(mirror)
+
+    monkeypatch.setattr(Mirror, "step", lose)
+    with closing(open_target(place.address, db._storage)) as target:
+        mirror = Mirror(db, target)
+        mirror.switch_on()
+        run_mirror(mirror, stop=stop, report=lambda _: stop.set(), wait=waited.append)
+    assert [reason.splitlines()[0] for reason in waited] == [
+        "the connection was lost inside a transaction"
+    ]
     check(db, place)

@@ -7,7 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from zapdb.errors import RollbackInProgress, StorageError, ZapdbError
+from zapdb.errors import (
+    CommitUnknown,
+    ConnectionsBusy,
+    GateTimeout,
+    RollbackInProgress,
+    StorageError,
+    TransactionConflict,
+    ZapdbError,
+)
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed
 from zapdb.storage.change_log import Bookmark
@@ -21,6 +29,16 @@ LOOK_SECONDS: Final = 1.0
 """How often it looks whether others have written to the target."""
 COMPARE_SECONDS: Final = 0.4
 """How long it waits after each page of rows that it compares because it is time to."""
+PASSING: Final = (
+    TargetBusy,
+    StorageError,
+    RollbackInProgress,
+    TransactionConflict,  # a connection that was lost inside a transaction, too
+    CommitUnknown,
+    ConnectionsBusy,
+    GateTimeout,
+)
+"""What ends by itself. Whatever was done, the bookmark in the target says where to go on."""
 
 
 def begin_mirror(mirror: Mirror, *, once: bool) -> bool:
@@ -51,8 +69,8 @@ def run_mirror(
     """Keep the target like the database until `stop` is set; `once` ends with the last change.
 
     `report` is called after each piece of work, `wait` with the reason why none can be done now:
-    the target is not there, or the database is not, or a migration is being rolled back; with
-    `once`, that is raised as `StorageError` or `RollbackInProgress`.
+    the target is not there, or the database is not, or a connection was lost, or a migration is
+    being rolled back; with `once`, that is raised as `StorageError` or `ConcurrencyError`.
     `keep_pace` is called before the mirror looks for work: it may take its time.
     """
     ended = stop or threading.Event()
@@ -68,7 +86,7 @@ def run_mirror(
                 error=str(error),
                 hint="the mirror goes on where it was when the cause is gone",
             ) from error
-        except (TargetBusy, StorageError, RollbackInProgress) as error:
+        except PASSING as error:
             if once:
                 raise _unreachable(mirror, error) from error
             wait(str(error))
