@@ -42,7 +42,7 @@ def test_a_csv_file_becomes_a_table(place: Place) -> None:
         "{type: boolean, name: good}",
         "{type: integer, optional: true, name: rank}",
         "{type: uuid, name: token}",
-        "{type: string, optional: true, name: nothing}",
+        "{type: string, name: nothing}",
         "{type: float, name: ratio}",
     ):
         assert field in text, field
@@ -52,6 +52,23 @@ def test_a_csv_file_becomes_a_table(place: Place) -> None:
     assert (first["title"], first["zip"], first["ratio"]) == ("Metropolis", "01234", 1000.0)
     assert (second["released"], second["rank"], second["good"]) == (None, None, False)
     assert second["seen_at"] == datetime.datetime(1931, 5, 11, 18, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_empty_text_is_null_where_the_import_stores_one(place: Place) -> None:
+    """A field is optional if the import of the same file, with the same options, has nulls."""
+    Path(place.source).write_text("id,a,b,c\n1,,\\N,\n2,x,y,5\n")
+    said = place.infer("--table", "texts").out
+    assert 'texts.a: its empty cells are empty texts; to have nulls, give --null ""' in said
+    text = place.migration()
+    for field in ("string, name: a", "string, optional: true, name: b", "optional: true, name: c"):
+        assert field in text
+    place.workspace.remove(1)
+    Path(place.source).write_text("id,a,n\n1,,\n2,x,5\n")
+    assert "empty cells" not in place.infer("--null", "", "--table", "nulls").out
+    place.migrate()
+    assert place.copy("--table", "nulls", "--null", "").status == 0
+    assert [tuple(r.values()) for r in place.records("nulls")] == [(1, None, None), (2, "x", 5)]
 
 
 def test_a_file_without_a_key_gets_one(place: Place) -> None:

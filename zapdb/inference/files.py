@@ -21,6 +21,9 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(?:\.(\d+))?", re.ASCII)
 _FLOAT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _CODE: Final = re.compile(r"[+-]?0\d", re.ASCII)
 """How what is no number begins, such as a postal code: the zero would be lost."""
+EMPTY_TEXTS: Final = (
+    'its empty cells are empty texts; to have nulls, give --null "" here and to the import'
+)
 KEY_TYPES: Final = ("integer", "uuid", "string", "date", "timestamp")
 
 
@@ -74,14 +77,18 @@ class ColumnGuess:
 
     def __init__(self, null: str | None) -> None:
         self._left = dict(_TESTS)
-        self._nulls = ("\\N", "") if null is None else (null,)
+        self._null = "\\N" if null is None else null
+        self._skips_empty = null is None
         self._scale = 0
         self._seen = False
-        self.has_null = False
+        self._has_null = self._has_empty = False
 
     def add(self, cell: str) -> None:
-        if cell in self._nulls:
-            self.has_null = True
+        if cell == self._null:
+            self._has_null = True
+            return
+        if not cell and self._skips_empty:
+            self._has_empty = True
             return
         self._seen = True
         for name in [name for name, fits in self._left.items() if not fits(cell)]:
@@ -94,6 +101,16 @@ class ColumnGuess:
         name = next(iter(self._left), "string") if self._seen else "string"
         return {"type": Name(name), **({"scale": self._scale} if name == "decimal" else {})}
 
+    @property
+    def has_empty_texts(self) -> bool:
+        """Whether an import stores empty cells as texts, since nothing says that they are nulls."""
+        return self._has_empty and self.parameters()["type"] == "string"
+
+    @property
+    def has_null(self) -> bool:
+        """Whether an import stores nulls."""
+        return self._has_null or (self._has_empty and not self.has_empty_texts)
+
 
 def infer_csv(
     name: str, header: Sequence[str], rows: Iterable[Sequence[str]], null: str | None
@@ -104,10 +121,12 @@ def infer_csv(
         if len(row) == len(guesses):
             for guess, cell in zip(guesses, row, strict=True):
                 guess.add(cell)
-    return _make_table(
-        name,
-        [(column, g.parameters(), g.has_null) for column, g in zip(header, guesses, strict=True)],
-    )
+    columns = list(zip(header, guesses, strict=True))
+    made = _make_table(name, [(column, g.parameters(), g.has_null) for column, g in columns])
+    made.notes += [
+        Note(f"{name}.{column}", EMPTY_TEXTS) for column, g in columns if g.has_empty_texts
+    ]
+    return made
 
 
 def infer_arrow(name: str, schema: Any) -> InferredTable:
