@@ -91,6 +91,18 @@ def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
         assert [job.subject for job in db.jobs.list()] == ["/elsewhere"]
 
 
+def test_rule_09_a_starved_thread_notes_nothing_twice_and_nothing_afterwards(db: Database) -> None:
+    """What it does after its COMMIT, or at all, may come when the job has ended."""
+    with working_on(db._storage, EXPORT, print) as job:
+        job.note(10, 10)
+        job._save()
+        job._noted = 0, 0  # as the thread has it until it goes on
+    with pytest.raises(LeaseLost):
+        job._save()
+    (status,) = [db.jobs.get(one.id) for one in db.jobs.list()]
+    assert (status.job.state, status.progress.read, status.open_ranges) == ("done", 10, ())
+
+
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_less_urgent_import_waits_for_a_job_that_runs(workspace: Workspace, db: Database) -> None:
     db.table("items").insert(id=1, title="a")

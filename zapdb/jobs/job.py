@@ -399,6 +399,16 @@ def make_free(connection: Connection, claimed: Range) -> None:
     connection.core_execute(sa.update(RANGES).where(ours).values(state=FREE, expires_at=0))
 
 
+def end_claim(connection: Connection, claimed: Range) -> None:
+    """Have everything refused that its worker notes from now on, such as a thread that is late."""
+    ours = sa.and_(
+        RANGES.c.job == claimed.job,
+        RANGES.c.range == claimed.number,
+        RANGES.c.fence == claimed.fence,
+    )
+    connection.core_execute(sa.update(RANGES).where(ours).values(fence=RANGES.c.fence + 1))
+
+
 def lease_us() -> int:
     """How long a claim and each batch keep a range, in microseconds."""
     return int(RANGE_LEASE_SECONDS * 1e6)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from zapdb.errors import LeaseLost
 from zapdb.jobs.job import DONE, RUNNING, Range, as_place, lease_us
 from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.cells import as_bytes
+from zapdb.storage.cells import as_bytes, as_number
 
 _NOTE: Final = (
     'UPDATE zapdb_ranges SET resume_after = {mark}, "read" = "read" + {mark},'
@@ -61,6 +61,24 @@ def record_progress(
     sql, parameters = _note(connection, claimed, resume_after, counted or BatchCounts(), done=done)
     if connection.run(sql, parameters) != 1:
         raise explain_refusal(connection, claimed)
+
+
+def record_totals(
+    connection: Connection, claimed: Range, read: int, written: int, *, done: bool = False
+) -> None:
+    """Note how much of a range was done in all, in whatever order its worker's threads note it;
+    raises `LeaseLost` if the fence moved on."""
+    mark, place = connection.storage.placeholder, (claimed.job, claimed.number, claimed.fence)
+    rows = connection.fetch_all(
+        'UPDATE zapdb_ranges SET "read" = "read"'  # locked until COMMIT, then read
+        f' WHERE job = {mark} AND range = {mark} AND fence = {mark} RETURNING "read", written',
+        place,
+    )
+    if not rows:
+        raise _lease_lost(claimed)
+    before = BatchCounts(*map(as_number, rows[0]))
+    counts = BatchCounts(read - before.read, written - before.written)
+    record_progress(connection, claimed, None, counts, done=done)
 
 
 def send_progress(

@@ -32,6 +32,7 @@ from zapdb.jobs.job import (
     Range,
     claim,
     draw_first_fence,
+    end_claim,
     insert_ranges,
     list_jobs,
     list_open_ranges,
@@ -41,7 +42,7 @@ from zapdb.jobs.job import (
     set_state,
 )
 from zapdb.jobs.kinds import KINDS_OF_JOBS, can_go_on, kind_of
-from zapdb.jobs.progress import BatchCounts, record_progress
+from zapdb.jobs.progress import record_totals
 from zapdb.jobs.throttle import STEP_SECONDS, Throttle
 from zapdb.jobs.waiting import find_hold, find_more_urgent, is_worked_on
 from zapdb.jobs.work import HeldBack, Superseded
@@ -146,8 +147,8 @@ class UndividedJob:
         self._noted_at = self._began = time.monotonic()
         self._stop = threading.Event()
         with storage.transaction(TransactionMode.READ) as connection:
-            self._before = read_progress(connection, claimed.job).read
-        """What earlier processes have read, and noted."""
+            self._before = read_progress(connection, claimed.job)
+        """What earlier processes have done, and noted."""
         self._look()
         self._thread = threading.Thread(target=self._watch, name="zapdb-job", daemon=True)
         self._thread.start()
@@ -171,11 +172,12 @@ class UndividedJob:
     @property
     def left(self) -> int | None:
         """About how many records are still to be read, if that is known."""
-        return max(0, self._expected - self._before - self._read) if self._expected else None
+        read = self._before.read + self._read
+        return max(0, self._expected - read) if self._expected else None
 
     def expect(self, left: int | None) -> None:
         """About so many records are still to be read; None if it has no end."""
-        self._expected = 0 if left is None else self._before + self._read + left
+        self._expected = 0 if left is None else self._before.read + self._read + left
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
         """So much was done since the last call; waits until the next batch may begin.
@@ -224,11 +226,15 @@ class UndividedJob:
             retry(CATALOG, partial(self._end, is_done, "" if self.ended else error))
 
     def _end(self, is_done: bool, error: str) -> None:
-        """In one transaction: a job is done if its range is, whenever the process is killed."""
+        """In one transaction: a job is done if its range is, whenever the process is killed.
+
+        The thread may not have ended yet: what it notes later is refused, since the fence moves on.
+        """
         with self._storage.transaction(TransactionMode.CATALOG) as connection:
             if self.ended is None:
                 self._record(connection, done=is_done)
             make_free(connection, self._claimed)
+            end_claim(connection, self._claimed)
             _note_end(connection, self._about, error, is_done=is_done)
 
     # The thread
@@ -302,8 +308,8 @@ class UndividedJob:
     def _record(self, connection: Connection, *, done: bool = False) -> tuple[int, int]:
         """Returns how much is noted once the transaction is committed."""
         now = self._read, self._written
-        counts = BatchCounts(now[0] - self._noted[0], now[1] - self._noted[1])
-        record_progress(connection, self._claimed, None, counts, done=done)
+        in_all = self._before.read + now[0], self._before.written + now[1]
+        record_totals(connection, self._claimed, *in_all, done=done)
         return now
 
 
