@@ -128,4 +128,8 @@ def test_a_master_that_cannot_be_reached_is_named() -> None:
         require_master("spark://127.0.0.1:9")
     with pytest.raises(UsageError, match="not the address of a Spark master"):
         require_master("spark://somewhere")
-    require_master("local[2]")
+    for wrong in ("nonsense", "http://host:7077", "local[", ""):
+        with pytest.raises(UsageError, match="not the address of a Spark master"):
+            require_master(wrong)
+    for right in ("local", "local[2]", "local[*,4]", "yarn", "k8s://https://host:6443"):
+        require_master(right)

@@ -38,6 +38,7 @@ START_HINT: Final = "Spark wrote above what is wrong: check the master, and Spar
 JAVA_HINT: Final = "Spark needs a Java of 17 or later: install a JRE, or set JAVA_HOME"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set in programs that spark-submit runs."""
+_OTHER_MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[.+\]|yarn|k8s://.+")
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -144,20 +145,23 @@ def require_java() -> None:
 
 
 def require_master(master: str) -> None:
-    """Raise `JobError` if no machine of `spark://host:port,…` takes connections.
+    """Raise `JobError` if no machine of `spark://host:port,…` takes connections, and `UsageError`
+    for what is no master.
 
     Spark itself would try for a minute, and end without saying why.
     """
-    if not master.startswith("spark://"):
+    if _OTHER_MASTER.fullmatch(master):
         return
     refused = []
-    for place in master.removeprefix("spark://").split(","):
+    kind, _, places = master.rpartition("://")
+    for place in places.split(","):
         host, _, port = place.rpartition(":")
-        if not host or not port.isdigit():
+        if kind != "spark" or not host or not port.isdigit():
             raise UsageError(
                 "this is not the address of a Spark master",
                 master=master,
-                hint="give spark://HOST:PORT, as the page of the master shows it",
+                hint="give spark://HOST:PORT, as the page of the master shows it; local[*] for "
+                "this machine; yarn, or k8s://…",
             )
         try:
             socket.create_connection((host, int(port)), SPARK_CONNECT_SECONDS).close()
