@@ -49,8 +49,17 @@ def test_wrong_use_is_explained(current: Project) -> None:
         connection.execute("CREATE TABLE mine (id)")
     connection.close()
     assert current.run("import", "out", "-d", "sqlite:///other.db").status == 1
+    taken = current.run("export", "other.db")
+    assert (taken.status, "a file is where the directory should be" in taken.err) == (2, True)
     empty = current.run("export", "new", "-d", "sqlite:///none.db")
     assert (empty.status, "hint" in empty.err) == (3, True)
+
+
+def test_an_import_says_what_an_earlier_run_had_done(current: Project) -> None:
+    current.run("export", "out", "--format", "ndjson")
+    told = [current.run("import", "out", "-d", "sqlite:///copy.db").out for _ in range(2)]
+    assert told[0].startswith("imported 20 records of 1 table; counts and digests are")
+    assert told[1].startswith("imported 20 records of 1 table (20 were there already); counts")
 
 
 def test_a_script_is_plain_sql(current: Project) -> None:

@@ -146,13 +146,17 @@ def write_export(
 
 
 def make_empty(directory: Path) -> None:
-    """Make a directory; raises `UsageError` if it is there and not empty."""
+    """Make a directory; raises `UsageError` if it is there and not empty, or a file."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(directory.iterdir())
     except (FileExistsError, NotADirectoryError):
-        is_empty = False
-    if not is_empty:
+        raise UsageError(
+            "a file is where the directory should be",
+            directory=directory,
+            hint="give a new directory; `zapdb export --sql postgresql|sqlite FILE` writes a "
+            "script",
+        ) from None
+    if any(directory.iterdir()):
         raise UsageError(
             "the directory is not empty",
             directory=directory,

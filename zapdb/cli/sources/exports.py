@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.output import Output, format_count
@@ -10,6 +12,9 @@ from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.base import ImportRequest, SourceKind
 from zapdb.cli.undivided import tell_wait
 from zapdb.errors import UsageError
+
+if TYPE_CHECKING:
+    from zapdb.export.loading import Loaded
 
 
 class ExportKind(SourceKind):
@@ -41,9 +46,10 @@ def load_exported(request: ImportRequest, output: Output, done: str) -> int:
     records = format_count(sum(loaded.records.values()), "record")
     tables = format_count(len(loaded.records), "table")
     of = "" if loaded.moment is None else f" as of moment #{loaded.moment}"
+    there = _describe_there([loaded])
     output.write(
         (f"{done} ", "green"),
-        f"{records} of {tables}{of}; counts and digests are those of the export, "
+        f"{records} of {tables}{of}{there}; counts and digests are those of the export, "
         "and verification found no problem",
     )
     output.document(
@@ -72,8 +78,9 @@ def _load_all(request: ImportRequest, output: Output, done: str) -> int:
     count = sum(sum(one.records.values()) for one in loaded.values())
     output.write(
         (f"{done} ", "green"),
-        f"{format_count(count, 'record')} of {format_count(len(loaded), 'tenant')}; counts and "
-        "digests are those of the export, and verification found no problem",
+        f"{format_count(count, 'record')} of {format_count(len(loaded), 'tenant')}"
+        f"{_describe_there(loaded.values())}; counts and digests are those of the export, "
+        "and verification found no problem",
     )
     tenants = {
         name: {"position": one.position, "inserted": one.inserted, "tables": one.records}
@@ -81,6 +88,12 @@ def _load_all(request: ImportRequest, output: Output, done: str) -> int:
     }
     output.document({"source": request.shown_source, "tenants": tenants})
     return 0
+
+
+def _describe_there(loaded: Iterable[Loaded]) -> str:
+    """How many records an earlier run had inserted, if there were any."""
+    there = sum(sum(one.records.values()) - one.inserted for one in loaded)
+    return f" ({there:,} were there already)" if there else ""
 
 
 def _refuse_options(request: ImportRequest) -> None:
