@@ -106,6 +106,11 @@ def test_the_bar_says_how_fast_a_job_is_and_why_it_waits(project: Project) -> No
     assert shown.rstrip().splitlines()[-1].startswith("converted people to revision 2: 1,500 rec")
 
 
+def test_a_mirror_counts_what_it_copies(people: Project) -> None:
+    result = people.run_on_terminal("mirror", "run", "--to", "sqlite:///mirror.db", "--once")
+    assert result.out.endswith("people\n\r20 records\x1b[K\r\x1b[K")
+
+
 def test_why_a_job_waits_is_told_without_a_terminal(project: Project) -> None:
     project.write("0001_people")
     project.run("migrate", "up")

@@ -16,9 +16,9 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.undivided import CommandJob, OnlyLocalOption, refuse_spark
+from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, refuse_spark
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
-from zapdb.jobs.undivided import UndividedJob
+from zapdb.jobs.undivided import WorkPace
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.comparison import TableComparison, compare_mirror
 from zapdb.mirror.mirror import Mirror
@@ -82,15 +82,15 @@ def mirror_run_command(
         try:
             if begin_mirror(mirror, once=once):
                 print_note(COST_NOTE)
-            with CommandJob("mirror", target.shown, database, tenant).work() as job:
-                mirror.pace = job
-                reporter = _Reporter(output, job)
+            with JobCounter(CommandJob("mirror", target.shown, database, tenant)) as counter:
+                mirror.pace = pace = _CountedPace(counter)
+                reporter = _Reporter(output, counter, pace)
                 run_mirror(
                     mirror,
                     once=once,
                     report=reporter.show,
                     wait=reporter.wait,
-                    keep_pace=lambda: job.note(0),
+                    keep_pace=lambda: pace.note(0),
                 )
         finally:
             target.close()
@@ -110,11 +110,39 @@ def mirror_run_command(
     return EXIT_ERROR if any(done.problems.values()) else 0
 
 
+class _CountedPace:
+    """The job of a mirror; what it is told of is counted on a terminal, too."""
+
+    is_job = True
+
+    def __init__(self, counter: JobCounter) -> None:
+        counter.begin()
+        self._counter = counter
+        self._job = counter.pace
+
+    @property
+    def counts_bytes(self) -> bool:
+        return self._job.counts_bytes
+
+    @property
+    def batch_records_max(self) -> int | None:
+        return self._job.batch_records_max
+
+    def expect(self, left: int | None) -> None:
+        self._job.expect(left)
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
+        if read:
+            self._counter.add(read)
+        self._job.note(read, written, size_bytes)
+
+
 class _Reporter:
     """Tells what a mirror does: tables at once, changes at the end of a batch."""
 
-    def __init__(self, output: Output, job: UndividedJob) -> None:
-        self._job = job
+    def __init__(self, output: Output, counter: JobCounter, pace: WorkPace) -> None:
+        self._counter = counter
+        self._pace = pace
         self._output = output
         self._told = 0, 0, 0, 0
         self._repaired = 0
@@ -122,6 +150,7 @@ class _Reporter:
         self._waits_for = ""
 
     def show(self, mirror: Mirror) -> None:
+        self._counter.clear()
         self._waits_for = ""
         report = mirror.report
         broken, made, altered, dropped = self._told
@@ -143,10 +172,11 @@ class _Reporter:
             if text and self._problems.get(name) != text:
                 print_note(f"{name} is not kept: {text}\n  hint: {PROBLEM_HINT}")
         self._problems = dict(report.problems)
-        report.tell(self._job)
+        report.tell(self._pace)
 
     def wait(self, reason: str) -> None:
         if reason != self._waits_for:
+            self._counter.clear()
             print_note(f"waiting: {reason}")
             self._waits_for = reason
 

@@ -48,6 +48,10 @@ class ProgressCounter:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away until the next count, so that another one can be written."""
         if self._is_shown and self._due:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
