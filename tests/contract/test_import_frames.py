@@ -147,6 +147,37 @@ def test_any_arrow_stream_and_an_upsert(db: Database) -> None:
     assert values(db, "size", "count") == [(1.0, 0)] * 5 + [(2.0, 0)] * 5
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("form", ["stream", "parquet", "arrow"])
+def test_views_are_what_they_are_views_of(db: Database, tmp_path: Path, form: str) -> None:
+    """As polars has texts, also those of categories, and bytes."""
+    text, part = pyarrow.string_view(), pyarrow.struct([("a", pyarrow.string_view())])
+    names = pyarrow.array(["n" * 50, None], text)
+    if form != "parquet":  # which has no such categories
+        places = pyarrow.array([0, None], pyarrow.uint32())
+        names = pyarrow.DictionaryArray.from_arrays(places, names[:1])
+    table = pyarrow.table(
+        {
+            "size": [1.0, 2.0],
+            "name": names,
+            "day": pyarrow.array([None, "2024-05-31"], text),
+            "raw": pyarrow.array([b"\0", None], pyarrow.binary_view()),
+            "data": pyarrow.array([{"a": "x"}, None], part),
+        }
+    )
+    things, path = db.table("things"), tmp_path / f"things.{form}"
+    if form == "stream":
+        report = things.import_from(Stream(table))
+    else:
+        write(path, table)
+        report = things.import_file(path)
+    assert report.written == 2
+    assert values(db, "size", "name", "day", "raw", "data") == [
+        (1.0, "n" * 50, None, b"\0", {"a": "x"}),
+        (2.0, None, datetime.date(2024, 5, 31), None, None),
+    ]
+
+
 def test_from_an_event_loop(workspace: Workspace, db: Database) -> None:
     async def run() -> int:
         async with await aio.open(workspace.address) as other:

@@ -23,6 +23,7 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
+from zapdb.database.imports.arrow_views import without_views
 from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
 from zapdb.database.imports.columns import match_columns
 from zapdb.database.imports.row import BatchSize, ImportMode, RowBlock, RowSource, SourceRow
@@ -86,22 +87,22 @@ class ArrowSource(RowSource):
         return self.count
 
     def blocks(self, size: BatchSize, passed: int) -> Iterator[RowBlock]:
-        data = self._open(passed)
-        fields = match_columns(self._table, data.schema.names, self._mapping, self._mode)
+        schema, batches, left = self._open(passed)
+        schema, batches = without_views(schema, batches)
+        fields = match_columns(self._table, schema.names, self._mapping, self._mode)
         columns = [
             (at, _ColumnReader(self._table, field, self._how))
             for at, field in enumerate(fields)
             if field is not None
         ]
         number = passed + 1
-        for part in _cut(_pass_over(data), lambda: size(IMPORT_BLOCK_RECORDS)):
+        for part in _cut(_pass_over(batches, left), lambda: size(IMPORT_BLOCK_RECORDS)):
             yield ArrowBlock(self._table, columns, part, number)
             number += part.num_rows
 
 
-def _pass_over(data: ArrowData) -> Iterator[Any]:
-    left = data.passed
-    for batch in data.batches:
+def _pass_over(batches: Iterable[Any], left: int) -> Iterator[Any]:
+    for batch in batches:
         rest = batch.slice(min(left, batch.num_rows))
         left -= batch.num_rows - rest.num_rows
         if rest.num_rows:
@@ -242,8 +243,7 @@ def _coerce_one(coerce: Coerce, value: Any) -> Any:
 
 def _plain_type(kind: Any) -> Any:
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    is_string = types.is_large_string(kind) or types.is_string_view(kind)
-    return pyarrow.string() if is_string else kind
+    return pyarrow.string() if types.is_large_string(kind) else kind
 
 
 def _to_python(array: Any) -> list[Any]:
@@ -416,5 +416,7 @@ def _to_reader(data: Any) -> tuple[str, Any, bool]:
     raise UsageError(
         "this is no data frame and no Arrow data",
         got=kind.__name__,
-        hint="give a pandas or polars frame, a pyarrow.Table, or for plain dicts insert_many()",
+        hint="give data.collect()"
+        if kind.__name__ == "LazyFrame"
+        else "give a pandas or polars frame, a pyarrow.Table, or for plain dicts insert_many()",
     )
