@@ -81,6 +81,7 @@ class Round:
     answer: Path | None = None
     """Where a run that reads says what it found."""
     told: list[str] = field(default_factory=list)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def go(
         self, work: str, victim: str, writers: Writers, finish: Callable[[], None] | None = None
@@ -229,9 +230,18 @@ class Round:
         """In a group of its own, so that all of it can be killed."""
         around = {**environment(), "PYTHONPATH": str(ROOT)}
         with self.log.open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command, cwd=ROOT, env=around, stdout=log, stderr=log, start_new_session=True
             )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Kill what a round that failed has left."""
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     # What is killed
 
@@ -334,7 +344,8 @@ def run_round(one: Round, number: int, work: str, victim: str, **options: Any) -
     with writing(world.place, notes, one.draw.randrange(1_000)) as writers:
         # A table that is converted grows faster than that, and with it the indexes that are built.
         growth = world.growing(number) if work == "convert" else nullcontext()
-        with growth:
+        with growth, ExitStack() as stack:
+            stack.callback(one.end)
             one.go(work, victim, writers, **options)
         count = world.check_history(writers.end())
     if work == "convert":
