@@ -40,19 +40,6 @@ zap_read_varint(Reader *r)
     return is_negative ? (int64_t)~number : (int64_t)number;
 }
 
-/* Reads a length, and leaves the bytes that have it, and no more, to be read: the caller has kept
-   the reader's end. */
-void
-zap_read_extent(Reader *r, Py_ssize_t size_max)
-{
-    int64_t size = zap_read_varint(r);
-    if (size < 0 || size > size_max || size > r->end - r->at) {
-        r->is_wrong = 1;
-        size = 0;
-    }
-    r->end = r->at + size;
-}
-
 /* The caller has reserved ZAP_SCALAR_MAX bytes. */
 void
 zap_put_varint(Writer *w, int64_t value)
@@ -69,84 +56,96 @@ zap_put_varint(Writer *w, int64_t value)
 
 /* Puts the length of what was written since `begin` into its place: the caller has left one byte
    for it there, and a longer one moves what was written. */
-int
+void
 zap_close_extent(Writer *w, size_t begin, Py_ssize_t size_max)
 {
     size_t size = (w->at - w->start) - begin - 1;
-    if (size > (size_t)size_max || !zap_reserve(w, ZAP_SCALAR_MAX)) {
-        return 0;
+    zap_reserve(w, ZAP_SCALAR_MAX);
+    w->is_wrong |= size > (size_t)size_max;
+    if (!w->is_wrong) {
+        w->at = w->start + begin;
+        if (size >= SHORT_END) {
+            memmove(w->at + 1 + payload_size(size), w->at + 1, size);
+        }
+        zap_put_varint(w, (int64_t)size);
+        w->at += size;
     }
-    w->at = w->start + begin;
-    if (size >= SHORT_END) {
-        memmove(w->at + 1 + payload_size(size), w->at + 1, size);
-    }
-    zap_put_varint(w, (int64_t)size);
-    w->at += size;
-    return 1;
 }
 
-int
+/* See zap_reserve() */
+void
 zap_grow(Writer *w, size_t size)
 {
     size_t used = w->at - w->start, wanted = 2 * (used + size);
-    uint8_t *start = size > PY_SSIZE_T_MAX / 4 ? NULL : PyMem_Malloc(wanted);
+    uint8_t *made = w->start == w->small ? NULL : w->start;
+    uint8_t *start = size > PY_SSIZE_T_MAX / 4 ? NULL : PyMem_Realloc(made, wanted);
     if (start == NULL) {
-        return 0;
+        w->is_wrong = w->is_lost = 1;
+        w->at = w->start;
+        return;
     }
-    memcpy(start, w->start, used);
-    if (w->start != w->small) {
-        PyMem_Free(w->start);
+    if (made == NULL) {
+        memcpy(start, w->small, used);
     }
     w->start = start;
     w->at = start + used;
     w->end = start + wanted;
-    return 1;
 }
 
-int
+void
 zap_write_bytes(Writer *w, const void *bytes, Py_ssize_t size)
 {
-    if (!zap_reserve(w, size)) {
-        return 0;
+    zap_reserve(w, size);
+    if (!w->is_wrong) {
+        memcpy(w->at, bytes, size);
+        w->at += size;
     }
-    memcpy(w->at, bytes, size);
-    w->at += size;
-    return 1;
+}
+
+/* Writes a bytes object, which the caller borrows, or keeps. */
+void
+zap_write_object(Writer *w, PyObject *object)
+{
+    if (object == NULL || !PyBytes_CheckExact(object)) {
+        w->is_wrong = 1;
+        return;
+    }
+    zap_write_bytes(w, PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object));
 }
 
 /* Most texts are short and ASCII, which takes Python's own decoder longer to find out. */
 PyObject *
-zap_text(const void *bytes, Py_ssize_t size)
+zap_text(const void *bytes, Py_ssize_t size, int is_binary)
 {
+    if (is_binary) {
+        return PyBytes_FromStringAndSize(bytes, size);
+    }
     uint8_t all = size < SHORT_END ? 0 : 0x80;
     for (Py_ssize_t i = 0; i < size && all < 0x80; i++) {
         all |= ((const uint8_t *)bytes)[i];
     }
-    PyObject *text = all < 0x80 && size > 1 ? PyUnicode_New(size, 127) : NULL;
-    if (text == NULL) {
-        return zap_forget() ? PyUnicode_DecodeUTF8(bytes, size, NULL) : NULL;
+    if (all >= 0x80 || size < 2) {
+        return PyUnicode_DecodeUTF8(bytes, size, NULL);
     }
-    memcpy(PyUnicode_1BYTE_DATA(text), bytes, size);
+    PyObject *text = PyUnicode_New(size, 127);
+    if (text != NULL) {
+        memcpy(PyUnicode_1BYTE_DATA(text), bytes, size);
+    }
     return text;
 }
 
-int
-zap_open_text(PyObject *object, int is_binary, Text *text)
+/* The caller gives its owner back, if it has one. */
+Text
+zap_open_text(Writer *w, PyObject *object, int is_binary)
 {
-    text->owner = NULL;
-    if (is_binary ? !PyBytes_CheckExact(object) : !PyUnicode_CheckExact(object)) {
-        return 0;
+    int is_string = !is_binary && PyUnicode_CheckExact(object);
+    if (is_string && PyUnicode_IS_COMPACT_ASCII(object)) {
+        return (Text){NULL, PyUnicode_DATA(object), PyUnicode_GET_LENGTH(object)};
     }
-    if (!is_binary && PyUnicode_IS_COMPACT_ASCII(object)) {
-        text->bytes = PyUnicode_1BYTE_DATA(object);
-        text->size = PyUnicode_GET_LENGTH(object);
-        return 1;
+    PyObject *owner = is_string ? PyUnicode_AsUTF8String(object) : Py_NewRef(object);
+    if (owner == NULL || !PyBytes_CheckExact(owner) || is_binary == is_string) {
+        w->is_wrong = 1;
+        return (Text){owner, "", 0};
     }
-    text->owner = is_binary ? Py_NewRef(object) : PyUnicode_AsUTF8String(object);
-    if (text->owner == NULL) {
-        return 0;
-    }
-    text->bytes = PyBytes_AS_STRING(text->owner);
-    text->size = PyBytes_GET_SIZE(text->owner);
-    return 1;
+    return (Text){owner, PyBytes_AS_STRING(owner), PyBytes_GET_SIZE(owner)};
 }

@@ -68,61 +68,38 @@ read_simple(Reader *r, int argument)
     return pack_float(value, form) == size ? PyFloat_FromDouble(value) : NULL;
 }
 
-/* A text as an object's key: the same few come again and again. */
+/* A key, which is behind the last one, from `last` to `last_end`, as its bytes compare. */
 static PyObject *
-read_key(Reader *r, const uint8_t *bytes, Py_ssize_t size)
+read_key(Reader *r, const uint8_t **last, const uint8_t **last_end)
 {
-    size_t place = size == 0 ? 0 : (31 * bytes[0] + 7 * bytes[size - 1] + size) % ZAP_KNOWN_KEYS;
-    PyObject *key = r->state->known_keys[place];
-    if (key != NULL && PyUnicode_GET_LENGTH(key) == size
-        && memcmp(PyUnicode_1BYTE_DATA(key), bytes, size) == 0) {
-        return Py_NewRef(key);
+    uint64_t size;
+    const uint8_t *start = r->at;
+    const uint8_t *bytes = read_head(r, &size) == MAJOR_TEXT ? zap_take(r, size) : NULL;
+    Py_ssize_t shorter = Py_MIN(r->at - start, *last_end - *last);
+    if (bytes == NULL || (*last != NULL && memcmp(start, *last, (size_t)shorter) <= 0)) {
+        return NULL;
     }
-    key = zap_text(bytes, size);
-    if (key != NULL && PyUnicode_IS_ASCII(key) && size <= ZAP_KNOWN_KEY_MAX) {
-        Py_XSETREF(r->state->known_keys[place], Py_NewRef(key));
-    }
-    return key;
+    *last = start;
+    *last_end = r->at;
+    return zap_text(bytes, (Py_ssize_t)size, 0);
 }
 
 static PyObject *
-read_list(Reader *r, uint64_t count, int depth)
-{
-    PyObject *list = depth == 0 ? NULL : PyList_New(0);
-    for (; list != NULL && count > 0; count--) {
-        PyObject *item = zap_read_cbor(r, depth - 1);
-        if (item == NULL || PyList_Append(list, item) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(item);
-    }
-    return list;
-}
-
-static PyObject *
-read_map(Reader *r, uint64_t count, int depth)
+read_container(Reader *r, int is_map, uint64_t count, int depth)
 {
     const uint8_t *last = NULL, *last_end = NULL;
-    uint64_t size;
-    PyObject *map = depth == 0 ? NULL : PyDict_New();
-    for (; map != NULL && count > 0; count--) {
-        PyObject *key = NULL, *item = NULL;
-        const uint8_t *start = r->at;
-        const uint8_t *bytes = read_head(r, &size) == MAJOR_TEXT ? zap_take(r, size) : NULL;
-        Py_ssize_t shorter = Py_MIN(r->at - start, last_end - last);
-        if (bytes != NULL && (last == NULL || memcmp(start, last, (size_t)shorter) > 0)) {
-            last = start;
-            last_end = r->at;
-            key = read_key(r, bytes, (Py_ssize_t)size);
-            item = key == NULL ? NULL : zap_read_cbor(r, depth - 1);
-        }
-        if (item == NULL || PyDict_SetItem(map, key, item) < 0) {
-            Py_CLEAR(map);
+    PyObject *made = depth == 0 ? NULL : is_map ? PyDict_New() : PyList_New(0);
+    for (; made != NULL && count > 0; count--) {
+        PyObject *key = is_map ? read_key(r, &last, &last_end) : NULL;
+        PyObject *item = is_map && key == NULL ? NULL : zap_read_cbor(r, depth - 1);
+        if (item == NULL
+            || (is_map ? PyDict_SetItem(made, key, item) : PyList_Append(made, item)) < 0) {
+            Py_CLEAR(made);
         }
         Py_XDECREF(key);
         Py_XDECREF(item);
     }
-    return map;
+    return made;
 }
 
 /* Reads an item; containers may be nested `depth` deep. */
@@ -130,16 +107,17 @@ PyObject *
 zap_read_cbor(Reader *r, int depth)
 {
     uint64_t argument;
-    const char *bytes;
-    switch (read_head(r, &argument)) {
+    const uint8_t *bytes;
+    int major = read_head(r, &argument);
+    switch (major) {
     case 0: return PyLong_FromUnsignedLongLong(argument);
     case MAJOR_NEGATIVE:
         return argument > INT64_MAX ? NULL : PyLong_FromLongLong(~(int64_t)argument);
     case MAJOR_TEXT:
-        bytes = (const char *)zap_take(r, argument);
-        return bytes == NULL ? NULL : zap_text(bytes, (Py_ssize_t)argument);
-    case MAJOR_LIST: return read_list(r, argument, depth);
-    case MAJOR_MAP: return read_map(r, argument, depth);
+        bytes = zap_take(r, argument);
+        return bytes == NULL ? NULL : zap_text(bytes, (Py_ssize_t)argument, 0);
+    case MAJOR_LIST: case MAJOR_MAP:
+        return read_container(r, major == MAJOR_MAP, argument, depth);
     case MAJOR_SIMPLE: return read_simple(r, (int)argument);
     default: return NULL;
     }
@@ -160,14 +138,13 @@ put_head(Writer *w, int major, uint64_t argument)
     zap_put(w, argument, 1 << log);
 }
 
-static int
-write_text(Writer *w, const Text *text)
+static void
+write_text(Writer *w, Text text)
 {
-    if (!zap_reserve(w, ZAP_SCALAR_MAX)) {
-        return 0;
-    }
-    put_head(w, MAJOR_TEXT, (uint64_t)text->size);
-    return zap_write_bytes(w, text->bytes, text->size);
+    zap_reserve(w, ZAP_SCALAR_MAX);
+    put_head(w, MAJOR_TEXT, (uint64_t)text.size);
+    zap_write_bytes(w, text.bytes, text.size);
+    Py_XDECREF(text.owner);
 }
 
 typedef struct {
@@ -186,74 +163,66 @@ compare_items(const void *left, const void *right)
     return memcmp(l->bytes, r->bytes, (size_t)l->size);
 }
 
-static int
+static void
 write_map(Writer *w, PyObject *map, int depth)
 {
     PyObject *key;
     Py_ssize_t position = 0, taken = 0, size = PyDict_GET_SIZE(map);
     Item *items = PyMem_Malloc((size_t)size * sizeof(Item));
-    int is_done = items != NULL, is_sorted = 1;
-    while (is_done && PyDict_Next(map, &position, &key, &items[taken].value)) {
-        is_done = zap_open_text(key, 0, &items[taken].key);
-        is_sorted = is_sorted && is_done
-                    && (taken == 0 || compare_items(&items[taken - 1], &items[taken]) < 0);
+    int is_sorted = 1;
+    w->is_wrong |= items == NULL;
+    while (!w->is_wrong && PyDict_Next(map, &position, &key, &items[taken].value)) {
+        items[taken].key = zap_open_text(w, key, 0);
+        is_sorted &= taken == 0 || compare_items(&items[taken - 1], &items[taken]) < 0;
         taken++;
     }
-    if (is_done && !is_sorted) {
+    if (!is_sorted) {
         qsort(items, (size_t)taken, sizeof(Item), compare_items);
     }
     put_head(w, MAJOR_MAP, (uint64_t)size);
     for (Py_ssize_t i = 0; i < taken; i++) {
-        is_done = is_done && write_text(w, &items[i].key)
-                  && zap_write_cbor(w, items[i].value, depth - 1);
-        Py_XDECREF(items[i].key.owner);
+        write_text(w, items[i].key);
+        zap_write_cbor(w, items[i].value, depth - 1);
     }
     PyMem_Free(items);
-    return is_done;
 }
 
 /* Writes a value of exact types; containers may be nested `depth` deep. */
-int
+void
 zap_write_cbor(Writer *w, PyObject *value, int depth)
 {
-    Text text;
-    if (!zap_reserve(w, ZAP_SCALAR_MAX)) {
-        return 0;
+    zap_reserve(w, ZAP_SCALAR_MAX);
+    if (w->is_wrong) {
+        return;
     }
     if (PyUnicode_CheckExact(value)) {
-        int is_done = zap_open_text(value, 0, &text) && write_text(w, &text);
-        Py_XDECREF(text.owner);
-        return is_done;
+        write_text(w, zap_open_text(w, value, 0));
     }
-    if (PyLong_CheckExact(value)) {
+    else if (PyLong_CheckExact(value)) {
         int overflow;
         long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
         put_head(w, number < 0 ? MAJOR_NEGATIVE : 0, (uint64_t)(number < 0 ? ~number : number));
-        return !overflow;
+        w->is_wrong |= overflow != 0;
     }
-    if (value == Py_None || value == Py_True || value == Py_False) {
-        int argument = value == Py_None ? NOTHING : value == Py_True ? YES : NO;
-        *w->at++ = (uint8_t)(MAJOR_SIMPLE | argument);
-        return 1;
+    else if (value == Py_None || PyBool_Check(value)) {
+        put_head(w, MAJOR_SIMPLE, value == Py_None ? NOTHING : value == Py_True ? YES : NO);
     }
-    if (PyFloat_CheckExact(value)) {
+    else if (PyFloat_CheckExact(value)) {
         int size = pack_float(PyFloat_AS_DOUBLE(value), (char *)w->at + 1);
         *w->at = (uint8_t)(MAJOR_SIMPLE | (HALF + (size > 2) + (size > 4)));
         w->at += 1 + size;
-        return size > 0;
+        w->is_wrong |= size == 0;
     }
-    if (PyDict_CheckExact(value)) {
-        return depth > 0 && write_map(w, value, depth);
+    else if (PyDict_CheckExact(value) && depth > 0) {
+        write_map(w, value, depth);
     }
-    if (!PyList_CheckExact(value) || depth == 0) {
-        return 0;
-    }
-    Py_ssize_t count = PyList_GET_SIZE(value);
-    put_head(w, MAJOR_LIST, (uint64_t)count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (!zap_write_cbor(w, PyList_GET_ITEM(value, i), depth - 1)) {
-            return 0;
+    else if (PyList_CheckExact(value) && depth > 0) {
+        put_head(w, MAJOR_LIST, (uint64_t)PyList_GET_SIZE(value));
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); i++) {
+            zap_write_cbor(w, PyList_GET_ITEM(value, i), depth - 1);
         }
     }
-    return 1;
+    else {
+        w->is_wrong = 1;
+    }
 }

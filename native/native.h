@@ -5,9 +5,9 @@
    returns or raises what is right. So there is no text of an error here and no decision, and the
    only possible bug is to accept, or to write, what Python would not.
 
-   A function that returns int returns true when it has done its work, and false when it declines.
-   A function that returns an object declines with NULL. In both cases an exception may be set (see
-   zap_forget()), and what is read or written may be at any place. */
+   Whatever is wrong is noted in the reader or writer, once, and what was made is dropped in the
+   end; a function that returns an object declines with NULL, too. In all these cases an exception
+   may be set (see zap_forget()), and what is read or written may be at any place. */
 
 #ifndef ZAPDB_NATIVE_H
 #define ZAPDB_NATIVE_H
@@ -22,7 +22,7 @@
 #endif
 
 /* Raised whenever native.py would give Plan something else, or expect something else of it. */
-#define ZAP_INTERFACE 5
+#define ZAP_INTERFACE 6
 
 /* As in zapdb/limits.py; native.py gives the others with each field. */
 #define ZAP_KEY_MAX 1024
@@ -30,43 +30,35 @@
 
 /* Of the accelerator alone. */
 #define ZAP_SMALL_RECORD 512    /* bytes that are written without an allocation */
-#define ZAP_KNOWN_KEYS 1024     /* keys of JSON objects that are kept */
-#define ZAP_KNOWN_KEY_MAX 32    /* bytes of such a key */
 #define ZAP_SCALAR_MAX 16       /* bytes of any value of a fixed size, and of a varint or a head */
+
+#define ZAP_DATETIME "datetime.datetime_CAPI"   /* its header has a variable in each file */
 
 /* Of the formats: see docs/formats. */
 #define ZAP_SIGN ((uint64_t)1 << 63)
-#define ZAP_QUIET_NAN (0x7FF8000000000000 | ZAP_SIGN)   /* as it is stored */
-#define ZAP_ESCAPED_END "\0\1" /* of a text without zeros: what comes behind it */
-#define ZAP_MICROSECONDS 1000000
-#define ZAP_DAY_SECONDS 86400
-#define ZAP_MARCH_OF_YEAR_0 719468      /* days before 1970-01-01 */
 
 typedef struct {
     void *datetime;                             /* PyDateTime_CAPI */
-    PyObject *known_keys[ZAP_KNOWN_KEYS];       /* by some of their bytes */
-} State;
-
-typedef struct {
-    State *state;
     PyObject *data;                             /* bytes, which the caller keeps */
     const uint8_t *start, *at, *end;
-    int is_wrong;                               /* something is missing, or not in its only form:
-                                                   what was made of it is to be dropped */
+    int is_wrong;                               /* something is missing, or not in its only form */
     int has_blob;
 } Reader;
 
 typedef struct {
-    const State *state;
+    void *datetime;
     uint8_t *start, *at, *end;
+    int is_wrong;                               /* there is a value that is not ordinary */
+    int is_lost;                                /* without memory: what was written, too */
     uint8_t small[ZAP_SMALL_RECORD];
 } Writer;
 
-/* From STRING on, values have their length before them. FIXED and EXTENT are stepped over. */
+/* From STRING on, values have their length before them. FIXED and EXTENT are stepped over. NAMED is
+   a field of the key among those of the record, which may be given. */
 #define ZAP_KINDS(KIND) \
     KIND(INTEGER) KIND(DECIMAL) KIND(DATE) KIND(ENUM) KIND(BOOLEAN) KIND(UUID) KIND(TIMESTAMP) \
     KIND(ZONED) KIND(FLOAT) KIND(KEY) KIND(ESCAPED_STRING) KIND(ESCAPED_BINARY) KIND(PYTHON) \
-    KIND(FIXED) KIND(STRING) KIND(BINARY) KIND(EXTENT) KIND(JSON) KIND(LIST) KIND(STRUCT)
+    KIND(NAMED) KIND(FIXED) KIND(STRING) KIND(BINARY) KIND(EXTENT) KIND(JSON) KIND(LIST) KIND(STRUCT)
 #define ZAP_KIND_ITEM(NAME) ZAP_##NAME,
 typedef enum { ZAP_KINDS(ZAP_KIND_ITEM) } Kind;
 
@@ -92,50 +84,51 @@ typedef struct {
     const struct Plan *parts;                   /* of a struct, list, key or UUID; else NULL */
 } Field;
 
-typedef enum {
-    ZAP_DECODE, ZAP_ENCODE, ZAP_SKIP, ZAP_ENCODE_KEY, ZAP_KEY_OF, ZAP_DEFER
-} Function;
+/* What a function does that has a plan; NULL declines. */
+typedef PyObject *(*Method)(const struct Plan *, PyObject *const *args, Py_ssize_t nargs);
 
 /* The fields of a table, index, struct or key, in the order of their bytes. */
 typedef struct Plan {
-    PyObject_VAR_HEAD
-    State *state;
-    PyObject *given;                            /* the arguments: all else refers to them */
-    PyTypeObject *type;                         /* of records and structs; NULL of a tuple */
-    Py_ssize_t keys;                            /* how many fields are of the record's key */
-    Py_ssize_t reach;                           /* up to which ones are read */
-    Py_ssize_t optional;
-    PyObject *functions;                        /* Python's own, in the order above */
+    Method method;
+    void *datetime;
+    PyTypeObject *type;                         /* of records, structs, and keys: tuple */
+    const struct Plan *key;                     /* of records, if any field of it is wanted */
+    PyObject *python;                           /* does the same */
+    int optional;                               /* so many fields have a bit of presence */
+    int is_whole;                               /* there are no bytes behind these fields */
+    Py_ssize_t count;
     Field fields[];
 } Plan;
 
-/* Bytes, or the UTF-8 of a string: its own, or in `owner`, so that none is left in the string. */
+/* Bytes, or the UTF-8 of a string: its own, or of another owner, so that the string gets none. */
 typedef struct {
     PyObject *owner;
-    const void *bytes;
+    const char *bytes;
     Py_ssize_t size;
 } Text;
 
 /* bytes.c */
 int64_t zap_read_varint(Reader *);
-void zap_read_extent(Reader *, Py_ssize_t size_max);
 void zap_put_varint(Writer *, int64_t value);
-int zap_close_extent(Writer *, size_t begin, Py_ssize_t size_max);
-int zap_grow(Writer *, size_t size);
-int zap_write_bytes(Writer *, const void *bytes, Py_ssize_t size);
-PyObject *zap_text(const void *, Py_ssize_t);
-int zap_open_text(PyObject *, int is_binary, Text *);
+void zap_close_extent(Writer *, size_t begin, Py_ssize_t size_max);
+void zap_grow(Writer *, size_t size);
+void zap_write_bytes(Writer *, const void *bytes, Py_ssize_t size);
+void zap_write_object(Writer *, PyObject *bytes);
+PyObject *zap_text(const void *, Py_ssize_t size, int is_binary);
+Text zap_open_text(Writer *, PyObject *, int is_binary);
 
-/* cbor.c */
+/* cbor.c, scalars.c */
 PyObject *zap_read_cbor(Reader *, int depth);
-int zap_write_cbor(Writer *, PyObject *value, int depth);
+void zap_write_cbor(Writer *, PyObject *value, int depth);
+PyObject *zap_read_scalar(Reader *, const Field *);
+void zap_write_scalar(Writer *, const Field *, PyObject *value);
 
-/* reading.c, writing.c */
-int zap_read_parts(Reader *, const Plan *, Py_ssize_t from, Py_ssize_t to, PyObject *object);
-Py_ssize_t zap_write_parts(Writer *, const Plan *, Py_ssize_t from, Py_ssize_t to,
-                           PyObject *source);
+/* parts.c */
+int zap_read_parts(Reader *, const Plan *, PyObject *object);
+Py_ssize_t zap_write_parts(Writer *, const Plan *, PyObject *source, PyObject *const *values);
 
-extern PyType_Spec zap_plan_spec;
+/* plan.c */
+PyObject *zap_make(PyObject *module, PyObject *args);
 
 /* Forgets an ordinary exception; false for one that has to get through: KeyboardInterrupt. */
 static inline int
@@ -172,11 +165,14 @@ zap_read_number(Reader *r, int size)
     return number;
 }
 
-/* Makes room: true if that many bytes can be put. */
-static inline int
+/* Makes room for bytes. If there is none, what is written goes to the start again, which has room
+   for ZAP_SCALAR_MAX. */
+static inline void
 zap_reserve(Writer *w, size_t size)
 {
-    return (size_t)(w->end - w->at) >= size || zap_grow(w, size);
+    if ((size_t)(w->end - w->at) < size) {
+        zap_grow(w, size);
+    }
 }
 
 static inline void

@@ -1,187 +1,157 @@
-/* Plan: how the records of one layout, or the keys of one index, are read and written.
+/* Plans: how the records of one layout, or the keys of one index, are read and written.
 
-   Its methods take the same arguments as the generated functions, and call them whenever they
-   decline. A plan never changes, so it can be in a cycle of garbage only with something that does:
-   like a tuple, it has nothing to clear. */
+   make() returns a function that has a plan, takes the same arguments as the generated function that
+   it was made with, and calls that one whenever it declines. */
 
 #include "native.h"
 #include <structmember.h>
 
-/* The result, or what Python's own function makes of the arguments if there is none. */
-static PyObject *
-or_python(const Plan *self, PyObject *result, Function function, PyObject *const *args,
-          Py_ssize_t nargs)
-{
-    if (result != NULL || !zap_forget()) {
-        return result;
-    }
-    return PyObject_Vectorcall(PyTuple_GET_ITEM(self->functions, function), args, nargs, NULL);
-}
+/* The plan of a function that make() has returned lies in bytes that nobody else looks into. */
+#define PLAN_OF(SELF) ((const Plan *)PyBytes_AS_STRING(PyTuple_GET_ITEM(SELF, 0)))
 
-/* The same of what was written, if that is done. */
-static PyObject *
-written_or_python(const Plan *self, Writer *w, int is_done, Function function,
-                  PyObject *const *args, Py_ssize_t nargs)
-{
-    PyObject *written = NULL;
-    if (is_done) {
-        written = PyBytes_FromStringAndSize((const char *)w->start, w->at - w->start);
-    }
-    if (w->start != w->small) {
-        PyMem_Free(w->start);
-    }
-    return or_python(self, written, function, args, nargs);
-}
-
-static void
-open_writer(Writer *w, const Plan *self)
-{
-    w->state = self->state;
-    w->start = w->at = w->small;
-    w->end = w->small + sizeof(w->small);
-}
-
+/* Reads bytes from a place on, which mostly is to their end. */
 static int
-open_reader(Reader *r, const Plan *self, PyObject *data, Py_ssize_t at)
+read_bytes(Reader *r, const Plan *plan, PyObject *data, Py_ssize_t at, PyObject *object)
 {
     if (!PyBytes_CheckExact(data) || at < 0 || at > PyBytes_GET_SIZE(data)) {
         return 0;
     }
-    r->state = self->state;
+    r->datetime = plan->datetime;
     r->data = data;
     r->start = (const uint8_t *)PyBytes_AS_STRING(data);
     r->at = r->start + at;
     r->end = r->start + PyBytes_GET_SIZE(data);
     r->is_wrong = r->has_blob = 0;
-    return 1;
+    return zap_read_parts(r, plan, object) && (!plan->is_whole || r->at == r->end);
 }
 
-/* The record, or NULL if that is for Python to read. */
 static PyObject *
-decode(const Plan *self, PyObject *key, PyObject *data, Py_ssize_t start, PyObject *attachments)
+read_record(const Plan *plan, PyObject *key, PyObject *data, Py_ssize_t start,
+            PyObject *attachments)
 {
     Reader r;
-    PyObject *record = self->type->tp_alloc(self->type, 0);
-    int is_done = record != NULL;
-    if (is_done && self->keys > 0) {
-        is_done = open_reader(&r, self, key, 0) && r.end - r.start <= ZAP_KEY_MAX
-                  && zap_read_parts(&r, self, 0, self->keys, record) && r.at == r.end;
-    }
-    is_done = is_done && open_reader(&r, self, data, start)
-              && zap_read_parts(&r, self, self->keys, self->reach, record)
-              && (self->reach < Py_SIZE(self) || r.at == r.end);
+    PyObject *record = plan->type->tp_alloc(plan->type, 0);
+    int is_done = record != NULL
+                  && (plan->key == NULL || (read_bytes(&r, plan->key, key, 0, record)
+                                            && r.end - r.start <= ZAP_KEY_MAX))
+                  && read_bytes(&r, plan, data, start, record);
     if (!is_done) {
         Py_CLEAR(record);
     }
     else if (r.has_blob) {
-        PyObject *args[2] = {record, attachments};
-        PyObject *defer = PyTuple_GET_ITEM(self->functions, ZAP_DEFER);
-        Py_SETREF(record, PyObject_Vectorcall(defer, args, 2, NULL));
+        Py_SETREF(record, PyObject_CallMethod(record, "_defer", "(O)", attachments));
     }
     return record;
 }
 
 /* decode(key, data, start, attachments) */
 static PyObject *
-plan_decode(Plan *self, PyObject *const *args, Py_ssize_t nargs)
+decode(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *record = NULL;
-    if (nargs == 4) {
-        record = decode(self, args[0], args[1], PyLong_AsSsize_t(args[2]), args[3]);
+    if (nargs != 4) {
+        return NULL;
     }
-    return or_python(self, record, ZAP_DECODE, args, nargs);
+    return read_record(plan, args[0], args[1], PyLong_AsSsize_t(args[2]), args[3]);
 }
 
-/* read_row(prefix, attachments, otherwise, (place, key, data)): the pair (key, record);
-   `otherwise(key, data)` reads what does not begin with the prefix, or is declined. */
+/* read_row(prefix, attachments, otherwise, (place, key, data)): the pair (key, record), if the
+   data begin with the prefix */
 static PyObject *
-plan_read_row(Plan *self, PyObject *const *args, Py_ssize_t nargs)
+read_row(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 4 || !PyBytes_CheckExact(args[0]) || !PyTuple_CheckExact(args[3])
         || PyTuple_GET_SIZE(args[3]) != 3) {
-        PyErr_BadInternalCall();
         return NULL;
     }
-    PyObject *const *pair = &PyTuple_GET_ITEM(args[3], 1), *data = pair[1], *record = NULL;
+    PyObject *key = PyTuple_GET_ITEM(args[3], 1), *data = PyTuple_GET_ITEM(args[3], 2);
     Py_ssize_t size = PyBytes_GET_SIZE(args[0]);
-    if (PyBytes_CheckExact(data) && PyBytes_GET_SIZE(data) >= size
-        && memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(args[0]), (size_t)size) == 0) {
-        record = decode(self, pair[0], data, size, args[1]);
+    if (!PyBytes_CheckExact(data) || PyBytes_GET_SIZE(data) < size
+        || memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(args[0]), (size_t)size) != 0) {
+        return NULL;
     }
-    if (record == NULL && zap_forget()) {
-        record = PyObject_Vectorcall(args[2], pair, 2, NULL);
-    }
-    PyObject *found = record == NULL ? NULL : PyTuple_Pack(2, pair[0], record);
+    PyObject *record = read_record(plan, key, data, size, args[1]);
+    PyObject *pair = record == NULL ? NULL : PyTuple_Pack(2, key, record);
     Py_XDECREF(record);
-    return found;
+    return pair;
 }
 
-/* skip(data, start): by a plan that wants no field */
+/* skip(data, start): where the record ends, by a plan that wants no field */
 static PyObject *
-plan_skip(Plan *self, PyObject *const *args, Py_ssize_t nargs)
+skip(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
 {
     Reader r;
-    PyObject *end = NULL;
-    if (nargs == 2 && open_reader(&r, self, args[0], PyLong_AsSsize_t(args[1]))
-        && zap_read_parts(&r, self, self->keys, Py_SIZE(self), NULL)) {
-        end = PyLong_FromSsize_t(r.at - r.start);
+    if (nargs != 2 || !read_bytes(&r, plan, args[0], PyLong_AsSsize_t(args[1]), NULL)) {
+        return NULL;
     }
-    return or_python(self, end, ZAP_SKIP, args, nargs);
+    return PyLong_FromSsize_t(r.at - r.start);
+}
+
+/* Writes a record behind its prefix, if the source has no other name; or a key, without one. */
+static PyObject *
+write_all(const Plan *plan, PyObject *prefix, PyObject *source, PyObject *const *values)
+{
+    Writer w;
+    PyObject *written = NULL;
+    w.datetime = plan->datetime;
+    w.start = w.at = w.small;
+    w.end = w.small + sizeof(w.small);
+    w.is_wrong = w.is_lost = 0;
+    if (prefix != NULL) {
+        zap_write_object(&w, prefix);
+    }
+    Py_ssize_t known = zap_write_parts(&w, plan, source, values);
+    if (!w.is_wrong && (prefix == NULL ? w.at - w.start <= ZAP_KEY_MAX
+                                       : known == PyDict_GET_SIZE(source))) {
+        written = PyBytes_FromStringAndSize((const char *)w.start, w.at - w.start);
+    }
+    if (w.start != w.small) {
+        PyMem_Free(w.start);
+    }
+    return written;
 }
 
 /* encode(prefix, values by name, attachments) */
 static PyObject *
-plan_encode(Plan *self, PyObject *const *args, Py_ssize_t nargs)
+encode(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
 {
-    Writer w;
-    int is_done = nargs == 3 && PyBytes_CheckExact(args[0]) && PyDict_CheckExact(args[1]);
-    open_writer(&w, self);
-    is_done = is_done
-              && zap_write_bytes(&w, PyBytes_AS_STRING(args[0]), PyBytes_GET_SIZE(args[0]));
-    if (is_done) {
-        Py_ssize_t known = zap_write_parts(&w, self, self->keys, Py_SIZE(self), args[1]);
-        for (Py_ssize_t i = 0; known >= 0 && i < self->keys; i++) {
-            int contains = PyDict_Contains(args[1], self->fields[i].name);
-            known = contains < 0 ? -1 : known + contains;
-        }
-        is_done = known == PyDict_GET_SIZE(args[1]);    /* so there is no other name */
-    }
-    return written_or_python(self, &w, is_done, ZAP_ENCODE, args, nargs);
-}
-
-/* A key of what the fields of the key, or of an index, have in `source`. */
-static PyObject *
-write_key(const Plan *self, PyObject *source, int is_done, Function function,
-          PyObject *const *args, Py_ssize_t nargs)
-{
-    Writer w;
-    open_writer(&w, self);
-    is_done = is_done && zap_write_parts(&w, self, 0, self->keys, source) >= 0
-              && w.at - w.start <= ZAP_KEY_MAX;
-    return written_or_python(self, &w, is_done, function, args, nargs);
+    int is_known = nargs == 3 && PyDict_CheckExact(args[1]);
+    return is_known ? write_all(plan, args[0], args[1], NULL) : NULL;
 }
 
 /* encode_key(values by name), or build(record) of an index */
 static PyObject *
-plan_encode_key(Plan *self, PyObject *source)
+encode_key(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
 {
-    int is_done = PyDict_CheckExact(source) || self->fields->order != 0;
-    return write_key(self, source, is_done, ZAP_ENCODE_KEY, &source, 1);
+    int is_known = nargs == 1 && PyDict_CheckExact(args[0]) == (plan->fields->order == 0);
+    return is_known ? write_all(plan, NULL, args[0], NULL) : NULL;
 }
 
 /* key_of(a value for each of the key's fields) */
 static PyObject *
-plan_key_of(Plan *self, PyObject *args)
+key_of(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(args);
-    PyObject *const *values = ((PyTupleObject *)args)->ob_item;
-    return write_key(self, args, count == self->keys, ZAP_KEY_OF, values, count);
+    return nargs == plan->count ? write_all(plan, NULL, NULL, args) : NULL;
 }
 
-/* A field, from a tuple of (name, slot or None, presence bit or -1, default or ..., order, kind,
-   number, decode, encode or None, first, second, plan of its parts or None). */
+/* What a function that has a plan does: else Python's own, with the same arguments. */
+static PyObject *
+call(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    const Plan *plan = PLAN_OF(self);
+    PyObject *result = plan->method(plan, args, nargs);
+    if (result != NULL || !zap_forget()) {
+        return result;
+    }
+    return PyObject_Vectorcall(plan->python, args, nargs, NULL);
+}
+
+static PyMethodDef call_method = {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, NULL};
+
+/* A field, from a tuple of (name, slot of the object, or a place in it, or -1, presence bit or -1,
+   default or ..., order, kind, number, decode, encode or None, first, second, function with a plan
+   of its parts or None). */
 static int
-take_field(const Plan *self, Field *f, PyObject *given)
+take_field(const Plan *plan, Field *f, PyObject *given)
 {
     PyObject *slot, *parts;
     if (!PyArg_ParseTuple(given, "UOiOiinOOOOO", &f->name, &slot, &f->bit, &f->otherwise,
@@ -189,96 +159,43 @@ take_field(const Plan *self, Field *f, PyObject *given)
                           &f->second, &parts)) {
         return 0;
     }
-    f->offset = -1;
-    if (self->type == NULL) {   /* the items of a tuple are slots, too */
-        f->offset = offsetof(PyTupleObject, ob_item) + (f - self->fields) * sizeof(PyObject *);
-    }
-    else if (Py_IS_TYPE(slot, &PyMemberDescr_Type)
-             && PyType_IsSubtype(self->type, PyDescr_TYPE(slot))) {
-        f->offset = ((PyMemberDescrObject *)slot)->d_member->offset;
-    }
-    f->parts = Py_IS_TYPE(parts, Py_TYPE(self)) ? (const Plan *)parts : NULL;
-    if ((f->offset < 0 && slot != Py_None) || (f->parts == NULL && parts != Py_None)
-        || (f->bit >= self->optional && f->order == 0)) {
-        PyErr_BadInternalCall();
-        return 0;
-    }
+    assert(PyLong_Check(slot) || Py_IS_TYPE(slot, &PyMemberDescr_Type));
+    assert(f->bit < plan->optional || f->order != 0);
+    f->offset = PyLong_Check(slot) ? PyLong_AsSsize_t(slot)
+                                   : ((PyMemberDescrObject *)slot)->d_member->offset;
+    f->parts = parts == Py_None ? NULL : PLAN_OF(PyCFunction_GET_SELF(parts));
     return 1;
 }
 
-/* Plan(class of the objects or None, fields, how many are of the key, up to which ones are read,
-   how many are optional, functions) */
-static PyObject *
-plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords))
+/* make(number of the method, Python's function, class of what is read, function with a plan of the
+   key or None, how many fields are optional, whether they are all, fields) */
+PyObject *
+zap_make(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    PyObject *made, *fields, *functions;
-    Py_ssize_t keys, reach, optional;
-    if (!PyArg_ParseTuple(args, "OO!nnnO!", &made, &PyTuple_Type, &fields, &keys, &reach,
-                          &optional, &PyTuple_Type, &functions)) {
+    static const Method methods[] = {decode, read_row, skip, encode, encode_key, key_of};
+    int method, optional, is_whole;
+    PyObject *python, *type, *key, *fields;
+    void *datetime = PyCapsule_Import(ZAP_DATETIME, 0);
+    if (datetime == NULL
+        || !PyArg_ParseTuple(args, "iOO!OiiO!", &method, &python, &PyType_Type, &type, &key,
+                             &optional, &is_whole, &PyTuple_Type, &fields)) {
         return NULL;
     }
-    Plan *self = (Plan *)type->tp_alloc(type, PyTuple_GET_SIZE(fields));
-    if (self == NULL) {
-        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(fields);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, sizeof(Plan) + count * sizeof(Field));
+    PyObject *self = bytes == NULL ? NULL : Py_BuildValue("(NO)", bytes, args);
+    PyObject *made = self == NULL ? NULL : PyCFunction_New(&call_method, self);
+    Py_XDECREF(self);
+    Plan *plan = made == NULL ? NULL : (Plan *)PLAN_OF(self);
+    if (plan != NULL) {
+        *plan = (Plan){methods[method], datetime, (PyTypeObject *)type,
+                       key == Py_None ? NULL : PLAN_OF(PyCFunction_GET_SELF(key)),
+                       python, optional, is_whole, count};
     }
-    self->state = PyType_GetModuleState(type);
-    self->given = Py_NewRef(args);
-    self->type = PyType_Check(made) ? (PyTypeObject *)made : NULL;
-    self->keys = keys;
-    self->reach = reach;
-    self->optional = optional;
-    self->functions = functions;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); i++) {
-        if (!take_field(self, &self->fields[i], PyTuple_GET_ITEM(fields, i))) {
-            Py_DECREF(self);
-            return NULL;
+    for (Py_ssize_t i = 0; made != NULL && i < count; i++) {
+        if (!take_field(plan, &plan->fields[i], PyTuple_GET_ITEM(fields, i))) {
+            Py_CLEAR(made);
         }
     }
-    return (PyObject *)self;
+    return made;
 }
-
-static int
-plan_traverse(Plan *self, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(self->given);
-    return 0;
-}
-
-static void
-plan_dealloc(Plan *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    Py_XDECREF(self->given);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-#define METHOD(NAME, FLAGS) {#NAME, (PyCFunction)(void (*)(void))plan_##NAME, FLAGS, NULL}
-
-static PyMethodDef plan_methods[] = {
-    METHOD(decode, METH_FASTCALL),
-    METHOD(read_row, METH_FASTCALL),
-    METHOD(skip, METH_FASTCALL),
-    METHOD(encode, METH_FASTCALL),
-    METHOD(encode_key, METH_O),
-    METHOD(key_of, METH_VARARGS),
-    {NULL},
-};
-
-static PyType_Slot plan_slots[] = {
-    {Py_tp_new, plan_new},
-    {Py_tp_dealloc, plan_dealloc},
-    {Py_tp_traverse, plan_traverse},
-    {Py_tp_methods, plan_methods},
-    {0, NULL},
-};
-
-PyType_Spec zap_plan_spec = {
-    .name = "zapdb._native.Plan",
-    .basicsize = sizeof(Plan),
-    .itemsize = sizeof(Field),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = plan_slots,
-};

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Final
 
 NATIVE_VARIABLE: Final = "ZAPDB_NATIVE"
-INTERFACE: Final = 5
+INTERFACE: Final = 6
 """What `zapdb.records.native` gives to the module; a module of other sources has another number."""
 
 

@@ -52,9 +52,8 @@ def pair_of(table: TableSchema) -> Pair:
 
 def decoders_of(table: TableSchema, numbers: frozenset[int]) -> Decoders:
     record, decode = compile_decoder(table, numbers)
-    plan = native.plan_layout(table, record, native.Functions(decode), numbers)
-    alone = native.plan_layout(table, record, native.Functions(decline), numbers)
-    return Decoders(decode, plan.decode, alone.decode)
+    plan = native.plan_decode(table, record, decode, numbers)
+    return Decoders(decode, plan, native.plan_decode(table, record, decline, numbers))
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _make_decoder(table: TableSchema, numbers: frozenset[int]) -> Decode:
     record, decode = compile_decoder(table, numbers)
     if native.accelerator is None:
         return decode
-    fast: Decode = native.plan_layout(table, record, native.Functions(decode), numbers).decode
+    fast: Decode = native.plan_decode(table, record, decode, numbers)
     return fast
 
 
@@ -120,22 +120,14 @@ def accelerate(table: TableSchema, codec: Codec) -> Codec:
     """Return the same codec; its functions try the accelerator first, if there is one."""
     if native.accelerator is None:
         return codec
-    generated = native.Functions(
-        codec.decode,
-        codec.encode,
-        codec.skip,
-        codec.encode_key,
-        codec.key_of,
-    )
-    plan = native.plan_layout(table, codec.record, generated)
-    skipping = native.plan_layout(table, codec.record, generated, frozenset())
+    record = codec.record
     return replace(
         codec,
-        encode=plan.encode,
-        encode_key=plan.encode_key,
-        key_of=plan.key_of,
-        decode=plan.decode,
-        skip=skipping.skip,
+        encode=native.plan_encode(table, record, codec.encode),
+        encode_key=native.plan_key(native.ENCODE_KEY, table, record, codec.encode_key),
+        key_of=native.plan_key(native.KEY_OF, table, record, codec.key_of),
+        decode=native.plan_decode(table, record, codec.decode),
+        skip=native.plan_skip(table, record, codec.skip),
     )
 
 

@@ -1,7 +1,7 @@
 """Plans of the accelerator: how it reads and writes the records of a layout (see `accelerator`).
 
-A plan's methods do what the generated functions do, and call them with the same arguments for
-whatever the accelerator does not know. Here, types are told from one another; a type without a kind
+A function with a plan does what a generated function does, and calls that one with the same
+arguments for whatever the accelerator does not know. Here, types are told from one another; a type without a kind
 of its own is read and written by its own methods, field by field.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from zapdb.accelerator import load_accelerator
 from zapdb.datasets import Zone
 from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
-from zapdb.records.record import Record, defer_large_values
+from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
 from zapdb.values import (
     Binary,
@@ -63,6 +63,8 @@ Encode = Callable[[Any], bytes]
 Build = Callable[[Record], bytes]
 Iterate = Callable[..., Iterator[tuple[bytes, Record]]]
 """(rows, prefix, attachments, otherwise) → keys and records: see native/plan.c."""
+DECODE, READ_ROW, SKIP, ENCODE, ENCODE_KEY, KEY_OF = range(6)
+"""What a function with a plan does, as native/plan.c numbers it."""
 
 
 class TypeDescription(NamedTuple):
@@ -78,51 +80,86 @@ class TypeDescription(NamedTuple):
     parts: Any = None
 
 
-class Functions(NamedTuple):
-    """The generated functions of a layout, in the order of native/native.h. A partial decoder has
-    the first alone, an index the one of its keys."""
-
-    decode: Callable[..., Any] | None = None
-    encode: Callable[..., Any] | None = None
-    skip: Callable[..., Any] | None = None
-    encode_key: Callable[..., Any] | None = None
-    key_of: Callable[..., Any] | None = None
-    defer: Callable[..., Any] = defer_large_values
-
-
-def plan_layout(
+def plan_decode(
     table: TableSchema,
     record: type[Record],
-    functions: Functions,
+    decode: Callable[..., Any],
     selected: frozenset[int] | None = None,
 ) -> Any:
-    """Return the plan of a table whose types are bound, for records with the selected fields; with
-    none, it only skips."""
+    """Return what reads records, or the selected fields of them. The table's types are bound."""
     wanted = {f.number for f in table.fields if selected is None or f.number in selected}
+    has_key = not wanted.isdisjoint(table.key)
+    key = plan_key(DECODE, table, record, decode, wanted) if has_key else None
+    fields = _describe_body(table, record, wanted)
+    reach = len(fields)
+    while reach and selected is not None and table.value_fields[reach - 1].number not in wanted:
+        reach -= 1
+    is_whole = reach == len(fields)
+    return _make(DECODE, decode, fields[:reach], record, key, _count_bits(table), is_whole=is_whole)
+
+
+def plan_skip(table: TableSchema, record: type[Record], skip: Callable[..., Any]) -> Any:
+    """Return what steps over a record."""
+    fields = _describe_body(table, record, set())
+    return _make(SKIP, skip, fields, record, None, _count_bits(table), is_whole=False)
+
+
+def plan_encode(table: TableSchema, record: type[Record], encode: Callable[..., Any]) -> Any:
+    """Return what writes records."""
+    named = _describe("NAMED", 0, Integer().decode, None)
+    key = [_field(f.name, -1, -1, None, named) for f in table.key_fields]
+    body = _describe_body(table, record, {f.number for f in table.fields})
+    return _make(ENCODE, encode, (*key, *body), record, None, _count_bits(table))
+
+
+def plan_key(
+    method: int,
+    table: TableSchema,
+    record: type[Record],
+    python: Callable[..., Any],
+    wanted: set[int] | None = None,
+) -> Any:
+    """Return what writes, or reads into a record, keys of records."""
+    fields = [
+        _describe_field(f, record, wanted is None or f.number in wanted, -1, describe_key(f.type))
+        for f in table.key_fields
+    ]
+    return _make(method, python, fields, record)
+
+
+def _describe_body(
+    table: TableSchema, record: type[Record], wanted: set[int]
+) -> list[tuple[Any, ...]]:
     bits = {f.number: at for at, f in enumerate(f for f in table.value_fields if f.optional)}
-    key, body = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-    for f in table.key_fields if wanted & {*table.key} else ():
-        key.append(_describe_field(f, record, f.number in wanted, -1, describe_key(f.type)))
+    fields = []
     for f in table.value_fields:
         is_wanted = f.number in wanted
         kind = describe_held(f.type) if is_wanted else describe_unwanted(f.type)
-        body.append(_describe_field(f, record, is_wanted, bits.get(f.number, -1), kind))
-    reach = len(body)
-    while reach and table.value_fields[reach - 1].number not in wanted and selected is not None:
-        reach -= 1
-    return _plan(record, (*key, *body), len(key), len(key) + reach, len(bits), functions)
+        fields.append(_describe_field(f, record, is_wanted, bits.get(f.number, -1), kind))
+    return fields
 
 
-def _plan(
-    made: type | None,
+def _count_bits(table: TableSchema) -> int:
+    return sum(f.optional for f in table.value_fields)
+
+
+def _make(
+    method: int,
+    python: Callable[..., Any] | None,
     fields: Sequence[tuple[Any, ...]],
-    keys: int = 0,
-    reach: int = 0,
+    made: type = Record,
+    key: Any = None,
     optional: int = 0,
-    functions: tuple[Any, ...] = (),
+    *,
+    is_whole: bool = True,
 ) -> Any:
     assert accelerator is not None, "the caller has looked"
-    return accelerator.Plan(made, tuple(fields), keys, reach, optional, tuple(functions))
+    return accelerator.make(method, python, made, key, optional, is_whole, tuple(fields))
+
+
+def _plan_parts(made: type, fields: Sequence[tuple[Any, ...]], optional: int = 0) -> Any:
+    """The plan of what is a part of others, and never called."""
+    return _make(DECODE, None, fields, made, None, optional)
 
 
 def _plan_uuid() -> Any:
@@ -132,7 +169,7 @@ def _plan_uuid() -> Any:
         return None
     number = _describe("INTEGER", 0, Integer().decode, None)
     fields = ("int", ...), ("is_safe", uuid.SafeUUID.unknown)
-    return _plan(uuid.UUID, [_field(n, slots[n], -1, default, number) for n, default in fields])
+    return _plan_parts(uuid.UUID, [_field(n, slots[n], -1, as_is, number) for n, as_is in fields])
 
 
 def accelerate_build(components: Sequence[tuple[Field, bool]], build: Build) -> Build:
@@ -143,7 +180,7 @@ def accelerate_build(components: Sequence[tuple[Field, bool]], build: Build) -> 
     fields = [
         _field(
             f.name,
-            None,
+            -1,
             0 if f.optional else -1,
             ...,
             describe_index_key(f.type),
@@ -151,27 +188,36 @@ def accelerate_build(components: Sequence[tuple[Field, bool]], build: Build) -> 
         )
         for f, is_descending in components
     ]
-    functions = Functions(encode_key=build)
-    fast: Build = _plan(Record, fields, keys=len(fields), functions=functions).encode_key
+    fast: Build = _make(ENCODE_KEY, build, fields)
     return fast
 
 
 def iterate_of(decode: Callable[..., Any]) -> Iterate | None:
-    """Return what reads a page as this function reads a record; None if it is not of a plan."""
-    plan = getattr(decode, "__self__", None)
-    if accelerator is None or plan is None or type(plan) is not accelerator.Plan:
+    """Return what reads a page as this function reads a record; None if it has no plan."""
+    own = getattr(decode, "__self__", None)
+    if accelerator is None or type(own) is not tuple:
         return None
+    _, (_, _, *plan) = own
+    read_row = accelerator.make(READ_ROW, _read_row, *plan)
 
     def iterate(rows: Any, *given: Any) -> Iterator[tuple[bytes, Record]]:
-        return map(partial(plan.read_row, *given), rows)
+        return map(partial(read_row, *given), rows)
 
     return iterate
+
+
+def _read_row(
+    _prefix: bytes, _attachments: Any, otherwise: Callable[[bytes, bytes], Record], row: Any
+) -> tuple[bytes, Record]:
+    """Read a row of another revision, or of a record that is declined."""
+    _, key, data = row
+    return key, otherwise(key, data)
 
 
 def _describe_field(
     f: Field, record: type[Record], is_wanted: bool, bit: int, kind: TypeDescription
 ) -> tuple[Any, ...]:
-    slot = vars(record)[f.name] if is_wanted else None
+    slot = vars(record)[f.name] if is_wanted else -1
     default = f.default if f.has_constant else None if f.optional else ...
     return _field(f.name, slot, bit, default, kind)
 
@@ -221,7 +267,11 @@ def _describe_reference(kind: Reference, is_normal: bool) -> TypeDescription:
             return describe_key(single, is_normal=is_normal)
         case (String() | Binary() as single,):
             return _describe_checked(kind, ESCAPED[type(single)], RECORD_KEY_SIZE_BYTES_MAX)
-    parts = _plan(None, [_part(describe_key(part, is_normal=is_normal)) for part in kind.key])
+    key = [
+        _field("", tuple.__basicsize__ + at * tuple.__itemsize__, -1, ..., described)
+        for at, described in enumerate(describe_key(p, is_normal=is_normal) for p in kind.key)
+    ]
+    parts = _plan_parts(tuple, key)
     return _describe_checked(kind, "KEY", parts=parts)
 
 
@@ -236,8 +286,8 @@ def _describe_other(kind: ValueType, is_normal: bool) -> TypeDescription:
             ids = {name: encode_varint(number) for number, name in members}
             return _describe_checked(kind, "ENUM", first=dict(members), second=ids)
         case List(items):
-            item = _part(describe_nested(items, is_normal=is_normal))
-            return _describe_checked(kind, "LIST", parts=_plan(None, [item]))
+            item = _field("", -1, -1, ..., describe_nested(items, is_normal=is_normal))
+            return _describe_checked(kind, "LIST", parts=_plan_parts(list, [item]))
         case Struct():
             return _describe_checked(kind, "STRUCT", parts=_plan_members(kind, is_normal))
         case Uuid() if (slots := _plan_uuid()) is not None:
@@ -289,7 +339,7 @@ def _plan_members(kind: Struct, is_normal: bool) -> Any:
         slot = vars(made)[member.name]
         described = describe_nested(member.type, is_normal=is_normal)
         fields.append(_field(member.name, slot, bit, default, described))
-    return _plan(made, fields, optional=len(bits))
+    return _plan_parts(made, fields, len(bits))
 
 
 def describe_key(kind: ValueType, *, is_normal: bool = False) -> TypeDescription:
@@ -303,11 +353,6 @@ def describe_key(kind: ValueType, *, is_normal: bool = False) -> TypeDescription
     name = ESCAPED.get(type(kind), "PYTHON")
     most = RECORD_KEY_SIZE_BYTES_MAX
     return _describe(name, most, kind.decode_key, None if is_normal else encode)
-
-
-def _part(kind: TypeDescription) -> tuple[Any, ...]:
-    """A part without a name: an item of a list, or a part of a key."""
-    return _field("", None, -1, ..., kind)
 
 
 def describe_index_key(kind: ValueType) -> TypeDescription:

@@ -85,6 +85,11 @@ class Record(StructValue, metaclass=RecordType):
             include(made, included)
         return made
 
+    def _defer(self, attachments: Attachments) -> Self:
+        """Do `defer_large_values`; called by the accelerator."""
+        defer_large_values(self, attachments)
+        return self
+
     def _show(self, name: str) -> str:
         value = raw_value(self, name)[0]
         if isinstance(value, Blob):
