@@ -167,8 +167,8 @@ take_field(const Plan *plan, Field *f, PyObject *given)
     return 1;
 }
 
-/* make(number of the method, Python's function, class of what is read, function with a plan of the
-   key or None, how many fields are optional, whether they are all, fields) */
+/* make(number of the method, Python's function, class of what is read, fields, how many of them are
+   optional, function with a plan of the key or None, whether these fields are all) */
 PyObject *
 zap_make(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -177,8 +177,8 @@ zap_make(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *python, *type, *key, *fields;
     void *datetime = PyCapsule_Import(ZAP_DATETIME, 0);
     if (datetime == NULL
-        || !PyArg_ParseTuple(args, "iOO!OiiO!", &method, &python, &PyType_Type, &type, &key,
-                             &optional, &is_whole, &PyTuple_Type, &fields)) {
+        || !PyArg_ParseTuple(args, "iOO!O!iOi", &method, &python, &PyType_Type, &type,
+                             &PyTuple_Type, &fields, &optional, &key, &is_whole)) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(fields);

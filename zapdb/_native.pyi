@@ -9,10 +9,10 @@ def make(
     method: int,
     python: Callable[..., Any] | None,
     made: type,
-    key: Callable[..., Any] | None,
-    optional: int,
-    is_whole: bool,
     fields: tuple[Any, ...],
+    optional: int,
+    key: Callable[..., Any] | None,
+    is_whole: bool,
     /,
 ) -> Callable[..., Any]: ...
 def __getattr__(name: str) -> int: ...  # the numbers of the kinds

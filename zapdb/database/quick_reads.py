@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from zapdb.database.bound_plan import BoundPlan, Found, find_index
+from zapdb.database.bound_plan import BoundPlan, Found, FoundPage, find_index
 from zapdb.database.paging import first_page_size, next_page_size, read_span
 from zapdb.database.selection import Selection
 from zapdb.database.session import Session
@@ -68,12 +68,12 @@ class QuickRead:
 
     def read_behind(
         self, session: Session, parts: Sequence[Predicate], rows: PagedRows
-    ) -> Iterator[Found]:
-        """Yield the records behind the first page, with their keys."""
+    ) -> Iterator[FoundPage]:
+        """Yield the pages behind the first one."""
         bound_plan = BoundPlan(self.fit.bind(parts), self.bound)
         (span,) = bound_plan.plan.spans
         size = next_page_size(len(rows))
-        yield from chain.from_iterable(read_span(session, bound_plan, span, rows[-1][:2], size))
+        yield from read_span(session, bound_plan, span, rows[-1][:2], size)
 
 
 def read_quickly(
@@ -101,7 +101,9 @@ def read_quickly(
     found = bound.adapter.reader.read_many(rows)
     if len(rows) < size or size == limit:
         return found
-    return islice(chain(found, quick.read_behind(session, parts, rows)), limit)
+    pages = chain((found,), quick.read_behind(session, parts, rows))
+    records = chain.from_iterable(pages)
+    return records if limit is None else islice(records, limit)
 
 
 def _find_quick_read(

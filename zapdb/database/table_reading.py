@@ -178,7 +178,11 @@ class ReadableTable(Uncounted):
     def scan(self) -> Iterator[Record]:
         """Iterate all records in key order, page by page. Each page is a snapshot of its own,
         unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
-        yield from self.where()  # nothing is read before the first record is requested
+        # Nothing is read before the first record is requested; then no code runs for each one here.
+        return itertools.chain.from_iterable(self._begin_scan())
+
+    def _begin_scan(self) -> Iterator[Query]:
+        yield self.where()
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
         """All records in key order as a `pyarrow.RecordBatchReader`, read page by page as `scan`

@@ -1,8 +1,8 @@
 """Plans of the accelerator: how it reads and writes the records of a layout (see `accelerator`).
 
 A function with a plan does what a generated function does, and calls that one with the same
-arguments for whatever the accelerator does not know. Here, types are told from one another; a type without a kind
-of its own is read and written by its own methods, field by field.
+arguments for whatever the accelerator does not know. Here, types are told from one another; a type
+without a kind of its own is read and written by its own methods, field by field.
 """
 
 from __future__ import annotations
@@ -67,6 +67,19 @@ DECODE, READ_ROW, SKIP, ENCODE, ENCODE_KEY, KEY_OF = range(6)
 """What a function with a plan does, as native/plan.c numbers it."""
 
 
+class Plan(NamedTuple):
+    """What native/plan.c keeps of what is read or written."""
+
+    made: type
+    fields: tuple[Any, ...]
+    optional: int = 0
+    """How many fields have a bit of presence."""
+    key: Any = None
+    """A function with the plan of a record's key, if any field of it is read."""
+    is_whole: bool = True
+    """Nothing follows these fields."""
+
+
 class TypeDescription(NamedTuple):
     """How the accelerator reads and writes the values of a type: the end of what describes a field
     in native/plan.c."""
@@ -95,13 +108,14 @@ def plan_decode(
     while reach and selected is not None and table.value_fields[reach - 1].number not in wanted:
         reach -= 1
     is_whole = reach == len(fields)
-    return _make(DECODE, decode, fields[:reach], record, key, _count_bits(table), is_whole=is_whole)
+    plan = Plan(record, tuple(fields[:reach]), _count_bits(table), key, is_whole)
+    return _make(DECODE, decode, plan)
 
 
 def plan_skip(table: TableSchema, record: type[Record], skip: Callable[..., Any]) -> Any:
     """Return what steps over a record."""
     fields = _describe_body(table, record, set())
-    return _make(SKIP, skip, fields, record, None, _count_bits(table), is_whole=False)
+    return _make(SKIP, skip, Plan(record, tuple(fields), _count_bits(table), is_whole=False))
 
 
 def plan_encode(table: TableSchema, record: type[Record], encode: Callable[..., Any]) -> Any:
@@ -109,7 +123,7 @@ def plan_encode(table: TableSchema, record: type[Record], encode: Callable[..., 
     named = _describe("NAMED", 0, Integer().decode, None)
     key = [_field(f.name, -1, -1, None, named) for f in table.key_fields]
     body = _describe_body(table, record, {f.number for f in table.fields})
-    return _make(ENCODE, encode, (*key, *body), record, None, _count_bits(table))
+    return _make(ENCODE, encode, Plan(record, (*key, *body), _count_bits(table)))
 
 
 def plan_key(
@@ -124,7 +138,7 @@ def plan_key(
         _describe_field(f, record, wanted is None or f.number in wanted, -1, describe_key(f.type))
         for f in table.key_fields
     ]
-    return _make(method, python, fields, record)
+    return _make(method, python, Plan(record, tuple(fields)))
 
 
 def _describe_body(
@@ -143,23 +157,14 @@ def _count_bits(table: TableSchema) -> int:
     return sum(f.optional for f in table.value_fields)
 
 
-def _make(
-    method: int,
-    python: Callable[..., Any] | None,
-    fields: Sequence[tuple[Any, ...]],
-    made: type = Record,
-    key: Any = None,
-    optional: int = 0,
-    *,
-    is_whole: bool = True,
-) -> Any:
+def _make(method: int, python: Callable[..., Any] | None, plan: Plan) -> Any:
     assert accelerator is not None, "the caller has looked"
-    return accelerator.make(method, python, made, key, optional, is_whole, tuple(fields))
+    return accelerator.make(method, python, *plan)
 
 
-def _plan_parts(made: type, fields: Sequence[tuple[Any, ...]], optional: int = 0) -> Any:
+def _plan_parts(made: type, fields: Sequence[Any], optional: int = 0) -> Any:
     """The plan of what is a part of others, and never called."""
-    return _make(DECODE, None, fields, made, None, optional)
+    return _make(DECODE, None, Plan(made, tuple(fields), optional))
 
 
 def _plan_uuid() -> Any:
@@ -188,7 +193,7 @@ def accelerate_build(components: Sequence[tuple[Field, bool]], build: Build) -> 
         )
         for f, is_descending in components
     ]
-    fast: Build = _make(ENCODE_KEY, build, fields)
+    fast: Build = _make(ENCODE_KEY, build, Plan(Record, tuple(fields)))
     return fast
 
 
@@ -198,7 +203,7 @@ def iterate_of(decode: Callable[..., Any]) -> Iterate | None:
     if accelerator is None or type(own) is not tuple:
         return None
     _, (_, _, *plan) = own
-    read_row = accelerator.make(READ_ROW, _read_row, *plan)
+    read_row = _make(READ_ROW, _read_row, Plan(*plan))
 
     def iterate(rows: Any, *given: Any) -> Iterator[tuple[bytes, Record]]:
         return map(partial(read_row, *given), rows)
