@@ -19,7 +19,7 @@ from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retired_tables, rows, tenants
-from zapdb.catalog.kinds import IndexRow, RetiredRecords, SettingRow, Tenant
+from zapdb.catalog.kinds import IndexRow, SettingRow, Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant
 from zapdb.cluster.status import read_leases
 from zapdb.database import Database
@@ -707,16 +707,16 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     monkeypatch.undo()
     assert len(retired(workspace)) == 2
     reached, go_on = threading.Event(), threading.Event()
-    slow, list_rows = workspace.connect(), rows.list_rows
+    slow, list_retired = workspace.connect(), retired_tables.list_retired
 
-    def wait(connection: Any, kind: Any, *within: Any) -> Any:
-        found = list_rows(connection, kind, *within)
-        if connection.storage is slow and kind is RetiredRecords:
+    def wait(connection: Any) -> Any:
+        found = list_retired(connection)
+        if connection.storage is slow:
             reached.set()
             go_on.wait(GUARD_SECONDS)
         return found
 
-    monkeypatch.setattr(rows, "list_rows", wait)
+    monkeypatch.setattr(retired_tables, "list_retired", wait)
 
     def sweep() -> None:
         retired_tables.sweep_retired(slow)
@@ -724,7 +724,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
 
     sweeper = threading.Thread(target=sweep)
     sweeper.start()
-    reached.wait(GUARD_SECONDS)
+    assert reached.wait(GUARD_SECONDS)
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
     assert roll_back_newest(workspace.connect()).number == 3
     workspace.remove(3)
