@@ -284,7 +284,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
         target=lambda: got.append(error_of(lambda: level.require_level(raising, NEXT)))
     )
     registers.start()
-    reached.wait(GUARD_SECONDS)
+    assert reached.wait(GUARD_SECONDS)
     monkeypatch.setattr(release, "LEVEL", NEXT)
     raises.start()
     # With the lock it waits, for the level's row or for the counter of seqs behind it.

@@ -77,7 +77,7 @@ def test_rule_07_what_could_not_take_the_gate_changed_nothing(
 
     holder = threading.Thread(target=hold)
     holder.start()
-    kept[0].wait(GUARD_SECONDS)
+    assert kept[0].wait(GUARD_SECONDS)
     # On SQLite the lease of the chain needs the writer's place, too, and does not get it.
     refused = GateTimeout if workspace.engine == "postgresql" else TransactionConflict
     with pytest.raises(refused):
@@ -222,7 +222,7 @@ def write_around(
     writer = threading.Thread(target=lambda: got.append(error_of(write)))
     changer = threading.Thread(target=change)
     writer.start()
-    began.wait(GUARD_SECONDS)
+    assert began.wait(GUARD_SECONDS)
     changer.start()
     changer.join(seconds)
     was_first = not changer.is_alive()

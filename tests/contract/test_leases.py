@@ -421,7 +421,7 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
 
     thread = threading.Thread(target=read)
     thread.start()
-    done.wait(GUARD_SECONDS)
+    assert done.wait(GUARD_SECONDS)
     db.close()
     go_on.set()
     thread.join()

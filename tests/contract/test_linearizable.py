@@ -155,7 +155,7 @@ def prepare(place: Workspace, directory: Path) -> None:
 def record_history(place: Workspace, directory: Path, seed: int) -> list[Operation]:
     """What the processes did, each at random; what was refused for the moment is left out."""
     command = [sys.executable, "-m", "tests.contract.operators", place.address, str(directory)]
-    processes = [
+    operators = [
         processes.Popen(
             [*command, str(number), str(OPERATIONS), str(seed)],
             cwd=ROOT,
@@ -166,7 +166,7 @@ def record_history(place: Workspace, directory: Path, seed: int) -> list[Operati
         for number in range(PROCESSES)
     ]
     history = []
-    for process in processes:
+    for process in operators:
         out, told = process.communicate(timeout=GUARD_SECONDS)
         assert process.returncode == 0, told
         for line in out.splitlines():

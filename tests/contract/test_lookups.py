@@ -10,6 +10,7 @@ from typing import Any
 import icu
 import pytest
 
+from tests.forms import cases
 from tests.lookups import between, find, starts_with
 from tests.support import Workspace
 from zapdb import asdict
@@ -151,8 +152,8 @@ def check_index(words: Table, index: str, records: list[dict[str, Any]], seed: i
     assert found(words, index, descending=False) == ids(ordered)
     assert found(words, index, descending=True) == ids(ordered[::-1])
     generator = random.Random(seed)
-    others = [values_of(index, record) for record in make_records(20, seed + 1)]
-    bounds = [values_of(index, generator.choice(records)) for _ in range(25)] + others
+    others = [values_of(index, record) for record in make_records(cases(80), seed + 1)]
+    bounds = [values_of(index, generator.choice(records)) for _ in range(cases(100))] + others
     for at, bound in enumerate(bounds):
         lower, upper = bound, bounds[-at - 1]
         if at % 3 == 0:  # a prefix of the components

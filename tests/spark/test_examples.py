@@ -46,11 +46,13 @@ def test_a_standalone_cluster_converts_with_the_packaged_code(workspace, tmp_pat
             "--database", workspace.address,
         )  # fmt: skip
         assert "nothing to do" in ran.stdout, ran.stderr
-        ran = read_without_zapdb(cluster, workspace.address, tmp_path)
-        assert ran.returncode != 0
-        assert "ModuleNotFoundError: No module named 'zapdb': this process of Spark" in ran.stdout
-        assert f"host {socket.gethostname()}" in ran.stdout
-        assert "give the file to spark-submit with --py-files zapdb.zip" in ran.stdout
+        if forms.is_long:
+            ran = read_without_zapdb(cluster, workspace.address, tmp_path)
+            assert ran.returncode != 0
+            missing = "ModuleNotFoundError: No module named 'zapdb': this process of Spark"
+            assert missing in ran.stdout
+            assert f"host {socket.gethostname()}" in ran.stdout
+            assert "give the file to spark-submit with --py-files zapdb.zip" in ran.stdout
     with zapdb.open(workspace.address, migrations=MIGRATIONS) as db:
         assert db.admin.count_by_revision("flights") == {2: COUNT}
         assert all(report.problems == () for report in db.admin.verify())
