@@ -26,7 +26,7 @@ def run_for_tenants(
     """Do the work for one tenant, by database and name, or for all; return the exit status.
 
     With all, one without a history store (`has_store` tells), or without the table, is left out; an
-    error is told, and the others go on.
+    error is shown, and the others go on.
     """
     database, tenant = places
     if not all_tenants:

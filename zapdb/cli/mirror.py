@@ -111,7 +111,7 @@ def mirror_run_command(
 
 
 class _CountedPace:
-    """The job of a mirror; what it is told of is counted on a terminal, too."""
+    """The job of a mirror; the rows that it reports are counted on a terminal, too."""
 
     is_job = True
 

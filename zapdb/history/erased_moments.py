@@ -48,7 +48,7 @@ Listed = Sequence[tuple[HistoryStore, Sequence[HistoryFile]]]
 @dataclass(frozen=True, slots=True)
 class _Changes:
     """The changes of a record that a timeline may count, and how: by moment, as its files tell, and
-    by transaction, as the log told.
+    by transaction, as the log had them.
 
     The log is that of the newest timeline, from whose beginning on a former one has other
     transactions: those up to the moment `log_ends` are the same."""

@@ -1,7 +1,7 @@
 """Plans of the accelerator: how it reads and writes the records of a layout (see `accelerator`).
 
 A function with a plan does what a generated function does, and calls that one with the same
-arguments for whatever the accelerator does not know. Here, types are told from one another; a type
+arguments for all that the accelerator does not know. Types are distinguished here; a type
 without a kind of its own is read and written by its own methods, field by field.
 """
 
