@@ -29,7 +29,8 @@ from tests.processes import NUMBER
 
 WITH_IT = ("tests.support", "pyarrow.parquet", "duckdb")
 """What is imported besides the modules of zapdb."""
-APART = ("zapdb.__main__", "zapdb.spark", "zapdb.testing")
+WITHOUT = ("zapdb.__main__", "zapdb.spark", "zapdb.testing")
+"""What programs run, starts Java, or has to be new for pytest."""
 REQUEST_BYTES_MAX = 1 << 20
 DESCRIPTORS_MAX = 4096
 
@@ -50,7 +51,7 @@ def main() -> None:
 def import_all() -> None:
     zapdb = importlib.import_module("zapdb")
     for found in pkgutil.walk_packages(zapdb.__path__, "zapdb."):
-        if not found.name.startswith(APART):
+        if not found.name.startswith(WITHOUT):
             importlib.import_module(found.name)
     for name in WITH_IT:
         importlib.import_module(name)

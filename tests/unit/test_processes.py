@@ -31,7 +31,7 @@ ENDINGS = {
     "a signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
     "a negative number": "import sys; sys.exit(-1)",
 }
-forked = pytest.mark.skipif(sys.platform != "linux", reason="there is no nursery")
+forked = pytest.mark.skipif(sys.platform != "linux", reason="forks of one process are for Linux")
 
 
 def both(arguments: list[str], **named: Any) -> list[subprocess.CompletedProcess[str]]:

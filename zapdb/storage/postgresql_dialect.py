@@ -27,6 +27,7 @@ def _find_version(core: sqlalchemy.Connection) -> tuple[int, ...]:
 
 
 def _find_nothing(_connection: object) -> None:
+    """In the way in which a dialect of SQLAlchemy says that it does not know."""
     raise NotImplementedError
 
 
