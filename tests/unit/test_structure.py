@@ -10,13 +10,13 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.unit.test_imports import PACKAGE, ROOT, is_type_checking
+from tests.sources import PACKAGE, ROOT, Function, Module, modules, parsed
+from tests.unit.test_imports import is_type_checking
 
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 70
@@ -92,55 +92,11 @@ HEAVY_MODULES = {
 
 OTHER_LOCAL_IMPORTS: dict[str, str] = {}
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Module:
-    """A module of the package, as text and parsed."""
-
-    path: str
-    text: str
-    tree: ast.Module
-
-    @property
-    def name(self) -> str:
-        parts = self.path.removesuffix(".py").split("/")
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-    @property
-    def line_count(self) -> int:
-        return self.text.count("\n")
-
-
 Rule = Callable[[Module], list[str]]
-
-
-def parsed(text: str, path: str = "zapdb/example.py") -> Module:
-    return Module(path, text, ast.parse(text))
-
-
-@cache
-def modules() -> tuple[Module, ...]:
-    return tuple(
-        parsed(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
-        for path in sorted(PACKAGE.rglob("*.py"))
-    )
 
 
 def handwritten() -> Iterator[Module]:
     return (module for module in modules() if module.path not in GENERATED)
-
-
-def functions_in(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
-    """Every function with its name behind those of what it is in."""
-    for part in ast.iter_child_nodes(node):
-        if isinstance(part, Function):
-            yield f"{prefix}{part.name}", part
-        if isinstance(part, Function | ast.ClassDef):
-            yield from functions_in(part, f"{prefix}{part.name}.")
-        else:
-            yield from functions_in(part, prefix)
 
 
 def measure_lines(function: Function) -> int:
@@ -198,7 +154,7 @@ def large_modules(found: Module) -> list[str]:
 def long_functions(found: Module) -> list[str]:
     return [
         f"{found.path}:{name}"
-        for name, function in functions_in(found.tree)
+        for name, function in found.functions
         if measure_lines(function) > FUNCTION_LINES_MAX
     ]
 
@@ -206,7 +162,7 @@ def long_functions(found: Module) -> list[str]:
 def many_branches(found: Module) -> list[str]:
     return [
         f"{found.path}:{name}"
-        for name, function in functions_in(found.tree)
+        for name, function in found.functions
         if count_branches(function) > BRANCHES_MAX
     ]
 
@@ -214,21 +170,19 @@ def many_branches(found: Module) -> list[str]:
 def many_parameters(found: Module) -> list[str]:
     return [
         f"{found.path}:{name}"
-        for name, function in functions_in(found.tree)
+        for name, function in found.functions
         if count_parameters(function) > PARAMETERS_MAX and not is_command(found, name)
     ]
 
 
 def local_imports(found: Module) -> list[str]:
     """Imports inside functions of what is neither heavy nor for type checkers alone."""
-    wrong = []
-    for name, function in functions_in(found.tree):
-        for part in ast.walk(function):
-            for target in _targets(part):
-                package = target.partition(".")[0]
-                if package not in HEAVY and target not in HEAVY_MODULES:
-                    wrong.append(f"{found.path}:{name} imports {target}")
-    return wrong
+    return [
+        f"{found.path}:{name} imports {target}"
+        for name, node in found.local_imports
+        for target in _targets(node)
+        if target.partition(".")[0] not in HEAVY and target not in HEAVY_MODULES
+    ]
 
 
 def _targets(node: ast.AST) -> list[str]:
@@ -306,9 +260,8 @@ def test_what_may_be_imported_in_functions_is() -> None:
     targets = {
         target
         for module in modules()
-        for _, function in functions_in(module.tree)
-        for part in ast.walk(function)
-        for target in _targets(part)
+        for _, node in module.local_imports
+        for target in _targets(node)
     }
     packages = {target.partition(".")[0] for target in targets}
     assert {*HEAVY} - packages == set()
