@@ -7,5 +7,5 @@ is_long = False
 
 
 def cases(count: int) -> int:
-    """How many cases of a property to try: all in the long form, a tenth in the short one."""
-    return count if is_long else -(-count // 10)
+    """How many cases of a property to try: all in the long form, a twentieth in the short one."""
+    return count if is_long else -(-count // 20)

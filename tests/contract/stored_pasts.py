@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def stored_state(db: Database, moment: int) -> State:
         mine = [f for f in files if (f.table_number, f.era) == (era.table_number, era.era)]
         found_rows: list[Row] = []
         for file in mine:
-            found_rows += _to_rows(parquet.read_table(file.place_in(store.directory)))
+            found_rows += _rows_in(file.place_in(store.directory))
         for row in sorted(found_rows, key=lambda row: row["_from"]):
             if row["_from"] <= moment:
                 rows[row["_key"]] = row
@@ -114,6 +115,17 @@ def stored_state(db: Database, moment: int) -> State:
             [{name: value for name, value in row.items() if name[0] == "f"} for row in kept]
         )
     return found
+
+
+def _rows_in(path: Path) -> list[Row]:
+    found = path.stat()
+    return _rows_as_written(path, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(128)
+def _rows_as_written(path: Path, *_: int) -> list[Row]:
+    """Each state of a store reads most of its files again."""
+    return _to_rows(parquet.read_table(path))
 
 
 def _to_rows(table: Any) -> list[Row]:

@@ -6,13 +6,13 @@ import asyncio
 import contextvars
 import gc
 import itertools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -176,8 +176,7 @@ class _AtPoint:
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         is_resumed = event == "call" and frame.f_lasti > 0
-        path = Path(frame.f_code.co_filename)
-        if event not in ("call", "c_return") or is_resumed or path.parent.name != "storage":
+        if event not in ("call", "c_return") or is_resumed or not _is_storage(frame):
             return
         self.left -= 1
         if self.left == 0:
@@ -190,6 +189,11 @@ class _AtPoint:
             work()
         finally:
             sys.setprofile(None)
+
+
+def _is_storage(frame: FrameType) -> bool:
+    """It is asked at each call and return, so nothing may be made for it."""
+    return frame.f_code.co_filename.rpartition(os.sep)[0].endswith("storage")
 
 
 def _interrupt() -> None:

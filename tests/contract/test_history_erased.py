@@ -175,8 +175,8 @@ def test_h13_what_is_erased_is_in_no_file_and_no_row(workspace: Workspace, tmp_p
     assert done.files_deleted > done.files_rewritten
     assert done.files_searched >= done.files_rewritten
     assert_gone(workspace, place)
-    after = {moment: all_names(db, began)[moment] for moment in before}
-    assert after == {
+    after = all_names(db, began)
+    assert {moment: after[moment] for moment in before} == {
         moment: {mail: name for mail, name in names.items() if mail != KEY}
         for moment, names in before.items()
     }
@@ -484,7 +484,8 @@ def test_killed_at_each_step_of_an_exact_purge_what_is_kept_is_as_it_was(
     store, eras, _ = read_manifest(db)
     assert (store.purged_before, [era.first_moment for era in eras]) == (kept, [kept])
     assert {moment: stored_state(db, moment) for moment in states} == states
-    assert {moment: all_names(db, kept)[moment] for moment in names} == names
+    found = all_names(db, kept)
+    assert {moment: found[moment] for moment in names} == names
     assert db.history.verify(sample=99).problems == ()
     with hold_store(db._storage, 1, Owner.here()) as working:
         delete_orphans(working, age_seconds=-1)

@@ -215,6 +215,7 @@ def test_rule_25_a_circle_of_cascades_ends(workspace: Workspace) -> None:
     assert_clean(db)
 
 
+@pytest.mark.long_on("postgresql")
 def test_rule_25_a_long_chain_of_cascades_needs_no_more_memory(workspace: Workspace) -> None:
     db = make(workspace, "restrict", friend="cascade")
     pets = db.table("pets")

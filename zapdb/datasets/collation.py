@@ -118,7 +118,8 @@ def _compute_fingerprint(collation: Collation) -> str:
     digest = hashlib.sha256()
     for start, end in ((0, 0xD800), (0xE000, 0x110000)):
         for block in range(start, end, 4096):
-            digest.update(b"".join(sort_key(chr(c)) for c in range(block, min(block + 4096, end))))
+            characters = map(chr, range(block, min(block + 4096, end)))
+            digest.update(b"".join(map(sort_key, characters)))
     for text in (*_units(collation), "2", "10", "02", "1 000"):
         digest.update(sort_key(text))
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from pathlib import Path
 import icu
 import pytest
 
+from tests import forms
 from zapdb.datasets import (
     STRENGTHS,
     Collation,
@@ -104,7 +105,7 @@ def test_a_fingerprint_tells_collations_apart_and_is_cached(
     fingerprint_collation.cache_clear()
     assert fingerprint_collation(ROOT) == "from the cache"
 
-    for broken in ("", "[]", "{", '{"und/tertiary"', "5"):
+    for broken in ("", "[]", "{", '{"und/tertiary"', "5") if forms.is_long else ("{", "5"):
         cache.write_text(broken)
         fingerprint_collation.cache_clear()
         assert fingerprint_collation(ROOT) == root

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import zoneinfo
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,6 +42,12 @@ CHANGES = [
 ]
 
 
+@cache
+def data_of(version: str) -> ZoneData:
+    """Reading all zones of a release takes longer than a test of them."""
+    return ZoneData(release(version))
+
+
 def offset_hours(data: ZoneData, name: str, local: str) -> float:
     offset = datetime.datetime.fromisoformat(local).replace(tzinfo=data.zone(name)).utcoffset()
     assert offset is not None
@@ -51,7 +58,7 @@ def offset_hours(data: ZoneData, name: str, local: str) -> float:
 def test_real_changes_of_offsets_change_the_fingerprint(
     name: str, local: str, offsets: dict[str, float]
 ) -> None:
-    data = {version: ZoneData(release(version)) for version in offsets}
+    data = {version: data_of(version) for version in offsets}
     assert {v: offset_hours(d, name, local) for v, d in data.items()} == offsets
     versions = list(offsets)
     for before, after in pairwise(versions):
@@ -63,14 +70,14 @@ def test_another_release_with_the_same_offsets_has_the_same_fingerprint(
     left: str, right: str
 ) -> None:
     """The first pair changed no offset; the second took back what the one between had changed."""
-    before, after = ZoneData(release(left)), ZoneData(release(right))
+    before, after = data_of(left), data_of(right)
     assert before.version != after.version
     assert before.fingerprint == after.fingerprint
 
 
 def test_what_fingerprints_cover_stays_as_it_is() -> None:
     """Or every index on local times would be rebuilt, for nothing."""
-    assert ZoneData(release("2022.2")).fingerprint == (
+    assert data_of("2022.2").fingerprint == (
         "e2341d1a5ac09abf557b1f126e8fdf20d3fe849c3484d374e025aa3cb4d88d2f"
     )
 
@@ -110,7 +117,7 @@ def test_an_unknown_zone_is_refused_with_the_version_of_the_data(name: str) -> N
 
 
 def test_older_data_lack_newer_zones() -> None:
-    older = ZoneData(release("2025.1"))
+    older = data_of("2025.1")
     assert zone_names() - older.names == {"America/Coyhaique"}
     assert older.version == "tz database 2025a"
     with pytest.raises(UnknownZone) as caught:

@@ -1,12 +1,12 @@
 """The one CBOR form of plain data: its bytes, and that no others are read."""
 
-import itertools
 import tracemalloc
 from typing import Any
 
 import cbor2
 import pytest
 
+from tests import forms
 from zapdb.values.cbor import NotPlain, pack, unpack
 
 DEPTH = 64
@@ -131,16 +131,17 @@ def test_nothing_is_allocated_by_a_declared_length(head: str, size: str) -> None
 
 
 def test_every_three_bytes_are_the_one_form_or_refused() -> None:
-    """A byte of each kind first, second and third."""
-    accepted = 0
-    for first, second in itertools.product(range(256), repeat=2):
-        for third in (0x00, 0x17, 0x18, 0x60, 0x61, 0x80, 0xA0, 0xF6, 0xFF):
-            raw = bytes((first, second, third))
-            try:
-                value, after = unpack(raw, 0, DEPTH)
-            except (ValueError, IndexError):
-                continue
-            if after <= len(raw):
-                accepted += 1
-                assert pack(value, DEPTH) == raw[:after]
-    assert accepted > 1_000
+    """A byte of each kind first, second and third; of the second each fifth in the short form."""
+    accepted, step = 0, 1 if forms.is_long else 5
+    for first in range(256):
+        for second in range(first % step, 256, step):
+            for third in (0x00, 0x17, 0x18, 0x60, 0x61, 0x80, 0xA0, 0xF6, 0xFF):
+                raw = bytes((first, second, third))
+                try:
+                    value, after = unpack(raw, 0, DEPTH)
+                except (ValueError, IndexError):
+                    continue
+                if after <= len(raw):
+                    accepted += 1
+                    assert pack(value, DEPTH) == raw[:after]
+    assert accepted > 1_000 / step
