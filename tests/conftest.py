@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,15 +54,20 @@ and 10, a fifth of the time of most tests went into it."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow directories first. Leave out what is marked `long`, and `long_on` its storage engine,
-    without `--long`."""
+    """Slow directories first. Without `--long`, leave out what is marked `long`, and `long_on` its
+    storage engine, and what runs on the other one (`forms.ON_ONE_ENGINE`)."""
     items.sort(key=lambda item: item.nodeid.split("/", 2)[1] not in SLOW)
     if config.getoption("--long"):
         return
-    long = [item for item in items if _is_long(item)]
+    on_both = _find_those_on_both([item for item in items if not _is_long(item)])
+    kept, long = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        name = on_both.get(item)
+        is_elsewhere = name is not None and forms.engine_of(name) != _engine_of(item)
+        (long if _is_long(item) or is_elsewhere else kept).append(item)
     if long:
         config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not _is_long(item)]
+        items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
@@ -97,13 +104,29 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
+def _engine_of(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    return None if callspec is None else callspec.params.get("engine")
+
+
 def _is_long(item: pytest.Item) -> bool:
     if item.get_closest_marker("short") is not None:
         return False
-    callspec = getattr(item, "callspec", None)
-    engine = None if callspec is None else callspec.params.get("engine")
     on = item.get_closest_marker("long_on")
-    return item.get_closest_marker("long") is not None or (on is not None and engine in on.args)
+    return item.get_closest_marker("long") is not None or (
+        on is not None and _engine_of(item) in on.args
+    )
+
+
+def _find_those_on_both(items: list[pytest.Item]) -> dict[pytest.Item, str]:
+    """Tests of files that run on one engine and are asked for on each, by a name for the pair; one
+    that was asked for by itself runs where it was asked for."""
+    named = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        engine = _engine_of(item)
+        if engine and item.path.stem.removeprefix("test_") in forms.ON_ONE_ENGINE:
+            named[re.sub(rf"\b{engine}\b", "", item.nodeid)].append(item)
+    return {item: name for name, both in named.items() if len(both) > 1 for item in both}
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 is_long = False
 """Set by conftest.py before any test is looked at."""
 
@@ -9,3 +11,33 @@ is_long = False
 def cases(count: int) -> int:
     """How many cases of a property to try: all in the long form, a twentieth in the short one."""
     return count if is_long else -(-count // 20)
+
+
+ENGINES = ("sqlite", "postgresql")
+
+ON_ONE_ENGINE = frozenset(
+    {
+        *("api_operations", "archives", "arrow", "audit", "backups", "bad_calls", "bad_transfers"),
+        *("blobs", "calls_of_queries", "checks", "dataset_policies", "datasets", "delete_where"),
+        *("endpoints", "estimates", "export", "export_past", "feed", "formats", "history"),
+        *("history_erased", "history_erased_fields", "history_erased_moments", "history_files"),
+        *("history_missing", "history_pins", "history_pruning", "history_rebuilt"),
+        *("history_repaired", "history_unflushed", "history_upkeep", "history_verified"),
+        *("import_columns", "import_databases", "import_files", "import_frames"),
+        *("import_upserts", "include", "jobs_begun_in_python", "key_ranges", "lookups"),
+        *("metrics", "mirror_schemas", "mistakes", "models", "moved", "operations", "past"),
+        *("past_eras", "past_pruned", "past_shape", "past_sql_attacks", "past_sql_versions"),
+        *("past_stored", "past_types", "quarantine", "queries", "range_revisions", "read_only"),
+        *("reprs", "served_operations", "settings", "sql", "sql_catalog", "sql_input"),
+        *("sql_refused", "sql_script", "sql_types", "squash", "tampering", "tenants_together"),
+        *("testing", "todo_app", "types", "zones"),
+    }
+)
+"""Test files whose subject is not the engine, nor what happens at once: in the short form each of
+their tests runs on one engine, half of them on either; in the long form all run on both."""
+
+
+def engine_of(test: str) -> str:
+    """The engine on which a test of such a file runs in the short form: the same one each
+    time."""
+    return ENGINES[zlib.crc32(test.encode()) % 2]
