@@ -124,7 +124,8 @@ def _find_those_on_both(items: list[pytest.Item]) -> dict[pytest.Item, str]:
     named = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         engine = _engine_of(item)
-        if engine and item.path.stem.removeprefix("test_") in forms.ON_ONE_ENGINE:
+        is_marked = item.get_closest_marker("on_each_engine") is not None
+        if engine and not is_marked and item.path.stem[len("test_") :] in forms.ON_ONE_ENGINE:
             named[re.sub(rf"\b{engine}\b", "", item.nodeid)].append(item)
     return {item: name for name, both in named.items() if len(both) > 1 for item in both}
 

@@ -25,16 +25,18 @@ ON_ONE_ENGINE = frozenset(
         *("history_repaired", "history_unflushed", "history_upkeep", "history_verified"),
         *("import_columns", "import_databases", "import_files", "import_frames"),
         *("import_upserts", "include", "jobs_begun_in_python", "key_ranges", "lookups"),
-        *("metrics", "mirror_schemas", "mistakes", "models", "moved", "operations", "past"),
-        *("past_eras", "past_pruned", "past_shape", "past_sql_attacks", "past_sql_versions"),
-        *("past_stored", "past_types", "quarantine", "queries", "range_revisions", "read_only"),
+        *("metrics", "mirror", "mirror_schemas", "mistakes", "models", "moved", "operations"),
+        *("past", "past_eras", "past_pruned", "past_shape", "past_sql_attacks"),
+        *("past_sql_versions", "past_stored", "past_types", "quarantine", "queries"),
+        *("range_revisions", "read_only"),
         *("reprs", "served_operations", "settings", "sql", "sql_catalog", "sql_input"),
         *("sql_refused", "sql_script", "sql_types", "squash", "tampering", "tenants_together"),
         *("testing", "todo_app", "types", "zones"),
     }
 )
 """Test files whose subject is not the engine, nor what happens at once: in the short form each of
-their tests runs on one engine, half of them on either; in the long form all run on both."""
+their tests runs on one engine, half of them on either, but for those marked `on_each_engine`; in
+the long form all run on both."""
 
 
 def engine_of(test: str) -> str:

@@ -240,6 +240,7 @@ def take_copy(workspace: Workspace) -> Callable[[], None]:
 
 
 @in_pairs
+@pytest.mark.on_each_engine
 def test_rule_29_a_mirror_beside_writers_and_kills(workspace: Workspace, place: Place) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -344,6 +345,7 @@ def test_a_mirror_that_meets_a_roll_back_waits_for_its_end(
 
 
 @in_pairs
+@pytest.mark.on_each_engine
 def test_a_running_mirror_is_about_a_second_behind(workspace: Workspace, place: Place) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()

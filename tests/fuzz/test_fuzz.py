@@ -20,8 +20,8 @@ from zapdb.records import codec_for, held
 from zapdb.values import ValueType
 from zapdb.values.varint import encode_varint
 
-SHORT_RUNS = 2_000
-"""Of each target, kept inputs included: half a second."""
+SHORT_RUNS = 1_000
+"""Of each target, kept inputs included: a quarter of a second."""
 
 
 @pytest.mark.parametrize("name", TARGETS)
