@@ -130,12 +130,18 @@ adb.table(Item).frist()
 """
 
 
+FILES = ("program.py", "wrong.py")
 DETAIL = re.compile(r"note: (?!Revealed)")
 """What mypy says besides an error or a type."""
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
+Said = dict[str, dict[int, str]]
+"""By file, what is said of each of its lines."""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tmp_path = tmp_path_factory.mktemp("program")
     migrations = tmp_path / "migrations"
     migrations.mkdir()
     (migrations / "0001_items.yaml").write_text(document(ITEMS))
@@ -146,19 +152,25 @@ def program(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ask_mypy(directory: Path, file: str) -> dict[int, str]:
-    """What mypy says of each line."""
+@pytest.fixture(scope="module")
+def mypy(program: Path) -> Said:
+    """What mypy says, which takes seconds to begin."""
     cache = ROOT / ".mypy_cache"
     command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", "--no-error-summary"]
     config = ROOT / "pyproject.toml"
-    options = ["--config-file", str(config), "--cache-dir", str(cache), file]
-    done = subprocess.run([*command, *options], cwd=directory, capture_output=True, text=True)
-    found = re.findall(rf"^{file}:(\d+): (\w+: .*)$", done.stdout, re.MULTILINE)
-    return {int(line): said for line, said in reversed(found) if not DETAIL.match(said)}
+    options = ["--config-file", str(config), "--cache-dir", str(cache), *FILES]
+    done = subprocess.run([*command, *options], cwd=program, capture_output=True, text=True)
+    found: Said = {file: {} for file in FILES}
+    said = re.findall(r"^(\w+\.py):(\d+): (\w+: .*)$", done.stdout, re.MULTILINE)
+    for file, line, text in said:
+        if not DETAIL.match(text):
+            found[file].setdefault(int(line), text)
+    return found
 
 
-def ask_pyright(directory: Path, file: str) -> dict[int, str]:
-    """What pyright says of each line, as `basedpyright` has it."""
+@pytest.fixture(scope="module")
+def pyright(program: Path) -> Said:
+    """What pyright says, as `basedpyright` has it."""
     if importlib.util.find_spec("basedpyright") is None:
         pytest.skip("the package basedpyright is not installed")
     settings = {
@@ -166,13 +178,14 @@ def ask_pyright(directory: Path, file: str) -> dict[int, str]:
         "extraPaths": [str(ROOT)],
         "reportUnusedExpression": False,
     }
-    (directory / "pyrightconfig.json").write_text(json.dumps(settings))
+    (program / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
-    done = subprocess.run([*command, file], cwd=directory, capture_output=True, text=True)
-    found = json.loads(done.stdout)["generalDiagnostics"]
-    return {
-        one["range"]["start"]["line"] + 1: f"{one['severity']}: {one['message']}" for one in found
-    }
+    done = subprocess.run([*command, *FILES], cwd=program, capture_output=True, text=True)
+    found: Said = {file: {} for file in FILES}
+    for one in json.loads(done.stdout)["generalDiagnostics"]:
+        line, text = one["range"]["start"]["line"] + 1, f"{one['severity']}: {one['message']}"
+        found[Path(one["file"]).name][line] = text
+    return found
 
 
 def inferred(said: str) -> str:
@@ -183,20 +196,19 @@ def inferred(said: str) -> str:
     return text.replace("builtins.", "")
 
 
-def test_mypy_and_pyright_infer_the_same(program: Path) -> None:
+def test_mypy_and_pyright_infer_the_same(mypy: Said, pyright: Said) -> None:
     lines = PROGRAM.splitlines()
-    mypy, pyright = ask_mypy(program, "program.py"), ask_pyright(program, "program.py")
+    one, other = mypy["program.py"], pyright["program.py"]
     wanted = {at for at, line in enumerate(lines, 1) if "reveal_type" in line}
-    assert (mypy.keys(), pyright.keys()) == (wanted, wanted)
+    assert (one.keys(), other.keys()) == (wanted, wanted)
     for at in sorted(wanted):
-        assert inferred(mypy[at]) == inferred(pyright[at]), lines[at - 1]
-        assert "Any" not in inferred(mypy[at]), lines[at - 1]
+        assert inferred(one[at]) == inferred(other[at]), lines[at - 1]
+        assert "Any" not in inferred(one[at]), lines[at - 1]
 
 
-def test_mypy_and_pyright_find_the_same_mistakes(program: Path) -> None:
-    mypy, pyright = ask_mypy(program, "wrong.py"), ask_pyright(program, "wrong.py")
+def test_mypy_and_pyright_find_the_same_mistakes(mypy: Said, pyright: Said) -> None:
     lines = WRONG.splitlines()
     before = next(at for at, line in enumerate(lines, 1) if line.startswith("# From here"))
     wrong = set(range(before + 1, len(lines) + 1))
-    assert {at for at, said in mypy.items() if said.startswith("error")} == wrong
-    assert {at for at, said in pyright.items() if said.startswith("error")} == wrong
+    assert {at for at, said in mypy["wrong.py"].items() if said.startswith("error")} == wrong
+    assert {at for at, said in pyright["wrong.py"].items() if said.startswith("error")} == wrong
