@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 import zapdb
 from tests.cli.program import Project, strip_ansi
+from tests.forms import cases
 from tests.strategies import records_of, tables
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.record_output import write_lines
@@ -108,7 +109,7 @@ def put(shop: Project, *records: dict[str, Any]) -> None:
     assert (result.status, result.err) == (0, "")
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=cases(600), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_records_of_all_types_come_back_from_lines_and_texts(drawer: st.DataObject) -> None:
     table: TableSchema = drawer.draw(tables())

@@ -79,7 +79,7 @@ plains = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=cases(2_500))
 @given(plains.filter(lambda value: value not in (None, "")))
 def test_quoted_data_is_read_as_it_was_written(value: Any) -> None:
     assert read(to_yaml(value)) == value

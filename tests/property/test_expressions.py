@@ -94,7 +94,7 @@ def negate(operand: Expression) -> Expression:
 trees = st.recursive(leaves, combine, max_leaves=12)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=cases(4_000))
 @given(trees)
 def test_canonical_text_reads_as_its_tree(tree: Expression) -> None:
     text = unparse(tree)
@@ -105,7 +105,7 @@ def test_canonical_text_reads_as_its_tree(tree: Expression) -> None:
         assert parse_expression(f"\t {text}  # why") == tree
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=cases(4_000))
 @given(st.text(max_size=40) | st.text(alphabet="abelse=(),.'\" \\0_[]{}:<>!-+*/%é", max_size=40))
 def test_any_text_is_an_expression_or_an_expression_error(text: str) -> None:
     column = 1

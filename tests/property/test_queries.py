@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from tests.forms import cases
 from zapdb.database.fields import bind, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
@@ -153,7 +154,7 @@ def count_readings(plan: QueryPlan | UnionPlan, row: Any) -> int:
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(2_000), deadline=None)
 @given(conditions, st.lists(indexes, min_size=1, max_size=2), records)
 def test_rule_24_spans_and_filter_are_the_condition(
     condition: Predicate, many: Any, rows: Any
@@ -165,7 +166,7 @@ def test_rule_24_spans_and_filter_are_the_condition(
         assert count_readings(plan, row) == is_meant(RECORD(*row)), (plan, row)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(1_000), deadline=None)
 @given(
     st.lists(
         comparisons() | st.tuples(comparisons(), comparisons()).map(And), min_size=2, max_size=4
@@ -185,7 +186,7 @@ def test_no_record_is_read_twice_for_conditions_under_or(
         assert count_readings(plan, row) == is_meant(RECORD(*row)), (plan, row)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(1_500), deadline=None)
 @given(alikes(), st.sampled_from(ORDERS), st.lists(indexes, min_size=1, max_size=3))
 def test_a_way_that_was_kept_is_the_one_that_would_be_found(
     alike: tuple[Predicate, Predicate], ordering: Ordering | None, many: Any

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import zapdb
+from tests.forms import cases
 from tests.strategies import records_of, tables
 from zapdb.datasets import zone
 from zapdb.records import codec_for, record_class, to_json
@@ -67,7 +68,7 @@ def test_each_value_has_a_form_in_json(value: object, plain: object) -> None:
     assert json.loads(json.dumps(zapdb.to_json(value), allow_nan=False)) == plain
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=cases(600), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_every_record_becomes_json(drawer: st.DataObject) -> None:
     table = drawer.draw(tables())
