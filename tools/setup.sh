@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 
 readonly java_min=17 # what Spark 4 asks for
 readonly pyicu=pyicu==2.17
+readonly uv=uv==0.13.9
 # Time zone data between which offsets changed, for tests. Installed beside the packages: the one
 # that zapdb uses stays that of constraints.txt.
 readonly tzdata="2022.2 2022.3 2022.4 2022.5 2022.6 2022.7 2023.1 2023.2 2023.3 2023.4 2024.1 2024.2
@@ -93,8 +94,18 @@ PYTHON
 
 pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@"; }
 
+# uv is sooner done than pip. It does not read how pip is configured here, but for certificates.
+uv_install() {
+    [ -x "$venv/bin/uv" ] || pip_install --no-compile "$uv" || return
+    UV_HTTP_TIMEOUT=180 "$venv/bin/uv" pip install -q --system-certs --python "$venv/bin/python" "$@"
+}
+
 install_packages() {
     say "installing zapdb[dev] into $venv"
+    # pyspark has no wheel, and compressing its archives again is most of the time of making one.
+    uv_install -c constraints.txt --build-constraints constraints.txt \
+        --config-settings-package pyspark:--build-option=--compression=stored -e '.[dev]' && return
+    say "uv can't, so pip does it"
     # Not compiled: that takes a fifth of the time, and whatever is imported is compiled then.
     # In the environment too, since only there it holds for what builds a package: up to pip 25.2
     # under the first name, later under the second.
@@ -133,7 +144,8 @@ install_tzdata() {
         [ ! -d "$target" ] || continue
         say "installing tzdata $version for tests"
         rm -rf "$target.part"
-        pip_install --no-deps --target "$target.part" "tzdata==$version"
+        uv_install --no-deps --target "$target.part" "tzdata==$version" ||
+            pip_install --no-deps --target "$target.part" "tzdata==$version"
         mv "$target.part" "$target" # at once, so that what is there is whole
     done
 }
@@ -251,11 +263,9 @@ fi
 
 wanted=$(fingerprint "$pyicu" "$icu_version" "$tzdata")
 if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
-    install_tzdata & # each is a start of pip, which the large installation leaves a core for
-    tzdata_process=$!
     install_packages
     [ "$icu_version" = wheel ] || replace_icu
-    wait "$tzdata_process"
+    install_tzdata
     echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
 fi
 
