@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
+from collections import Counter
 
-from tests.forms import ENGINES
+import pytest
+
+from tests import forms, processes
 from tests.support import ROOT
 
 FILE = "tests/contract/test_include.py"
+TEST = re.compile(r"::(?P<function>\w+)\[(?P<engine>sqlite|postgresql)")
 
 
-def collect(*arguments: str) -> set[str]:
+def collect(*arguments: str) -> list[tuple[str, str]]:
+    """Return function and engine of each test."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = processes.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return {line for line in done.stdout.splitlines() if "::" in line}
+    return [(match["function"], match["engine"]) for match in TEST.finditer(done.stdout)]
 
 
-def test_of_two_that_differ_by_their_engine_one_runs_and_the_long_form_has_both() -> None:
-    short = collect(FILE)
-    long = {re.sub("-(?:native|pure)", "", name) for name in collect("--long", FILE)}
-    engine = re.compile("|".join(ENGINES))
-    assert short < long
-    assert {engine.sub("", name) for name in short} == {engine.sub("", name) for name in long}
+def test_of_two_that_differ_by_their_engine_one_runs() -> None:
+    functions = re.findall(r"^def (test_\w+)", (ROOT / FILE).read_text(), re.MULTILINE)
+    found = collect(FILE)
+    assert Counter(function for function, _ in found) == Counter(functions)
+    assert {engine for _, engine in found} == {*forms.ENGINES}
+
+
+@pytest.mark.long
+def test_both_run_in_the_long_form_and_one_that_is_asked_for_always() -> None:
+    short, long = collect(FILE), {*collect("--long", FILE)}
     assert len(long) == 2 * len(short)
-    assert {engine.search(name)[0] for name in short} == {*ENGINES}  # type: ignore[index]  # each has
-    (left_out, *_) = long - short
-    assert collect(left_out) == {left_out}
+    function, engine = (long - {*short}).pop()
+    assert collect(f"{FILE}::{function}[{engine}]") == [(function, engine)]

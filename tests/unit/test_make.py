@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 
+from tests import processes
 from tests.support import ROOT
 
 
@@ -17,7 +18,7 @@ def test_the_soak_is_on_each_engine() -> None:
     shown = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True, env=plain)
     _, _, arguments = shown.stdout.replace("\\\n", " ").partition(" -m pytest ")
     collect = [*("-m", "pytest", "--collect-only", "-q"), *shlex.split(arguments)]
-    found = subprocess.run([sys.executable, *collect], cwd=ROOT, capture_output=True, text=True)
+    found = processes.run([sys.executable, *collect], cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "test_rolling.py" in found.stdout
     assert "deselected" not in found.stdout
