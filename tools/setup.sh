@@ -95,7 +95,9 @@ PYTHON
 pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@"; }
 
 # uv is sooner done than pip. It does not read how pip is configured here, but for certificates.
+has_uv=yes
 uv_install() {
+    [ "$has_uv" = yes ] || return
     [ -x "$venv/bin/uv" ] || pip_install --no-compile "$uv" || return
     UV_HTTP_TIMEOUT=180 "$venv/bin/uv" pip install -q --system-certs --python "$venv/bin/python" "$@"
 }
@@ -105,6 +107,7 @@ install_packages() {
     # pyspark has no wheel, and compressing its archives again is most of the time of making one.
     uv_install -c constraints.txt --build-constraints constraints.txt \
         --config-settings-package pyspark:--build-option=--compression=stored -e '.[dev]' && return
+    has_uv=no
     say "uv can't, so pip does it"
     # Not compiled: that takes a fifth of the time, and whatever is imported is compiled then.
     # In the environment too, since only there it holds for what builds a package: up to pip 25.2
