@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -41,7 +41,7 @@ from tests.bench import (
 from tests.bench.databases import ENGINES, Bench
 from tests.bench.measure import Row, show
 
-BENCHMARKS: dict[str, Callable[[Bench], list[Row]]] = {
+BENCHMARKS: dict[str, Callable[[Bench], Iterable[Row]]] = {
     "apply": apply_migration.run,
     "get": point_get.run,
     "insert": insert_many.run,
@@ -93,7 +93,9 @@ def main() -> int:
         for name in arguments.names or BENCHMARKS:
             started = time.perf_counter()
             with progress.status(f"{name} …"):
-                rows += BENCHMARKS[name](bench)
+                for row in BENCHMARKS[name](bench):
+                    rows.append(row)
+                    progress.print(f"{row.work.strip()}: {row.ratio:.3g} ×", style="dim")
             progress.print(f"{name}: {time.perf_counter() - started:.1f} s", style="dim")
     if arguments.json:
         print(json.dumps([_as_json(row) for row in rows], indent=2, ensure_ascii=False))

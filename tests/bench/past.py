@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 from tests.bench.databases import TITLES, Bench, Engine, opened
 from tests.bench.measure import Row
@@ -28,13 +29,16 @@ ROUNDS = 5
 WRITES = 500
 
 
-def run(bench: Bench) -> list[Row]:
-    rewound = [row for engine in bench.engines for row in _run_rewound(bench, engine)]
-    return [*rewound, *run_stored(bench), *_compare_writers(bench), *run_memory(bench)]
+def run(bench: Bench) -> Iterator[Row]:
+    """Each row as soon as it is measured: a long history may be stopped."""
+    for engine in bench.engines:
+        yield from _run_rewound(bench, engine)
+    yield from _compare_writers(bench)
+    yield from run_stored(bench)
+    yield from run_memory(bench)
 
 
-def _run_rewound(bench: Bench, engine: Engine) -> list[Row]:
-    rows = []
+def _run_rewound(bench: Bench, engine: Engine) -> Iterator[Row]:
     migrations = bench.migrations(f"past-{engine}", CREATE)
     server = bench.server_of(engine)
     with opened(bench.address(engine, "past"), migrations) as db:
@@ -53,11 +57,10 @@ def _run_rewound(bench: Bench, engine: Engine) -> list[Row]:
                 lambda: _scan(people),
             )
             seconds = [one.processor for one in turns]
-            rows.append(Row(f"rewound scan, {at}", "scan", *seconds, ("≤", 1.5)))
+            yield Row(f"rewound scan, {at}", "scan", *seconds, ("≤", 1.5))
             turns = spend_turns(ROUNDS, server, lambda p=past: _get(p), lambda: _get(people))
             seconds = [one.processor / GETS for one in turns]
-            rows.append(Row(f"rewound get, {at}", "get", *seconds, ("≤", 3)))
-    return rows
+            yield Row(f"rewound get, {at}", "get", *seconds, ("≤", 3))
 
 
 def _scan(table: ReadableTable) -> None:
@@ -69,9 +72,8 @@ def _get(table: ReadableTable) -> None:
         table.get(number)
 
 
-def _compare_writers(bench: Bench) -> list[Row]:
+def _compare_writers(bench: Bench) -> Iterator[Row]:
     """Writers beside a process that follows and merges all the time, and without a store."""
-    rows = []
     for engine in bench.engines:
         migrations = bench.migrations(f"past-writers-{engine}", CREATE)
         addresses = [bench.address(engine, f"past-writers-{name}") for name in ("alone", "beside")]
@@ -94,9 +96,8 @@ def _compare_writers(bench: Bench) -> list[Row]:
                 follower.wait()
             what = f"{WRITES:,} transactions beside a follower, {TITLES[engine]}"
             spent = [one.client for one in turns]
-            rows.append(Row(f"{what}: processor time", "no store", *spent, ("≤", 1 / 0.95)))
-            rows.append(Row(f"{what}: wall time", "no store", *(one.wall for one in turns), None))
-    return rows
+            yield Row(f"{what}: processor time", "no store", *spent, ("≤", 1 / 0.95))
+            yield Row(f"{what}: wall time", "no store", *(one.wall for one in turns), None)
 
 
 def _write(db: Database) -> None:

@@ -49,8 +49,9 @@ Prices = dict[str, float]
 """What may not grow with a history, by its name."""
 
 
-def run_stored(bench: Bench) -> list[Row]:
-    return [row for engine in bench.engines for row in _run(bench, engine)]
+def run_stored(bench: Bench) -> Iterator[Row]:
+    for engine in bench.engines:
+        yield from _run(bench, engine)
 
 
 def _run(bench: Bench, engine: Engine) -> Iterator[Row]:
