@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
@@ -15,10 +17,13 @@ import zapdb.spark
 from tests.contract.every_type import fill, make_shop
 from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.tables import ITEMS
+from tests.contract.test_history_beside import GONE, KEPT, act_beside, make_replaced, then
 from tests.spark.cluster import running_cluster
 from tests.spark.test_source import load
 from tests.support import Workspace
-from zapdb.errors import InvalidValue, MomentInFuture, UnknownName
+from zapdb.database.history.stored_columns import StoredColumns
+from zapdb.errors import HistoryErased, InvalidValue, MomentInFuture, UnknownName
+from zapdb.spark import past as spark_past
 
 
 def in_order(table: Any) -> list[str]:
@@ -116,6 +121,45 @@ def test_what_spark_reads_is_rewound_where_there_are_no_files(
         load(spark, workspace, "items", at=f"#{behind.number + 1}")
     with pytest.raises(AnalysisException, match="a time with its UTC offset"):
         load(spark, workspace, "items", at="yesterday")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_h13_spark_misses_no_row_beside_an_erasure(
+    workspace: Workspace, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, moment = make_replaced(workspace, tmp_path / "store")
+
+    def read() -> Any:
+        return zapdb.spark.read_past(db, moment, "items", spark=spark).select("id", "title")
+
+    def erase(key: int, **fields: Any) -> Callable[[], None]:
+        return lambda: act_beside(
+            workspace, lambda _, other: other.history.erase("items", key, **fields)
+        )
+
+    planned = read()
+    erase(GONE)()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(Py4JJavaError, match="FILE_NOT_EXIST"):
+            planned.collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+    assert sorted(map(tuple, read().collect())) == KEPT
+    db.table("items").delete(KEPT[2][0])
+    db.history.flush()
+    for step in ("offer", "_offer"):  # in the snapshot, and behind it
+        owner: Any = StoredColumns if step == "offer" else spark_past
+        key = 5 if step == "offer" else KEPT[2][0]
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, step, then(getattr(owner, step), erase(key)))
+            assert key not in [row.id for row in read().collect()]
+    with db.snapshot():
+        assert db.table("items").count() > 0
+        erase(KEPT[1][0], fields=["title"])()
+        with pytest.raises(HistoryErased):
+            read()
+    assert sorted(map(tuple, read().collect())) == [KEPT[0], (KEPT[1][0], "")]
 
 
 @pytest.mark.long

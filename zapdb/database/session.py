@@ -165,6 +165,9 @@ class Session(SessionCatalog):
         """
         return False
 
+    def require_pinned(self) -> None:
+        """Raise `HistoryErased` if files are gone that this session has pinned."""
+
     def _read_active_at_once(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """Do the same, but check the cluster level in the very snapshot that is read."""
         with self.snapshot():

@@ -217,7 +217,8 @@ class HistoryReplaced(HistoryUnavailable):
 
 
 class HistoryErased(HistoryReplaced):
-    """An erasure has deleted it: the snapshot may have what was erased, and is not answered."""
+    """An erasure has deleted it: the snapshot, or the block that has pinned it, may have what was
+    erased, and is not answered."""
 
     code = "history.erased"
 

@@ -21,6 +21,7 @@ import msgspec
 from zapdb.activation.activate import bump_catalog_version
 from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
+from zapdb.cluster.leases import delete_lease, list_leases
 from zapdb.history.cleaning import delete_orphans, find_first_pin
 from zapdb.history.erased_columns import open_erased
 from zapdb.history.erased_moments import forget_in_moments
@@ -32,6 +33,7 @@ from zapdb.limits import HISTORY_PINS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_erasures import Erasure, list_unfinished, write_proof
 from zapdb.storage.history_manifest import (
+    PIN_PREFIX,
     HistoryEra,
     HistoryFile,
     HistoryStore,
@@ -144,7 +146,7 @@ def _count_less(eras: list[HistoryEra], file: HistoryFile, rows: int) -> Iterato
 
 def _delete_former(working: WorkingStore, erasure: Erasure, *, now: bool) -> int:
     """Delete the retired files that may hold the record, and then their rows; return how many."""
-    _wait_for_pins(working, erasure, now=now)
+    _break_pins(working, _wait_for_pins(working, now=now))
     with working.storage.transaction(TransactionMode.READ) as connection:
         gone = [
             (store, file)
@@ -161,12 +163,27 @@ def _delete_former(working: WorkingStore, erasure: Erasure, *, now: bool) -> int
     return len(gone)
 
 
-def _wait_for_pins(working: WorkingStore, erasure: Erasure, *, now: bool) -> None:
-    """Wait until no reader has pinned the files, for the grace at most."""
+def _wait_for_pins(working: WorkingStore, *, now: bool) -> int:
+    """Wait until no reader has pinned the files, for the grace at most; return since when readers
+    have pinned others."""
     connection = working.storage.connection()
     settings = read_settings(connection, working.tenant)
     grace = int(settings.find(HISTORY_GRACE_SECONDS, Scope(working.tenant))[0])
+    began = working.storage.now_us(connection)
     for _ in attempts(HISTORY_PINS.within(0.0 if now else grace)):
         present = working.storage.now_us(connection)
-        if find_first_pin(connection, working.tenant, present) >= present:
-            return
+        if find_first_pin(connection, working.tenant, present) >= began:
+            break
+    return began
+
+
+def _break_pins(working: WorkingStore, before: int) -> None:
+    """Tell those whose pins are left that their files go: they look for their leases when the
+    catalog has another version, or a file is missing."""
+    with working.changing(TransactionMode.DDL) as connection:
+        pins = list_leases(connection, f"{PIN_PREFIX}{working.tenant}/")
+        left = [lease for lease in pins if lease.since < before]
+        for lease in left:
+            delete_lease(connection, lease.name)
+        if left:
+            bump_catalog_version(connection, working.tenant)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -20,7 +22,10 @@ from pyspark.sql.types import StructType
 
 from zapdb.database import Database
 from zapdb.database.history.moment import When
+from zapdb.database.history.past import Past
+from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.stored_columns import StoredColumns, TailSource
+from zapdb.database.sql.run import as_of_one_moment
 from zapdb.errors import InvalidValue
 from zapdb.history.columns import column_name
 from zapdb.records.arrow import arrow_schema
@@ -30,6 +35,8 @@ from zapdb.spark.source import FORMAT
 
 CALENDAR: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 """Files have the dates that they have, those before 1582 too."""
+ALL_FILES: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever the session says: without one of them, rows would be missing, or earlier ones there."""
 _naming = threading.Lock()
 """Held while relations of a session have the names of a statement."""
 
@@ -51,34 +58,74 @@ def read_past(
     `as_text` names fields whose numbers may exceed 64 bits, or 38 digits: they are strings. With a
     history store that has the moment, Spark reads its files; these are kept for
     `history_grace_seconds` after others have replaced them, or for a block `with db.at(moment):`.
-    Else `partitions` ranges of keys are rewound by the change log.
+    An erasure deletes them at once where no such block is open: then Spark says that a file does
+    not exist, and the moment has to be read again. Else `partitions` ranges of keys are rewound by
+    the change log.
 
     Raises the errors of `db.at` and of `past.table`, `InvalidValue` for a number that is too large
     for its column, and `UsageError` without a Spark session.
     """
     session = require_session(spark)
     past = db.at(moment)
-    columns = past._session.open_columns(table)
-    if columns is None:
-        past.schema(table)  # raises what is in the way here, not in a process of Spark
-        return _load_rewound(session, db, (str(past.moment.bookmark), table), as_text, partitions)
-    refuse_file_on_cluster(session.sparkContext.master or "", db._storage.dialect)
-    large = [name for name in columns.large if name not in as_text]
-    if large:
-        raise InvalidValue(
-            "a number is too large for its column",
-            table=table,
-            fields=", ".join(large),
-            hint=f"as_text=[{', '.join(map(repr, large))}] makes strings of them",
-        )
-    with db._session.reading() as connection:
-        sql, files, tails = columns.offer(connection, list(as_text))
-    relations = {
-        name: _in_text(session.read.options(**CALENDAR).parquet(*paths), columns, as_text)
-        for name, paths in files.items()
-    }
-    relations |= {name: _to_frame(session, tail) for name, tail in tails.items()}
-    return _give_types(_run(session, sql, relations), columns, as_text)
+
+    def read() -> DataFrame | None:
+        offer = _offer(past, table, as_text)
+        if offer is None:
+            return None
+        refuse_file_on_cluster(session.sparkContext.master or "", db._storage.dialect)
+        return _plan(session, offer, as_text)
+
+    frame = read_replaceable(past._session, read)
+    if frame is not None:
+        return frame
+    past.schema(table)  # raises what is in the way here, not in a process of Spark
+    return _load_rewound(session, db, (str(past.moment.bookmark), table), as_text, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What a frame reads: a statement over files and over the changes behind them."""
+
+    columns: StoredColumns
+    sql: str
+    files: dict[str, list[str]]
+    tails: dict[str, pyarrow.Table]
+
+
+def _offer(past: Past, table: str, as_text: Collection[str]) -> _Offer | None:
+    """Find the files and the changes in one snapshot; None if there is no store."""
+    session = past._session
+    with as_of_one_moment(session):
+        columns = session.open_columns(table)
+        if columns is None:
+            return None
+        large = [name for name in columns.large if name not in as_text]
+        if large:
+            raise InvalidValue(
+                "a number is too large for its column",
+                table=table,
+                fields=", ".join(large),
+                hint=f"as_text=[{', '.join(map(repr, large))}] makes strings of them",
+            )
+        sql, files, tails = columns.offer(session.storage.connection(), list(as_text))
+        return _Offer(columns, sql, files, {name: _read(tail) for name, tail in tails.items()})
+
+
+def _plan(session: SparkSession, offer: _Offer, as_text: Collection[str]) -> DataFrame:
+    """Make the frame; raises `HistoryDamaged` if a file is not there any more."""
+    columns, reader = offer.columns, session.read.options(**CALENDAR, **ALL_FILES)
+    try:
+        relations = {
+            name: _in_text(reader.parquet(*paths), columns, as_text)
+            for name, paths in offer.files.items()
+        }
+        relations |= {name: session.createDataFrame(rows) for name, rows in offer.tails.items()}
+        return _give_types(_run(session, offer.sql, relations), columns, as_text)
+    except PySparkException:
+        missing = columns.find_missing()
+        if missing is None:
+            raise
+        raise missing from None
 
 
 def _load_rewound(
@@ -117,9 +164,8 @@ def _in_text(frame: DataFrame, columns: StoredColumns, as_text: Collection[str])
     )
 
 
-def _to_frame(session: SparkSession, tail: TailSource) -> DataFrame:
-    rows = pyarrow.Table.from_batches(tail.read(tail.schema.names), tail.schema)
-    return session.createDataFrame(rows)
+def _read(tail: TailSource) -> pyarrow.Table:
+    return pyarrow.Table.from_batches(tail.read(tail.schema.names), tail.schema)
 
 
 def _give_types(frame: DataFrame, columns: StoredColumns, as_text: Collection[str]) -> DataFrame:

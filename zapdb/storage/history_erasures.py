@@ -152,6 +152,20 @@ def list_erasures(connection: Connection, tenant: int) -> list[Erasure]:
     return [Erasure.from_row(row) for row in connection.core_execute(query.order_by(at.id))]
 
 
+def list_half_erased(connection: Connection, tenant: int, table: int) -> list[bytes]:
+    """Return the keys of a table's records that the change log has not any more, and files still
+    may have, in order."""
+    at = HISTORY_ERASURES.c
+    query = sa.select(at.key).where(
+        at.tenant == tenant,
+        at.table_number == table,
+        at.fields == "",
+        at.key.is_not(None),
+        at.finished_at.is_(None),
+    )
+    return sorted(as_bytes(key) for (key,) in connection.core_execute(query))
+
+
 def count_erasures(connection: Connection, tenant: int) -> int:
     """Return how many erasures were begun."""
     query = sa.select(sa.func.count()).where(HISTORY_ERASURES.c.tenant == tenant)

@@ -60,16 +60,16 @@ class Past(ReadAccess):
 
     def __init__(self, session: Session, moment: LoggedMoment) -> None:
         self._session = PastSession(session, moment)
-        self._pins: list[FilesPin | None] = []
 
     def __enter__(self) -> Self:
         """Keep the files that it is read from until the end of the block, for many calls over a
-        long time."""
-        self._pins.append(FilesPin.take(self._session))
+        long time. If an erasure deletes them all the same, what reads files in the block raises
+        `HistoryErased` from then on."""
+        self._session.file_pins.append(FilesPin.take(self._session))
         return self
 
     def __exit__(self, *_: object) -> None:
-        pin = self._pins.pop()
+        pin = self._session.file_pins.pop()
         if pin is not None:
             pin.release()
 

@@ -17,7 +17,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.catalog.cache import CatalogCache
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import is_pruned, open_moments, require_kept
-from zapdb.database.history.replaced_files import read_replaceable
+from zapdb.database.history.replaced_files import make_unpinned, read_replaceable
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.history.schema_then import SchemaThen, TableThen, read_schema_at
 from zapdb.database.history.stored_state import StoredState, find_stored
@@ -32,11 +32,13 @@ from zapdb.errors import (
 from zapdb.indexes import BoundTable
 from zapdb.limits import READ
 from zapdb.storage import Connection
+from zapdb.storage.history_erasures import Erasure
 from zapdb.storage.moments import LaterSql, LoggedMoment
 from zapdb.storage.retries import attempts
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
 
 if TYPE_CHECKING:
+    from zapdb.database.history.pin import FilesPin
     from zapdb.database.history.stored_columns import StoredColumns
     from zapdb.database.history.stored_table import StoredTable
 
@@ -61,8 +63,30 @@ class PastSession(Session):
         self._then: tuple[TenantCatalog, SchemaThen] | None = None
         self._rewound: dict[tuple[int, str], RewoundTable] = {}
         self._stored: dict[int, StoredTable] = {}
+        self.file_pins: list[FilesPin | None] = (
+            session.file_pins if isinstance(session, PastSession) else []
+        )
+        self._broken: tuple[FilesPin, Erasure] | None = None
         with reading_log(session) as connection:
             self._look(connection)
+            self._look_at_pins(connection)
+
+    def require_pinned(self) -> None:
+        """Raise `HistoryErased` if an erasure has deleted files that are pinned."""
+        with reading_log(self) as connection:
+            self._look_at_pins(connection)
+        self._require_unbroken()
+
+    def _look_at_pins(self, connection: Connection) -> None:
+        self._broken = None
+        for pin in filter(None, self.file_pins):
+            erasure = pin.find_breaker(connection)
+            if erasure is not None:
+                self._broken = pin, erasure
+
+    def _require_unbroken(self) -> None:
+        if self._broken is not None and self._broken[0] in self.file_pins:
+            raise make_unpinned(self._broken[1])
 
     def _look(self, connection: Connection) -> None:
         """Look where the change log begins: in front of it, no table can be rewound."""
@@ -148,6 +172,7 @@ class PastSession(Session):
         return None if stored is None else stored.open_columns()
 
     def _open_stored(self, then: TableThen) -> StoredTable | None:
+        self._require_unbroken()
         catalog, number = self.catalog, then.schema.number
         known = self._stored.get(number)
         if known is not None and known.catalog is catalog:
@@ -167,6 +192,7 @@ class PastSession(Session):
 
     def find_stored(self, then: TableThen) -> StoredState | None:
         """Find where the history store has a table at the moment: see `stored_state`."""
+        self._require_unbroken()
         with reading_log(self) as connection:
             self._require_visible(connection)
             return find_stored(connection, self.catalog, self.moments, then, self.moment)
@@ -208,6 +234,7 @@ class PastSession(Session):
 
     def rebind(self, bound: BoundTable) -> BoundTable:
         if not isinstance(bound, RewoundTable):
+            self._require_unbroken()
             return super().rebind(bound)
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 
@@ -218,6 +245,7 @@ class PastSession(Session):
         super().reload(cache)
         with reading_log(self) as connection:
             self._look(connection)
+            self._look_at_pins(connection)
 
     def idle_connection(self) -> None:
         """Return None: each read of a past also checks that its moment is still kept."""

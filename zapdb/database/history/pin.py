@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Self
 
 from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner, Renewal
+from zapdb.cluster.leases import Lease, Owner, Renewal
 from zapdb.database.session import Session
 from zapdb.errors import UsageError
 from zapdb.limits import HISTORY_LEASE_SECONDS
-from zapdb.storage import TransactionMode
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.history_erasures import Erasure, list_erasures
 from zapdb.storage.history_manifest import PIN_PREFIX, list_timelines
 from zapdb.storage.identifiers import make_uuid7
 
 
 class FilesPin:
     """Retired files of a tenant's store are not deleted while it is held: a lease, which is renewed
-    until `release`."""
+    until `release`. An erasure that does not wait for it deletes the lease before the files."""
 
-    def __init__(self, session: Session, name: str, renewal: Renewal) -> None:
-        self._session, self._name, self._renewal = session, name, renewal
+    def __init__(self, session: Session, lease: Lease, renewal: Renewal) -> None:
+        self._session, self._lease, self._renewal = session, lease, renewal
 
     @classmethod
     def take(cls, session: Session) -> Self | None:
@@ -35,9 +36,18 @@ class FilesPin:
             return None
         name = f"{PIN_PREFIX}{tenant}/{make_uuid7().hex()}"
         lease = leases.acquire(storage, name, Owner.here(), HISTORY_LEASE_SECONDS)
-        return cls(session, name, Renewal(storage, lease, HISTORY_LEASE_SECONDS))
+        return cls(session, lease, Renewal(storage, lease, HISTORY_LEASE_SECONDS))
+
+    def find_breaker(self, connection: Connection) -> Erasure | None:
+        """Return the erasure that has deleted the lease, if one has."""
+        if leases.read_lease(connection, self._lease.name) is not None:
+            return None
+        since = self._lease.since
+        found = list_erasures(connection, self._session.catalog.tenant)
+        mine = [one for one in found if one.finished_at is None or one.finished_at >= since]
+        return mine[-1] if mine else None
 
     def release(self) -> None:
         self._renewal.stop()
         with self._session.storage.transaction(TransactionMode.CATALOG) as connection:
-            leases.delete_lease(connection, self._name)
+            leases.delete_lease(connection, self._lease.name)

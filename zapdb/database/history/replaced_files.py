@@ -2,7 +2,8 @@
 
 An erasure deletes the former files at once, unless they are pinned; others go after the grace. What
 was about to read one of them begins again, with the files of now. Inside a snapshot the former ones
-are all that it sees: there, `HistoryErased` or `HistoryReplaced` says why they are gone.
+are all that it sees: there, `HistoryErased` or `HistoryReplaced` says why they are gone. So does
+`HistoryErased` to who has pinned them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ T = TypeVar("T")
 
 def read_replaceable(session: Session, read: Callable[[], T]) -> T:
     """Call it, and again as long as it misses a file that was replaced. Raises `HistoryDamaged`,
-    and, where the caller's snapshot sees no other files, `HistoryErased` and `HistoryReplaced`."""
+    and, where the caller's snapshot sees no other files, `HistoryErased` and `HistoryReplaced`;
+    `HistoryErased` also where files are gone that the session has pinned."""
     for _ in attempts(READ):
         try:
             return read()
         except (HistoryDamaged, HistoryReplaced) as error:
+            session.require_pinned()
             missed = explain_missing(session, error)
             if session.storage.is_in_transaction or not isinstance(missed, HistoryReplaced):
                 raise missed from error.__cause__
@@ -80,6 +83,15 @@ def _make_erased(error: ZapdbError, erasure: Erasure) -> HistoryErased:
         **_find_file(error),
         hint="read the moment again, outside of the snapshot or in a new one: what was erased is "
         "gone, and all else is there",
+    )
+
+
+def make_unpinned(erasure: Erasure) -> HistoryErased:
+    return HistoryErased(
+        "files of the history store that the past has pinned were deleted by an erasure",
+        erasure=erasure.id,
+        hint="leave the block and read the moment again: what was erased is gone, and all else is "
+        "there",
     )
 
 

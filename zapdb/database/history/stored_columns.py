@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow
 
 from zapdb.database.history.state_sql import DELETED, EraRelations, StoredRelation, state_sql
-from zapdb.database.history.stored_files import EraFile, EraFiles
+from zapdb.database.history.stored_files import NOT_THERE, EraFile, EraFiles
 from zapdb.database.history.stored_records import Tail
+from zapdb.errors import HistoryDamaged
 from zapdb.history.columns import KEY, OPERATION, RowOperation, column_name
 from zapdb.history.layers import list_layers
 from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches
@@ -38,6 +39,11 @@ class StoredColumns:
         """The fields that a file has as text, since one of its numbers is too large."""
         columns = {name for file in self._files.files for name in file.columns}
         return [f.name for f in self.schema.fields if column_name(f, as_text=True) in columns]
+
+    def find_missing(self) -> HistoryDamaged | None:
+        """Return the error for a file that is not there any more."""
+        files = (file for file in self._files.files if not file.is_there())
+        return next((file.damaged(NOT_THERE) for file in files), None)
 
     def offer(
         self, connection: Connection, as_text: Sequence[str]

@@ -27,6 +27,7 @@ OWN: Final = (KEY, FROM, UNTIL, OPERATION)
 GROUPS_KEPT: Final = 4
 """Row groups of a table that are kept in memory after they were read."""
 OTHER_DIGEST: Final = "its digest is another one"
+NOT_THERE: Final = "it is not there"
 GONE: Final = (OSError, pyarrow.ArrowInvalid)
 """What reading a file raises that was deleted or cut off meanwhile."""
 
@@ -53,7 +54,7 @@ class EraFile:
                     directory=str(directory),
                     hint="mount it, or put it back where it was",
                 ) from error
-            raise self.damaged("it is not there") from error
+            raise self.damaged(NOT_THERE) from error
         except GONE as error:
             raise self.damaged(_shorten(error)) from error
         self._require_same(footer)
@@ -81,6 +82,9 @@ class EraFile:
 
     def damaged(self, problem: str) -> HistoryDamaged:
         return make_damaged(self._state, self.row, problem)
+
+    def is_there(self) -> bool:
+        return self.path is not None and self.path.exists()
 
     def require_whole(self) -> None:
         """Compare all of its bytes with the digest of its row, if this process has not done it yet;

@@ -23,6 +23,7 @@ from zapdb.records import Attachments
 from zapdb.records.arrow import encode_batch
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage
+from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.last_changes import (
     LAST_CHANGES_PAGE,
@@ -55,7 +56,11 @@ class RecordForm(NamedTuple):
 
 
 class Tail:
-    """The changes of a table between the end of the files and a moment, from the log."""
+    """The changes of a table between the end of the files and a moment, from the log.
+
+    Where a record is erased meanwhile, the log has nothing of it any more, and the files still may
+    have what it was before: it counts as gone. The log is read first: who reads it as it was before
+    the erasure needs no more."""
 
     def __init__(
         self, moments: Moments, between: tuple[LoggedMoment, LoggedMoment], table: int
@@ -67,8 +72,12 @@ class Tail:
     def find(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """Return the changed records that have one of these keys; None for one that is gone."""
         found = find_last_changes(connection, self._moments, self._between, self._table, keys)
+        erased = {key: None for key in self._list_erased(connection) if key in keys}
         require_kept(self._moments, connection, self._between[0])
-        return found
+        return erased | found
+
+    def _list_erased(self, connection: Connection) -> list[bytes]:
+        return list_half_erased(connection, self._moments.log.tenant, self._table)
 
     def read(
         self, connection: Connection, lower: bytes, upper: bytes | None
@@ -92,8 +101,15 @@ class Tail:
             at = bisect.bisect_right(page, behind, key=lambda made: made[0])
             return page[at:], is_end
         page = list_last_changes(connection, self._moments, self._between, self._table, behind)
+        is_end, upper = len(page) < LAST_CHANGES_PAGE, page[-1][0] if page else b""
+        erased = {
+            key: None
+            for key in self._list_erased(connection)
+            if behind < key and (is_end or key <= upper)
+        }
+        page = sorted((erased | dict(page)).items()) if erased else page
         require_kept(self._moments, connection, self._between[0])
-        self._page = (behind, page, len(page) < LAST_CHANGES_PAGE)
+        self._page = (behind, page, is_end)
         return page, self._page[2]
 
 

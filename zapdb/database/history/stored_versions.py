@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+import pyarrow
+
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database.changes import reading_log
 from zapdb.database.history.past_session import PastSession
@@ -33,6 +35,7 @@ from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import BlobStatements
 from zapdb.storage.change_log import ChangeRow
 from zapdb.storage.following import follow_moments
+from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.history_manifest import HistoryEra, list_eras, list_history_files
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.moments import LoggedMoment
@@ -109,8 +112,13 @@ class StoredVersions:
                     paths.append(str(file.path))
                 kept = "" if at == 0 else f" WHERE {OPERATION} <> {RowOperation.CHECKPOINT:d}"
                 arms.append(self._arm(name, zip(columns, names, strict=True)) + kept)
-        tail = f"zapdb_versions_tail_{number}"
-        rows = self._read_tail()
+        tail, tables = f"zapdb_versions_tail_{number}", dict[str, Any]()
+        rows = tables[tail] = self._read_tail()
+        erased = self._list_erased()
+        if erased:
+            gone = f"zapdb_versions_erased_{number}"
+            tables[gone] = pyarrow.table({KEY: pyarrow.array(erased, pyarrow.binary())})
+            arms = [f"SELECT * FROM ({arm}) a ANTI JOIN {gone} USING ({KEY})" for arm in arms]
         there = rows.schema.names
         paired = [(name if name in there else f"{name}_text", name) for name in names]
         arms.append(self._arm(tail, paired))
@@ -125,7 +133,15 @@ class StoredVersions:
             f"SELECT {listed}, {FROM}, {until}, {_OPERATIONS} AS {OPERATION} FROM ({every}) v"
             f" WHERE {FROM} <= {int(self._session.moment.number)}"
         )
-        return sql, files, {tail: rows}
+        return sql, files, tables
+
+    def _list_erased(self) -> list[bytes]:
+        """Return the keys of which the log has nothing any more, and files still may have rows."""
+        session = self._session
+        if self._state.tail is None:  # it is in files as a whole, or not at all
+            return []
+        with reading_log(session) as connection:
+            return list_half_erased(connection, session.catalog.tenant, self.schema.number)
 
     def _arm(self, relation: str, columns: Iterable[tuple[str, str]]) -> str:
         values = ", ".join(f"{held} AS {name}" for held, name in columns)

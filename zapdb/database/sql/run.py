@@ -59,7 +59,7 @@ def run_sql(
         give_stamps(session)
 
     def run() -> Result:
-        with _as_of_one_moment(session):
+        with as_of_one_moment(session):
             for turn in (1, 2):
                 offer = _Offer(session, as_text)
                 offer.offer(statement)
@@ -76,7 +76,7 @@ def run_sql(
 
 
 @contextmanager
-def _as_of_one_moment(session: Session) -> Iterator[None]:
+def as_of_one_moment(session: Session) -> Iterator[None]:
     """The snapshot or transaction that the thread is in, or a snapshot of its own."""
     if session.storage.is_in_transaction:
         yield

@@ -1,0 +1,67 @@
+"""Pasts that are read while a record is erased: when it is half done, and with pinned files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.stored_pasts import begin
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.contract.test_history_beside import (
+    GONE,
+    KEPT,
+    WAYS,
+    act_beside,
+    erase_half,
+    make_replaced,
+)
+from tests.support import Workspace
+from zapdb.errors import HistoryErased
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_h2_a_deleted_record_does_not_come_back_while_it_is_erased(
+    workspace: Workspace, tmp_path: Path, way: str
+) -> None:
+    """Its deletion is in the log alone, from which it goes before its rows go from the files. A
+    migration came later, so that records are not rewound."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert_many([{"id": n, "title": f"t{n}"} for n in range(1, 4)])
+    begin(db, tmp_path / "store")
+    db.table("items").update(2, title="u")
+    updated = next(db.moments()).number
+    db.table("items").delete(2)
+    deleted = next(db.moments()).number
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    act_beside(workspace, erase_half)
+    without = [(1, "t1"), (3, "t3")]
+    assert WAYS[way](db.at(deleted)) == without
+    assert (2, "t2") not in WAYS[way](db.at(updated))
+    db.history.flush()
+    assert WAYS[way](db.at(deleted)) == without
+    assert WAYS[way](db.at(updated)) == without
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_h13_a_past_whose_pinned_files_were_erased_is_told_so(
+    workspace: Workspace, tmp_path: Path, way: str
+) -> None:
+    db, moment = make_replaced(workspace, tmp_path / "store")
+    with db.at(moment) as past:
+        assert WAYS[way](past) == KEPT
+        act_beside(workspace, lambda _, other: other.history.erase("items", GONE, now=True))
+        for _ in range(2):
+            with pytest.raises(HistoryErased, match="has pinned") as caught:
+                WAYS[way](past)
+        with past, pytest.raises(HistoryErased):  # another pin does not mend the first
+            past.table("items", shape="now").count()
+    (erasure,) = workspace.execute("SELECT id FROM zapdb_history_erasures")
+    assert caught.value.context["erasure"] == erasure[0]
+    assert WAYS[way](past) == KEPT
+    with past:
+        assert WAYS[way](past) == KEPT
