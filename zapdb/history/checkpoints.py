@@ -65,8 +65,8 @@ class CheckpointWriter:
 
     def _work_on(self, loaded: LoadedStore, era: HistoryEra, least: int, percent: int) -> bool:
         working, store, change = self._working, loaded.store, StoreChange()
-        with working.storage.transaction(TransactionMode.READ) as connection:
-            files = list_history_files(connection, store, table=era.table_number, era=era.era)
+        connection = working.storage.connection()
+        files = list_history_files(connection, store, table=era.table_number, era=era.era)
         merger = EraMerger(working, loaded, era, files)
         waiting = sum(file.rows for file in merger.segments)
         held = sum(file.rows for file in merger.checkpoint)

@@ -52,9 +52,9 @@ def finish_erasures(working: WorkingStore, *, now: bool = False) -> list[Erasure
     Raises `HistoryUnreachable` while a directory is not there, `HistoryDamaged` for a file that
     can't be read, and `DiskFull`.
     """
-    with working.storage.transaction(TransactionMode.READ) as connection:
-        working.load_in(connection)
-        unfinished = list_unfinished(connection, working.tenant)
+    unfinished = list_unfinished(working.storage.connection(), working.tenant)
+    if unfinished:
+        working.load()
     return [_finish(working, erasure, now=now) for erasure in unfinished]
 
 

@@ -67,14 +67,15 @@ class HistoryFollower:
         self._seen = -1
         self._look_at = 0.0
 
-    def step(self, *, flush: bool = False) -> FollowerStep:
-        """Do the next piece of work, if there is one; with `flush`, a batch need not be large.
+    def step(self, *, flush: bool = False, until: int | None = None) -> FollowerStep:
+        """Do the next piece of work, if there is one; with `flush`, a batch need not be large. It
+        goes no further than to a stamp; None: to the newest.
 
         Raises `HistoryUnreachable`, `DiskFull`, `LeaseLost`, and `ChangesPruned` if the log was
         pruned in front of it, which breaks the store.
         """
         working = self.working
-        newest = working.find_newest_stamp()
+        newest = working.find_newest_stamp() if until is None else until
         loaded = working.load()
         if loaded is None or loaded.store.state in ("stopped", "broken"):
             return NOTHING_TO_DO

@@ -20,7 +20,6 @@ from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.states import require_whole
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.working_store import LoadedStore, WorkingStore
-from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import NO_TABLE, HistoryFile, list_history_files
 
 logger = logging.getLogger("zapdb.history")
@@ -44,8 +43,7 @@ class MomentsMerger:
         if self._seen == store.ends:
             return False
         self._seen = store.ends
-        with working.storage.transaction(TransactionMode.READ) as connection:
-            files = list_history_files(connection, store, table=NO_TABLE)
+        files = list_history_files(working.storage.connection(), store, table=NO_TABLE)
         chosen = choose_files(files)
         if not chosen:
             return False

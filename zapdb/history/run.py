@@ -129,13 +129,13 @@ def _follow(working: WorkingStore, stop: threading.Event, report: Report, wait: 
 
 
 def _go_to_end(working: WorkingStore, follower: HistoryFollower, report: Report) -> None:
-    is_begun = False
+    until: int | None = None
     while True:
         try:
-            if not is_begun:
+            if until is None:
                 finish_erasures(working)
-                is_begun = True
-            step = follower.step(flush=True)
+                until = working.find_newest_stamp()
+            step = follower.step(flush=True, until=until)
         except StorageError as error:
             _note_problem(working, error)
             raise

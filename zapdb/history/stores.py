@@ -322,10 +322,10 @@ def read_history_status(connection: Connection, tenant: int) -> HistoryStatus:
     eras = list_eras(connection, store, state="baseline")
     lag = ChangeLog(storage, tenant).measure_lag(connection, store.ends_bookmark)
     lease = leases.read_lease(connection, lease_of(tenant))
-    names = {
-        descriptor.schema.number: name
-        for name, descriptor in load_tenant_catalog(connection, tenant).tables.items()
-    }
+    names = dict[int, str]()
+    if eras:  # a catalog takes longer to load than all the rest
+        tables = load_tenant_catalog(connection, tenant).tables
+        names = {descriptor.schema.number: name for name, descriptor in tables.items()}
     return HistoryStatus(
         directory=store.directory,
         state=store.state,

@@ -225,7 +225,10 @@ class WorkingStore:
 
     def require_lease(self) -> None:
         """Raise `LeaseLost` if another process has taken over, whatever a snapshot sees."""
-        read_outside(self.storage, lambda connection: leases.check(connection, self.lease))
+        if self.storage.is_in_transaction:
+            read_outside(self.storage, lambda connection: leases.check(connection, self.lease))
+        else:
+            leases.check(self.storage.connection(), self.lease)
 
     @contextmanager
     def changing(self, mode: TransactionMode = TransactionMode.CATALOG) -> Iterator[Connection]:
@@ -299,7 +302,8 @@ class WorkingStore:
                 tenant=self.tenant,
                 hint="nothing was stored; the other process goes on",
             )
-        now = self.storage.now_us(connection)
+        retired = [*change.corrected, *change.retired]
+        now = self.storage.now_us(connection) if retired else 0
         retire_files(connection, change.corrected, now)
         delete_file_rows(connection, change.corrected)
         insert_files(connection, [*change.files, *change.corrected])
@@ -335,10 +339,11 @@ def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) 
     log.require_unpruned(connection.fetch_all, store.ends_bookmark)
     mark = connection.storage.placeholder
     connection.run(
-        f"INSERT INTO zapdb_followers VALUES ({log.tenant}, {mark}, {mark}, {mark})"
+        "INSERT INTO zapdb_followers"
+        f" VALUES ({log.tenant}, {mark}, {mark}, ({connection.storage.clock_sql}))"
         " ON CONFLICT (tenant, name)"
         " DO UPDATE SET bookmark = excluded.bookmark, advanced_at = excluded.advanced_at",
-        (FOLLOWER, str(store.ends_bookmark), connection.storage.now_us(connection)),
+        (FOLLOWER, str(store.ends_bookmark)),
     )
 
 

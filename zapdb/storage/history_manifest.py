@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Self
 
 import sqlalchemy as sa
 
-from zapdb.storage.cells import as_bytes, as_number, as_text, reading
+from zapdb.storage.cells import as_bytes, as_number, as_text, checked, reading
 from zapdb.storage.change_log import Bookmark
 from zapdb.storage.connection import Connection
 from zapdb.storage.fixed_tables import HISTORY_ERAS, HISTORY_FILES, HISTORY_STORES
@@ -30,6 +30,7 @@ FileState = Literal["live", "retired"]
 EraState = Literal["baseline", "open", "sealed"]
 
 IDS_PER_STATEMENT: Final = 500
+FILES_PER_STATEMENT: Final = 50
 PIN_PREFIX: Final = "history-pin/"
 """What the names of leases begin with by which readers keep retired files: with the tenant's number
 and a slash behind it."""
@@ -220,9 +221,8 @@ def read_store(connection: Connection, tenant: int) -> HistoryStore | None:
 
 def list_timelines(connection: Connection, tenant: int) -> list[HistoryStore]:
     """Return a tenant's timelines, the newest first."""
-    at = HISTORY_STORES.c
-    query = sa.select(HISTORY_STORES).where(at.tenant == tenant).order_by(at.timeline.desc())
-    return [HistoryStore.from_row(row) for row in connection.core_execute(query)]
+    rows = _fetch(connection, HISTORY_STORES, {"tenant": tenant}, "timeline DESC")
+    return [HistoryStore.from_row(row) for row in rows]
 
 
 def list_history_files(
@@ -235,16 +235,9 @@ def list_history_files(
 ) -> list[HistoryFile]:
     """Return the files of a timeline, or of a table in it, or of one of its eras, by their first
     moments and least keys."""
-    at = HISTORY_FILES.c
-    query = sa.select(HISTORY_FILES).where(at.tenant == store.tenant, at.timeline == store.timeline)
-    if table is not None:
-        query = query.where(at.table_number == table)
-    if era is not None:
-        query = query.where(at.era == era)
-    if state is not None:
-        query = query.where(at.state == state)
-    query = query.order_by(at.table_number, at.era, at.first_moment, at.key_lower, at.id)
-    return [HistoryFile.from_row(row) for row in connection.core_execute(query)]
+    wanted = {**_timeline_of(store), "table_number": table, "era": era, "state": state}
+    order = "table_number, era, first_moment, key_lower, id"
+    return [HistoryFile.from_row(r) for r in _fetch(connection, HISTORY_FILES, wanted, order)]
 
 
 def measure_files(connection: Connection, store: HistoryStore) -> tuple[int, int]:
@@ -269,16 +262,25 @@ def list_eras(
 ) -> list[HistoryEra]:
     """Return the eras of a timeline, or of a table in it, by table and from the oldest on; with
     `is_last`, those that go on to the store's end, which are no more than its tables."""
-    at = HISTORY_ERAS.c
-    query = sa.select(HISTORY_ERAS).where(at.tenant == store.tenant, at.timeline == store.timeline)
-    if table is not None:
-        query = query.where(at.table_number == table)
-    if state is not None:
-        query = query.where(at.state == state)
-    if is_last:
-        query = query.where(at.last_moment.is_(None))
-    rows = connection.core_execute(query.order_by(at.table_number, at.era))
+    wanted = {**_timeline_of(store), "table_number": table, "state": state}
+    also = " AND last_moment IS NULL" if is_last else ""
+    rows = _fetch(connection, HISTORY_ERAS, wanted, "table_number, era", also)
     return [HistoryEra.from_row(row) for row in rows]
+
+
+def _timeline_of(store: HistoryStore) -> dict[str, Any]:
+    return {"tenant": store.tenant, "timeline": store.timeline}
+
+
+def _fetch(
+    connection: Connection, table: sa.Table, wanted: dict[str, Any], order: str, also: str = ""
+) -> list[Any]:
+    """Return the rows whose columns have the values that are wanted, if these are not None. A
+    follower asks this for each batch: so the statement is text."""
+    given, mark = {c: v for c, v in wanted.items() if v is not None}, connection.storage.placeholder
+    where = " AND ".join(f"{column} = {mark}" for column in given)
+    sql = f"SELECT {', '.join(table.c.keys())} FROM {table.name} WHERE {where}{also}"
+    return checked(table.c, connection.fetch_all(f"{sql} ORDER BY {order}", [*given.values()]))
 
 
 def find_era(
@@ -314,29 +316,31 @@ def insert_store(connection: Connection, store: HistoryStore) -> None:
 def update_store(connection: Connection, was: HistoryStore, store: HistoryStore) -> bool:
     """Store what changes of a timeline's row if nobody has moved its end since it was read; returns
     whether that is so. What does not change is left as others may have made it."""
-    at, before = HISTORY_STORES.c, _columns(was)
+    before, mark = _columns(was), connection.storage.placeholder
     changed = {name: value for name, value in _columns(store).items() if value != before[name]} or {
         "problem": was.problem
     }
-    found = connection.core_execute(
-        sa.update(HISTORY_STORES)
-        .where(
-            at.tenant == was.tenant,
-            at.timeline == was.timeline,
-            at.ends == was.ends,
-            at.ends_bookmark == str(was.ends_bookmark),
-            at.state == was.state,
-        )
-        .values(**changed)
-        .returning(at.ends)
+    names = ("tenant", "timeline", "ends", "ends_bookmark", "state")
+    where = " AND ".join(f"{name} = {mark}" for name in names)
+    written = ", ".join(f"{name} = {mark}" for name in changed)
+    found = connection.run(
+        f"UPDATE zapdb_history_stores SET {written} WHERE {where}",
+        [*changed.values(), *(before[name] for name in names)],
     )
-    return found.first() is not None
+    return found > 0
 
 
 def insert_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
-    rows = [_columns(file) for file in files]
-    if rows:
-        connection.core_execute(sa.insert(HISTORY_FILES).values(rows))
+    left = iter([_columns(file) for file in files])
+    while rows := list(islice(left, FILES_PER_STATEMENT)):
+        _insert(connection, HISTORY_FILES, rows)
+
+
+def _insert(connection: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+    marks = ", ".join([connection.storage.placeholder] * len(rows[0]))
+    values = ", ".join([f"({marks})"] * len(rows))
+    sql = f"INSERT INTO {table.name} ({', '.join(rows[0])}) VALUES {values}"
+    connection.run(sql, [cell for row in rows for cell in row.values()])
 
 
 def retire_files(connection: Connection, files: Iterable[HistoryFile], now_us: int) -> None:
@@ -378,16 +382,15 @@ def delete_file_rows(connection: Connection, files: Iterable[HistoryFile]) -> No
 
 def save_era(connection: Connection, era: HistoryEra) -> None:
     """Insert an era, or store what became of it."""
-    at, row = HISTORY_ERAS.c, _columns(era)
+    row, mark = _columns(era), connection.storage.placeholder
     key = {name: row.pop(name) for name in ("tenant", "timeline", "table_number", "era")}
-    found = connection.core_execute(
-        sa.update(HISTORY_ERAS)
-        .where(*(at[name] == value for name, value in key.items()))
-        .values(**row)
-        .returning(at.era)
+    written = ", ".join(f"{name} = {mark}" for name in row)
+    where = " AND ".join(f"{name} = {mark}" for name in key)
+    found = connection.run(
+        f"UPDATE zapdb_history_eras SET {written} WHERE {where}", [*row.values(), *key.values()]
     )
-    if found.first() is None:
-        connection.core_execute(sa.insert(HISTORY_ERAS).values(**key, **row))
+    if not found:
+        _insert(connection, HISTORY_ERAS, [key | row])
 
 
 def delete_timeline(connection: Connection, store: HistoryStore) -> None:
