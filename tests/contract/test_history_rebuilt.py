@@ -23,6 +23,7 @@ from tests.contract.stored_pasts import (
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_backups import dsn_of, run
 from tests.contract.test_history_erased import (
+    ANOTHER,
     KEY,
     all_names,
     assert_gone,
@@ -30,6 +31,7 @@ from tests.contract.test_history_erased import (
     kill_at_each_step,
     list_marked,
     make_people,
+    names_at,
 )
 from tests.contract.test_history_store import LATER
 from tests.forms import cases
@@ -240,6 +242,37 @@ def test_an_older_backup_has_the_past_up_to_its_log(
         assert db.history.verify(sample=20).problems == ()
         flush(db)
     check_store(db)
+
+
+def test_h3_a_copy_of_the_database_leaves_the_files_to_the_one_that_moved_on(
+    workspace: Workspace, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """A backup that was put back, or a copy for tests, which somebody follows by mistake."""
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.close()
+    put_back = back_up(workspace, postgres, tmp_path / "backup")
+    db = workspace.open()
+    db.table("people").update(ANOTHER, name="Later")
+    flush(db)
+    db.close()
+    put_back()
+    db = workspace.open()
+    files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_orphans(working, age_seconds=-1) == 0
+        with pytest.raises(UsageError, match="later commits than the database"):
+            delete_orphans(working, age_seconds=-1, strict=True)
+    db.table("people").update(ANOTHER, name="Another")
+    with pytest.raises(UsageError, match="later commits than the database"):
+        db.history.flush()
+    with pytest.raises(UsageError, match="later commits than the database"):
+        db.history.purge(next(db.moments()).number - 1)
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == files
+    db.history.rebuild_manifest(place)
+    flush(db)
+    assert names_at(db, next(db.moments()).number)[ANOTHER] == "Another"
+    assert db.history.verify(sample=9).problems == ()
 
 
 def test_h3_what_is_not_this_store_or_not_whole_is_refused(

@@ -16,7 +16,7 @@ from pathlib import Path
 from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import list_leases
-from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError
+from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError, UsageError
 from zapdb.history.files import UNFINISHED, list_directory, read_footer
 from zapdb.history.working_store import WorkingStore, writing_to
 from zapdb.limits import HISTORY_ORPHAN_SECONDS
@@ -82,12 +82,15 @@ def delete_orphans(
     """Delete the old files of this tenant's timelines that no row names; return how many.
 
     A directory that is not there, or has files that are not of this database, is left as it is;
-    with `strict`, it raises `HistoryUnreachable` or `HistoryDamaged`.
+    with `strict`, it raises `HistoryUnreachable` or `HistoryDamaged`. None is deleted while another
+    database has moved a timeline on; with `strict`, that raises `UsageError`.
     """
     with working.storage.transaction(TransactionMode.READ) as connection:
         working.load_in(connection)
         stores = list_timelines(connection, working.tenant)
         files = {store: list_history_files(connection, store, state=None) for store in stores}
+    if not _may_delete(working, stores, strict=strict):
+        return 0
     named = {file.place_in(store.directory) for store in stores for file in files[store]}
     directories = {Path(store.directory) for store in stores}
     directories |= {
@@ -106,6 +109,21 @@ def delete_orphans(
                     path.unlink()
                     deleted += 1
     return deleted
+
+
+def _may_delete(working: WorkingStore, stores: list[HistoryStore], *, strict: bool) -> bool:
+    """Whether no other database has moved a timeline on, whose later files no row names here."""
+    for store in stores:
+        try:
+            working.require_newest(store)
+        except HistoryUnreachable:  # nothing can be deleted there
+            if strict:
+                raise
+        except UsageError:
+            if strict:
+                raise
+            return False
+    return True
 
 
 def _find_orphans(

@@ -26,6 +26,7 @@ from zapdb.cluster.leases import Lease
 from zapdb.errors import CommitUnknown, ConcurrencyError, DiskFull, HistoryUnreachable, UsageError
 from zapdb.history.columns import FROM
 from zapdb.history.files import FileFooter, WrittenFile, write_file
+from zapdb.history.later_commits import require_newest
 from zapdb.history.manifest_files import ManifestFile, delete_former_manifests, write_manifest
 from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.table_revisions import TableRevisions
@@ -262,10 +263,14 @@ class WorkingStore:
         a manifest in its directory before, and no earlier one behind it.
 
         Raises `LeaseLost`, `ConcurrencyError` if a timeline was moved on since it was read,
-        `HistoryUnreachable` and `DiskFull`. The new files are deleted then: they may have what the
-        other process has erased.
+        `UsageError` if another database has moved it on, `HistoryUnreachable` and `DiskFull`. The
+        new files are deleted then: they may have what the other process has erased.
         """
-        numbered = [self._write_manifest(commit) for commit in commits]
+        try:
+            numbered = [self._write_manifest(commit) for commit in commits]
+        except UsageError:
+            _delete_files(commits)
+            raise
         try:
             with self.changing(mode) as connection:
                 for commit, _ in numbered:
@@ -287,12 +292,18 @@ class WorkingStore:
             files = list_history_files(connection, commit.was)
             timelines = list_timelines(connection, self.tenant)
             now = self.storage.now_us(connection)
-        commits = {one.timeline: one.commits for one in timelines}
-        store = replace(commit.store, commits=commits.get(commit.was.timeline, 0) + 1)
+        commits = {one.timeline: one.commits for one in timelines}.get(commit.was.timeline, 0)
+        self.require_newest(replace(commit.was, commits=commits))
+        store = replace(commit.store, commits=commits + 1)
         eras, files = commit.change.apply_to(eras, files)
         made = ManifestFile(HISTORY_FORMAT, self.database, now, store, eras, files)
         with writing_to(store.directory):
             return replace(commit, store=store), write_manifest(made)
+
+    def require_newest(self, store: HistoryStore) -> None:
+        """See `later_commits`; raises `UsageError`."""
+        with writing_to(store.directory):
+            require_newest(self.storage, store)
 
     def _apply(self, connection: Connection, commit: StoreCommit) -> None:
         change = commit.change
@@ -349,11 +360,18 @@ def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) 
 
 def _delete_written(commits: Iterable[tuple[StoreCommit, Path]]) -> None:
     """Delete the files of commits that did not happen, and their manifests."""
-    for commit, manifest in commits:
-        made = (file.place_in(commit.store.directory) for file in commit.change.files)
-        for path in (*made, manifest):
+    made = list(commits)
+    _delete_files(commit for commit, _ in made)
+    for _, manifest in made:
+        with suppress(OSError):
+            manifest.unlink()
+
+
+def _delete_files(commits: Iterable[StoreCommit]) -> None:
+    for commit in commits:
+        for file in commit.change.files:
             with suppress(OSError):
-                path.unlink()
+                file.place_in(commit.store.directory).unlink()
 
 
 def to_row(footer: FileFooter, written: WrittenFile) -> HistoryFile:

@@ -1,0 +1,45 @@
+"""Whether another database has moved a store on: one that this one is a copy of, or that was
+put back from a backup.
+
+Such a database must not write beside it, nor delete what it does not know. The manifest of a
+timeline's last commit stays in the directory until the next commit is in the database. So if that
+of the row is not there, and a later one is, somebody has committed whom the row knows nothing of.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zapdb.errors import UsageError
+from zapdb.history.manifest_files import list_manifests
+from zapdb.storage import Storage, TransactionMode
+from zapdb.storage.history_manifest import HistoryStore, list_timelines
+
+
+def require_newest(storage: Storage, store: HistoryStore) -> None:
+    """Raise `UsageError` if the directory has later commits of a timeline than the database, whose
+    row was just read; and `OSError`."""
+    if not _is_ahead(store):
+        return
+    with storage.transaction(TransactionMode.READ) as connection:
+        timelines = list_timelines(connection, store.tenant)
+    now = {one.timeline: one.commits for one in timelines}
+    if now.get(store.timeline) == store.commits:  # else this database has moved it on
+        raise UsageError(
+            "the directory of the history store has later commits than the database",
+            directory=store.directory,
+            tenant=store.tenant,
+            hint="nothing was written: if the database was restored from a backup, run `zapdb "
+            "history rebuild-manifest`; if it is a copy of one that is in use, it has to leave the "
+            "files to that: `zapdb history stop`",
+        )
+
+
+def _is_ahead(store: HistoryStore) -> bool:
+    numbers = {
+        int(number)
+        for path in list_manifests(Path(store.directory), store.tenant)
+        for named, number in [path.stem.removeprefix("manifest-").split("-")[:2]]
+        if named == store.timeline
+    }
+    return max(numbers, default=0) > store.commits and store.commits not in numbers
