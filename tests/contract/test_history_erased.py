@@ -23,6 +23,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
+from zapdb.export.past_directory import export_past
 from zapdb.history import follower, run, working_store
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.erased_files import finish_erasures
@@ -191,6 +192,10 @@ def test_h13_what_is_erased_is_in_no_file_and_no_row(workspace: Workspace, tmp_p
     assert [getattr(one, "event", None) for one in later] == ["history_erased"]
     flush(db)
     check_store(db)
+    export_past(past, tmp_path / "export", form="ndjson")
+    (exported,) = (tmp_path / "export").rglob("people*.ndjson")
+    assert ANOTHER in exported.read_text()
+    assert list_marked(tmp_path / "export") == []
     again = db.history.erase("people", KEY)
     assert (again.changes, again.rows, again.files_deleted) == (0, 0, 0)
     with pytest.raises(UsageError, match="all fields of its key"):
