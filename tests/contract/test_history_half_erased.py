@@ -47,6 +47,25 @@ def test_h2_a_deleted_record_does_not_come_back_while_it_is_erased(
     assert WAYS[way](db.at(updated)) == without
 
 
+def test_a_record_has_no_versions_while_it_is_erased(workspace: Workspace, tmp_path: Path) -> None:
+    """Files still have what was pruned from the log, and not that it was deleted."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert_many([{"id": n, "title": f"t{n}"} for n in (1, 2)])
+    begin(db, tmp_path / "store")
+    db.table("items").update(2, title="u")
+    db.history.flush()
+    db.change_log.prune(db.change_log.end())
+    db.table("items").delete(2)
+    told = [one.operation for one in db.table("items").history(2)]
+    assert told == ["baseline", "update", "delete"]
+    act_beside(workspace, erase_half)
+    assert db.table("items").history(2) == []
+    db.history.flush()
+    assert db.table("items").history(2) == []
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_h13_a_past_whose_pinned_files_were_erased_is_told_so(
     workspace: Workspace, tmp_path: Path, way: str

@@ -20,6 +20,7 @@ from zapdb.records import Attachments, Record, raw_value
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
+from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import Moments
 from zapdb.storage.retries import attempts
@@ -128,6 +129,8 @@ def _list_pruned(session: Session, beginning: int, table: int, key: bytes) -> li
     with reading_log(session) as connection:
         if not beginning or not list_timelines(connection, session.catalog.tenant):
             return found
+        if key in list_half_erased(connection, session.catalog.tenant, table):
+            return found  # files have the rest of it
     from zapdb.database.history.stored_audit import StoredAudit
 
     for made, change in StoredAudit(session).list_versions(table, key):
