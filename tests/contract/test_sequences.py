@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+import pyarrow
 import pytest
 
 import zapdb
@@ -19,7 +20,9 @@ import zapdb.aio
 from tests import forms, processes
 from tests.support import ROOT, Workspace, finish
 from zapdb.database import Database, Table
+from zapdb.database.imports import SkippedRow
 from zapdb.errors import (
+    ConstraintViolation,
     InvalidValue,
     RecordExists,
     SequenceExhausted,
@@ -288,6 +291,23 @@ def test_an_explicit_key_that_is_there_is_the_callers_mistake(db: Database) -> N
     with pytest.raises(RecordExists):
         orders.insert_many([{}, {"id": 1}])
     assert orders.count() == 1
+
+
+def test_rows_that_are_refused_give_their_numbers_back(workspace: Workspace) -> None:
+    """A batch with wrong rows is tried again in halves, many times: each took other numbers, and
+    began anew when its block had no more."""
+    check = "check: known, expression: \"text is None or text != 'wrong'\""
+    workspace.write(1, ORDERS, f"add_check: {{table: orders, {check}}}")
+    orders = workspace.open().table("orders")
+    for number in range(1, 4):
+        with pytest.raises(ConstraintViolation):
+            orders.insert(text="wrong")
+        assert orders.insert().id == number
+    rows = pyarrow.table({"text": ["wrong" if n % 7 == 0 else "right" for n in range(150)]})
+    skipped = list[SkippedRow]()
+    report = orders.import_from(rows, skipped=skipped)
+    assert (report.written, len(skipped)) == (128, 22)
+    assert sorted(order.id for order in orders) == list(range(1, 132))
 
 
 @pytest.mark.parametrize("wrong", ["7", 7.0, True, None])

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
+    ConstraintViolation,
+    InvalidValue,
     RecordExists,
     SequenceExhausted,
     UniqueViolation,
@@ -37,6 +39,7 @@ from zapdb.storage import Connection, MissingTable, Storage, TransactionMode
 from zapdb.storage.retries import retry
 from zapdb.storage.sequences import Block, DrawnInside, draw_block, is_drawn_from
 from zapdb.values import Integer
+from zapdb.writes import NotAsPlanned
 
 if TYPE_CHECKING:
     from zapdb.database.session import Session
@@ -55,6 +58,10 @@ class BlockNeeded(Exception):
         self.field = field
         self.above = above
         self.count = count
+
+
+REFUSED: Final = (BlockNeeded, ConstraintViolation, InvalidValue, NotAsPlanned, RecordExists)
+"""What is raised before anything takes effect: the numbers of the operation belong to no record."""
 
 
 class _NumberTaken(Exception):
@@ -113,14 +120,14 @@ class Sequences:
             hand.given = max(hand.given, min(above, hand.last))
             return hand.last - hand.given < count
 
-    def take(self, field: int, count: int) -> Iterator[int] | None:
+    def take(self, field: int, count: int) -> range | None:
         """The next numbers; None if another thread has taken them meanwhile."""
         with self._lock:
             hand = self._hands[field]
             if hand.last - hand.given < count:
                 return None
             first, hand.given = hand.given + 1, hand.given + count
-            return iter(range(first, hand.given + 1))
+            return range(first, hand.given + 1)
 
     def plan(self, field: int, above: int, count: int) -> tuple[int, int, bool]:
         """Behind which number how many are to be drawn; and whether none is known to be drawn."""
@@ -143,6 +150,13 @@ class Sequences:
             if inside is not None:
                 hand.inside = inside
 
+    def give_back(self, field: int, numbers: range) -> None:
+        """Give numbers again that nothing was written with, if none behind them was given."""
+        with self._lock:
+            hand = self._hands[field]
+            if hand.given == numbers[-1] <= hand.known:
+                hand.given = numbers[0] - 1
+
     def throw_away(self, field: int) -> None:
         """Give no more numbers of the block in hand."""
         with self._lock:
@@ -155,6 +169,8 @@ class OperationNumbers:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._drawn: set[int] = set()
+        self._taken: list[tuple[int, range]] = []
+        """What was taken from which sequence, in this order."""
         self._bound: BoundTable | None = None
 
     def draw_for(
@@ -198,19 +214,27 @@ class OperationNumbers:
         self._drawn.add(field)
         while (numbers := self._session.sequences.take(field, count)) is None:
             self._have(connection, bound, field, 0, count)
-        return numbers
+        self._taken.append((field, numbers))
+        return iter(numbers)
+
+    def reserve(self, connection: Connection, bound: BoundTable, count: int) -> None:
+        """Make sure that this many records can get numbers before a transaction is begun again."""
+        for field in bound.adapter.sequences:
+            self._have(connection, bound, field, 0, count)
 
     def run(self, action: Callable[[], T]) -> T:
         """Run an operation; again with other numbers, if one that it drew belongs to another record
-        already. Raises what `action` raises."""
+        already. Raises what `action` raises; what was refused gives its numbers back."""
 
         def attempt() -> T:
             self._drawn.clear()
+            self._taken.clear()
             try:
                 return self._session.run(action)
-            except (RecordExists, UniqueViolation) as error:
+            except REFUSED as error:
                 if self._is_taken(error):
                     raise _NumberTaken(error) from error
+                self._give_back()
                 raise
 
         def throw_away(_: int) -> None:
@@ -222,15 +246,21 @@ class OperationNumbers:
         except _NumberTaken as taken:
             raise taken.error from None
 
+    def _give_back(self) -> None:
+        for field, numbers in reversed(self._taken):
+            self._session.sequences.give_back(field, numbers)
+
     @property
     def have_key(self) -> bool:
         """Whether a number that was drawn is part of the key."""
         return self._bound is not None and not self._drawn.isdisjoint(self._bound.schema.key)
 
-    def _is_taken(self, error: RecordExists | UniqueViolation) -> bool:
+    def _is_taken(self, error: Exception) -> bool:
         """Whether an error is about a number that was drawn."""
-        if isinstance(error, RecordExists) or self._bound is None:
+        if isinstance(error, RecordExists):
             return self.have_key
+        if not isinstance(error, UniqueViolation) or self._bound is None:
+            return False
         names = {f.name for f in self._bound.schema.fields if f.number in self._drawn}
         return not names.isdisjoint(str(error.context["fields"]).split(", "))
 

@@ -8,9 +8,9 @@ target may stand behind them in the batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT
@@ -70,6 +70,7 @@ def write_batch(
 ) -> list[Refused]:
     """Write rows and return those that were refused, in their order; a conflict repeats it all."""
     write = Inserting(table) if mode == "append" else Upserting(table)
+    numbers = OperationNumbers(session)
     bad = [Refused(row, row.error) for row in rows if row.error is not None]
     good = [row for row in rows if row.error is None]
 
@@ -78,8 +79,13 @@ def write_batch(
             write(connection, good)
             save(connection, bad)
 
+    begun = itertools.count()
+
     def in_halves() -> list[Refused]:
         with session.writing() as connection:
+            # What lacks numbers begins anew, and must not lack them for ever: other threads take
+            # some, too.
+            numbers.reserve(connection, table._current(), len(good) << next(begun))
             refused = _write_in_halves(session, write, good)
             refused = sorted([*bad, *refused], key=lambda found: found.row.number)
             save(connection, refused)
@@ -223,5 +229,5 @@ def _plan_updates(
 
 
 def batched(rows: Iterator[SourceRow], size: Callable[[], int]) -> Iterator[list[SourceRow]]:
-    while batch := list(islice(rows, size())):
+    while batch := list(itertools.islice(rows, size())):
         yield batch
