@@ -31,6 +31,7 @@ THINGS = """create_table: {{table: {0}, key: [name, id], fields: [
   {{name: token, type: uuid, optional: true}}, {{name: kind, type: kind}},
   {{name: data, type: json}}, {{name: tags, type: list, of: integer, optional: true}},
   {{name: target, type: reference, to: targets, optional: true}},
+  {{name: other, type: reference, to: targets, optional: true}},
   {{name: made, type: integer, generated: sequence}},
   {{name: left, type: integer, default: 7}}, {{name: gone, type: string, optional: true}}]}}"""
 INDEXES = (
@@ -71,6 +72,7 @@ def make(at: int) -> dict[str, Any]:
         "data": {"n": at} if at % 3 else None,
         "tags": None if at % 2 else [at, -at],
         "target": [None, "a", "b\0c"][at % 3],
+        "other": ["a", None][at % 2],  # without a zero, which is packed otherwise
     }
 
 
@@ -101,6 +103,7 @@ def to_arrow(rows: list[dict[str, Any]]) -> Any:
             "data": pyarrow.string(),
             "tags": pyarrow.list_(pyarrow.int16()),
             "target": pyarrow.string(),
+            "other": pyarrow.string(),
         }
     )
     return pyarrow.Table.from_pylist(plain, schema)

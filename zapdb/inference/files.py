@@ -10,6 +10,7 @@ import datetime
 import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from zapdb.database.imports import normalize_name
@@ -24,6 +25,10 @@ _CODE: Final = re.compile(r"[+-]?0\d", re.ASCII)
 EMPTY_TEXTS: Final = (
     'its empty cells are empty texts; to have nulls, give --null "" here and to the import'
 )
+EXACT_DIGITS: Final = 15
+"""A number with more of them that a float prints, such as 10.357019999999999, was computed in
+floats: as a decimal it would have a digit for each error of rounding."""
+KNOWN_CELLS_MAX: Final = 10_000
 KEY_TYPES: Final = ("integer", "uuid", "string", "date", "timestamp")
 
 
@@ -80,10 +85,18 @@ class ColumnGuess:
         self._null = "\\N" if null is None else null
         self._skips_empty = null is None
         self._scale = 0
+        self._digits = 0
+        self._are_floats = True
+        """Whether each number with a fraction is a float, printed with so many digits."""
         self._seen = False
         self._has_null = self._has_empty = False
+        self._known = set[str]()
 
     def add(self, cell: str) -> None:
+        if cell in self._known:  # most columns have few values
+            return
+        if len(self._known) < KNOWN_CELLS_MAX:
+            self._known.add(cell)
         if cell == self._null:
             self._has_null = True
             return
@@ -95,10 +108,15 @@ class ColumnGuess:
             del self._left[name]
         if "decimal" in self._left and (match := _NUMBER.fullmatch(cell)) and match[1]:
             self._scale = max(self._scale, len(match[1]))
+            digits = sum(map(str.isdigit, cell.lstrip("+-0.")))
+            self._digits = max(self._digits, digits)
+            self._are_floats &= Decimal(f"{float(cell):.{max(digits, 1) - 1}e}") == Decimal(cell)
 
     def parameters(self) -> dict[str, Any]:
         """Of the first type that all cells fit; a text if there are none."""
         name = next(iter(self._left), "string") if self._seen else "string"
+        if name == "decimal" and self._digits > EXACT_DIGITS and self._are_floats:
+            name = "float"
         return {"type": Name(name), **({"scale": self._scale} if name == "decimal" else {})}
 
     @property

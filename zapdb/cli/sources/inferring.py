@@ -14,7 +14,9 @@ from zapdb.inference import Inference, InferredTable, render_changes
 def write_migration(found: Inference, migrations: str | None, output: Output) -> None:
     """Write the next migration with the tables, and say what has no equivalent."""
     changes = render_changes(found)
-    path = str(create_migration(find_migrations(migrations), f"Tables of {found.source}", changes))
+    # Where a file lies is of this machine; a migration is for all.
+    name = found.source if "://" in found.source else Path(found.source).name
+    path = str(create_migration(find_migrations(migrations), f"Tables of {name}", changes))
     output.document(
         {
             "path": path,

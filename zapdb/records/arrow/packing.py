@@ -28,6 +28,13 @@ def constant(raw: bytes) -> Any:
     return pyarrow.scalar(raw, pyarrow.binary())
 
 
+def constant_like(array: Any, raw: bytes) -> Any:
+    """The same, but nothing where an array is null."""
+    if not array.null_count:
+        return constant(raw)
+    return compute.if_else(array.is_valid(), constant(raw), pyarrow.scalar(None, pyarrow.binary()))
+
+
 def repeated(raw: bytes, count: int) -> Any:
     """An array of the same bytes."""
     return pyarrow.repeat(constant(raw), count)

@@ -21,7 +21,7 @@ from zapdb.records.arrow.columns.base import (
     each,
     take_fixed_source,
 )
-from zapdb.records.arrow.packing import constant, has_zero_byte, pack_sized, size_max
+from zapdb.records.arrow.packing import constant_like, has_zero_byte, pack_sized, size_max
 from zapdb.records.arrow.positions import Bytes, NeedsRows, Positions
 from zapdb.records.attachments import Attachments
 from zapdb.values import Binary, Enum, Integer, Json, String
@@ -94,7 +94,7 @@ class BytesColumn(Leaf):
             array.validate(full=True)  # files may have bytes that are no UTF-8
         raw = array.cast(pyarrow.binary())
         if self.place == "key":
-            return None if has_zero_byte(raw) else [raw, constant(ESCAPED_END)]
+            return None if has_zero_byte(raw) else [raw, constant_like(raw, ESCAPED_END)]
         if self.place == "inside" or size_max(raw) > INLINE_SIZE_BYTES_MAX:
             return None
         return pack_sized(raw)
