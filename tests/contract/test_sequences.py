@@ -308,6 +308,8 @@ def test_rows_that_are_refused_give_their_numbers_back(workspace: Workspace) -> 
     report = orders.import_from(rows, skipped=skipped)
     assert (report.written, len(skipped)) == (128, 22)
     assert sorted(order.id for order in orders) == list(range(1, 132))
+    report = orders.import_from(pyarrow.table({"id": [131, 132]}), skipped=skipped)
+    assert (report.written, len(skipped)) == (1, 1)
 
 
 @pytest.mark.parametrize("wrong", ["7", 7.0, True, None])

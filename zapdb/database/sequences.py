@@ -217,10 +217,17 @@ class OperationNumbers:
         self._taken.append((field, numbers))
         return iter(numbers)
 
-    def reserve(self, connection: Connection, bound: BoundTable, count: int) -> None:
-        """Make sure that this many records can get numbers before a transaction is begun again."""
-        for field in bound.adapter.sequences:
-            self._have(connection, bound, field, 0, count)
+    def reserve(
+        self,
+        connection: Connection,
+        bound: BoundTable,
+        records: Sequence[Mapping[str, Any]],
+        times: int,
+    ) -> None:
+        """Have so many times the numbers that the records need; else a transaction begins again."""
+        for field, name in bound.adapter.sequences.items():
+            wanted = sum(name is None or name not in values for values in records)
+            self._have(connection, bound, field, 0, wanted * times)
 
     def run(self, action: Callable[[], T]) -> T:
         """Run an operation; again with other numbers, if one that it drew belongs to another record

@@ -28,23 +28,27 @@ class MappedType(NamedTuple):
     enum_name: str = ""
 
 
-def map_type_of(kind: Any, scale: int | None = None) -> MappedType:
+def map_type_of(kind: Any, scale: int | None = None, shown: str = "") -> MappedType:
     """The type for a column type; `scale` is the longest of its numbers, if that had to be
-    measured."""
+    measured, and `shown` the source's name of a type that SQLAlchemy does not know."""
     if isinstance(kind, sa.Enum) and kind.enums:
         return _map_enum(kind)
     if isinstance(kind, sa.ARRAY):
         return _map_array(kind)
     if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
         return _map_numeric(kind, scale)
+    if isinstance(kind, mysql.TIMESTAMP):  # a moment, whatever zone it is shown in
+        return MappedType(_named("timestamp"))
     if isinstance(kind, sa.DateTime) and not kind.timezone:
         return MappedType(_named("timestamp"), "its times have no zone; import takes them as UTC")
     if isinstance(kind, mysql.TINYINT) and kind.display_width == 1:
         return MappedType(_named("boolean"), "tinyint(1) is taken as a boolean: only 0 and 1 are")
     for classes, name in _SIMPLE:
         if isinstance(kind, classes):
-            return MappedType(_named(name))
-    return MappedType(_named("string"), f"the type {_show(kind)} has no equivalent; it is text")
+            note = next((note for of, note in _NOTES if isinstance(kind, of)), "")
+            return MappedType(_named(name), note)
+    shown = shown.upper() or _show(kind)
+    return MappedType(_named("string"), f"the type {shown} has no equivalent; it is text")
 
 
 _SIMPLE: tuple[tuple[Any, str], ...] = (
@@ -57,6 +61,11 @@ _SIMPLE: tuple[tuple[Any, str], ...] = (
     (sa.Uuid, "uuid"),
     ((sa.types._Binary, mysql.BIT), "binary"),
     (sa.String, "string"),
+)
+
+_NOTES: tuple[tuple[Any, str], ...] = (
+    (mysql.SET, "a set; its members are one text, with commas between"),
+    (mysql.BIT, "bits; they are bytes, the first one first"),
 )
 
 

@@ -19,6 +19,7 @@ from zapdb.storage.addresses import show_address
 from zapdb.storage.retries import retry
 
 LOCK_NOT_AVAILABLE: Final = "55P03"
+MYSQL: Final = ("mysql", "mariadb")
 SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _DRIVERS: Final = {
     "postgres": "postgresql+psycopg",
@@ -70,6 +71,10 @@ class SourceDatabase:
     def _make(cls, address: str) -> SourceDatabase:
         url = _read_url(address)
         shown = show_address(url)
+        if url.get_backend_name() in MYSQL and not url.database:
+            raise UsageError(
+                "the address names no database", source=shown, hint="give mysql://user@host/name"
+            )
         try:
             engine = sa.create_engine(_read_only(url))
         except exc.NoSuchModuleError:
@@ -101,6 +106,11 @@ class SourceDatabase:
                 connection = connection.execution_options(
                     isolation_level="REPEATABLE READ", postgresql_readonly=True
                 )
+            if self.dialect in MYSQL:
+                with connection.begin():
+                    # Its timestamps are shown in the session's time zone.
+                    connection.exec_driver_sql("SET SESSION time_zone = '+00:00'")
+                    connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
             if locked:
                 waiting = list(locked)
                 retry(SOURCE_LOCK, partial(self._lock, connection, waiting), on=SourceBusy)

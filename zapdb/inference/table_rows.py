@@ -8,19 +8,23 @@ import decimal
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
 from zapdb.database.imports import Coerce, Coercion, RowSource, SourceRow, make_coercer
 from zapdb.errors import ZapdbError
 from zapdb.inference.copy_plans import CopyPlan
 from zapdb.inference.inferred import InferredField
-from zapdb.inference.source import SourceDatabase
+from zapdb.inference.source import MYSQL, SourceDatabase
 from zapdb.schema import Field
-from zapdb.values import String
+from zapdb.values import Json, String
 
 SOURCE_PAGE_ROWS: Final = 5_000
+NO_DATE: Final = "0000-00-00"
+"""What MySQL stores where a date is wrong or missing."""
 
 
 class TableRows(RowSource):
@@ -70,6 +74,10 @@ class TableRows(RowSource):
         ]
 
     def _make_reader(self, field: Field, column: sa.Column[Any], how: Coercion) -> Coerce:
+        if isinstance(column.type, mysql.TIMESTAMP):  # whose session is in UTC
+            how = replace(how, time_zone=datetime.UTC)
+        if self._connection.dialect.name in MYSQL and isinstance(field.type, Json):
+            how = replace(how, is_text=True)  # its drivers read no JSON, and MariaDB's is a text
         coerce = make_coercer(field, f"{self._plan.schema.name}.{field.name}", how)
         has_equivalent = how.is_text or isinstance(column.type, sa.String | sa.Enum)
         if not isinstance(field.type, String) or has_equivalent:
@@ -128,6 +136,8 @@ class TableRows(RowSource):
                     whole = None  # SQL follows no reference of which a part is null
                 values[name] = coerce(whole)
         except ZapdbError as error:
+            if str(error.context.get("value", "")).startswith(NO_DATE):
+                error.hint = "a date of zeros is none: make it NULL in the source"
             return SourceRow(number, {}, given, error)
         return SourceRow(number, values, given)
 

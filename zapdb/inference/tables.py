@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,8 @@ from zapdb.schema import Now, OnDelete
 from zapdb.values import VALUE_TYPES
 
 NOT_KEYS = ("float", "json", "list", "zoned_timestamp")
+_UNKNOWN_TYPE = re.compile(r"Did not recognize type '(.+)' of column '(.+)'")
+"""A warning of SQLAlchemy, whose type of such a column has no name."""
 _ON_DELETE: dict[str, OnDelete] = {"CASCADE": "cascade", "SET NULL": "set_null"}
 
 
@@ -52,11 +55,22 @@ def infer_tables(source: SourceDatabase, only: Collection[str] = ()) -> Inferenc
         tables = [t for t in metadata.tables.values() if not only or t.name in only]
         if not tables:
             raise UsageError("the source has no tables", source=source.shown)
-        _Inferrer(connection, found, tables).run()
+        said = dict.fromkeys(str(one.message) for one in caught)
+        _Inferrer(connection, found, tables, _find_unknown_types(said)).run()
         views = sa.inspect(connection).get_view_names()
-    said = dict.fromkeys(str(one.message) for one in caught)
+    said |= dict.fromkeys(str(one.message) for one in caught)
     found.notes += [Note("the source", text) for text in said if "index" in text]
     found.notes += [Note(view, "a view; its query is not imported") for view in sorted(views)]
+    return found
+
+
+def _find_unknown_types(said: Iterable[str]) -> dict[str, str]:
+    """The types that SQLAlchemy does not know, by the names of their columns, of whatever table."""
+    found = dict[str, str]()
+    for match in filter(None, map(_UNKNOWN_TYPE.match, said)):
+        known = found.setdefault(match[2], match[1])
+        if known != match[1]:
+            found[match[2]] = f"{known} or {match[1]}"
     return found
 
 
@@ -70,8 +84,13 @@ class _Inferrer:
     """Infers the tables of one source."""
 
     def __init__(
-        self, connection: sa.Connection, found: Inference, tables: Sequence[sa.Table]
+        self,
+        connection: sa.Connection,
+        found: Inference,
+        tables: Sequence[sa.Table],
+        unknown_types: Mapping[str, str],
     ) -> None:
+        self.unknown_types = unknown_types
         self.connection = connection
         self.found = found
         self.inspector = sa.inspect(connection)
@@ -166,7 +185,8 @@ class _Inferrer:
 
     def _infer_field(self, made: InferredTable, column: Any, name: str) -> InferredField:
         place = f"{made.source.name}.{column.name}"
-        mapped = map_type_of(column.type, self._measure_scale(column))
+        shown = self.unknown_types.get(column.name, "")
+        mapped = map_type_of(column.type, self._measure_scale(column), shown)
         parameters = dict(mapped.parameters)
         if mapped.note:
             made.notes.append(Note(place, mapped.note))

@@ -8,9 +8,9 @@ target may stand behind them in the batch.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT
@@ -79,13 +79,14 @@ def write_batch(
             write(connection, good)
             save(connection, bad)
 
-    begun = itertools.count()
+    times = 1
 
     def in_halves() -> list[Refused]:
+        nonlocal times
         with session.writing() as connection:
-            # What lacks numbers begins anew, and must not lack them for ever: other threads take
-            # some, too.
-            numbers.reserve(connection, table._current(), len(good) << next(begun))
+            values = [row.values for row in good]
+            numbers.reserve(connection, table._current(), values, times)
+            times *= 2  # who lacks numbers behind this, since other threads took some, begins again
             refused = _write_in_halves(session, write, good)
             refused = sorted([*bad, *refused], key=lambda found: found.row.number)
             save(connection, refused)
@@ -229,5 +230,5 @@ def _plan_updates(
 
 
 def batched(rows: Iterator[SourceRow], size: Callable[[], int]) -> Iterator[list[SourceRow]]:
-    while batch := list(itertools.islice(rows, size())):
+    while batch := list(islice(rows, size())):
         yield batch
