@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from tests import processes
 from tests.contract.paces import NotedPace
@@ -230,6 +231,32 @@ def test_a_killed_follower_goes_on_and_the_command_switches_over(place: Place) -
         assert done.returncode == 0, done.stderr
         assert "switched" in done.stdout
         assert "equal by key and digest" in done.stdout
+        place.require_equal(db)
+
+
+def test_a_lost_connection_of_the_source_is_made_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends each session, in the copy and in a pass; the next try goes on."""
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    own, lost = Follower._bring_changes, [0]
+
+    def lose(follower: Follower, connection: sa.Connection) -> int:
+        lost[0] += 1
+        if lost[0] == 2:
+            with place.connect() as other:
+                other.execute(f"{ended} AND datname = current_database()".encode())
+        elif lost[0] == 4:
+            raise KeyboardInterrupt
+        return own(follower, connection)
+
+    monkeypatch.setattr(Follower, "_bring_changes", lose)
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        command = ("import", place.source, "-d", place.workspace.address, "--follow")
+        assert run_program((*command, "--every", "0.05")) == 130
+    assert "waiting: the source database can't be reached" in err.getvalue()
+    with place.workspace.follow() as db:
         place.require_equal(db)
 
 

@@ -3,10 +3,11 @@ on new ones. Inside a transaction, losing one means what it always meant."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import sqlalchemy
 
 import zapdb
-from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import (
     GUARD_SECONDS,
     PostgresServer,
@@ -23,10 +24,14 @@ from tests.support import (
     lose_connections,
     wait_until,
 )
+from zapdb.cli import job_bar
+from zapdb.cli.job_bar import showing_progress
+from zapdb.cli.output import Output
 from zapdb.cluster import nodes, registration
 from zapdb.cluster.leases import Lease
 from zapdb.database import Database
 from zapdb.errors import StorageError
+from zapdb.jobs import plan_jobs
 from zapdb.storage import Connection, Storage, TransactionMode, gate
 from zapdb.storage.gate import GateHolder
 
@@ -424,3 +429,22 @@ def use_all(db: Database, key: int) -> None:
 def read_lease(place: Workspace) -> Lease:
     ((node, _),) = nodes.list_nodes(place.control.connection())
     return node.lease
+
+
+def test_the_bar_of_a_job_goes_on_behind_a_lost_connection(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.write(2, ADD_COLOR)
+    workspace.open()
+    (job,) = plan_jobs(workspace.connect(), 1)
+    shown, read, looks = list[Any](), job_bar.read_progress, itertools.count()
+
+    def lose(connection: Connection, number: int) -> Any:
+        if next(looks) == 0:  # in the middle of a look
+            workspace.execute(f"SELECT pg_terminate_backend({connection.driver.info.backend_pid})")
+        return read(connection, number)
+
+    monkeypatch.setattr(job_bar, "read_progress", lose)
+    monkeypatch.setattr(job_bar, "_shown", lambda *_: nullcontext(shown.append))
+    with showing_progress(workspace.connect(), job, "converting", Output(), "worker"):
+        wait_until(lambda: shown, "it looks again")

@@ -66,7 +66,7 @@ def export_command(
     digest of each table's records. Large values, archived values of dropped fields, settings and
     the last numbers of sequences are in it; the change log and records of dropped tables are not.
     `zapdb import DIRECTORY` loads it into an empty database, on either engine, and compares counts
-    and digests. Needs the extra `sql`.
+    and digests. Needs the extra `sql` in each format: the digests are those of columns in Arrow.
 
     With `--all-tenants`, the directory has an export of each tenant in `tenants/`, and `zapdb
     import` loads each under its name. With `--change-log`, the changes are written to

@@ -16,7 +16,7 @@ from typing import Any, Final
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.cli.output import Output, format_duration, print_note
 from zapdb.cli.progress_counter import RateMeter
-from zapdb.errors import ZapdbError
+from zapdb.errors import ConcurrencyError, StorageError, ZapdbError
 from zapdb.jobs import Job, read_progress
 from zapdb.jobs.job import read_job
 from zapdb.jobs.job_status import count_by_revision, count_reads
@@ -94,7 +94,10 @@ class _Follower:
     def run(self) -> None:
         try:
             while not self.stop.wait(POLL_SECONDS):
-                self._step()
+                try:
+                    self._step()
+                except (StorageError, ConcurrencyError):  # the next look has another connection
+                    self._storage.release_connection()
         except ZapdbError:
             return  # what is wrong shows itself in the job
         finally:

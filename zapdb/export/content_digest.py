@@ -11,7 +11,13 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-import pyarrow
+from zapdb.errors import MissingExtra
+
+try:
+    import pyarrow
+except ImportError as missing:
+    raise MissingExtra.named("sql", "pyarrow") from missing
+
 from pyarrow import compute, types
 
 from zapdb.schema import TableSchema

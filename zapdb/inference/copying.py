@@ -8,7 +8,8 @@ table that was copied to its end is remembered until the whole source is.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ import sqlalchemy as sa
 from zapdb.database import Database
 from zapdb.database.imports import Checkpoint, Importer, ImportMode, ImportReport
 from zapdb.database.imports.run import Skipped
+from zapdb.errors import ZapdbError
 from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.inferred import Inference, InferredField
 from zapdb.inference.source import SourceDatabase
@@ -68,13 +70,29 @@ def copy_tables(
     with source.reading() as connection:
         copier = Copier(connection, source, db, options)
         copier.count(plans)
-        reports = {plan.inferred.name: copier.copy(plan) for plan in plans}
+        reports = dict[str, ImportReport]()
+        for plan in plans:
+            with _telling_of(reports):
+                reports[plan.inferred.name] = copier.copy(plan)
         for plan in plans:
             if plan.later:
                 copier.set_references(plan, reports[plan.inferred.name])
         copies = [_compare(connection, db, plan, reports[plan.inferred.name]) for plan in plans]
     kept += copier.checkpoints
     return copies
+
+
+@contextmanager
+def _telling_of(copied: Mapping[str, ImportReport]) -> Iterator[None]:
+    """Add to an error of a table how many rows of those before it are there."""
+    try:
+        yield
+    except ZapdbError as error:
+        if "imported" in error.context and copied:
+            rows = sum(report.written + report.resumed_after for report in copied.values())
+            tables = "table" if len(copied) == 1 else "tables"
+            error.context["imported"] += f", and {rows:,} of {len(copied)} {tables} before"
+        raise
 
 
 def _compare(

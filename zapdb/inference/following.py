@@ -152,7 +152,11 @@ class Follower:
 
     def copy(self) -> int:
         """Copy all rows, if that is not done; goes on after an interruption. Returns how many were
-        written."""
+        written. Raises `SourceLost`: called again, it goes on."""
+        with self._source.noticing_loss():
+            return self._copy()
+
+    def _copy(self) -> int:
         state = self._checkpoint.state
         if state.get("is_copied"):
             return 0
@@ -181,11 +185,13 @@ class Follower:
     # Passes
 
     def step(self) -> PassReport:
-        """One pass, when the job may go on; raises the error of a row that can't be written."""
+        """One pass, when the job may go on; raises the error of a row that can't be written, and
+        `SourceLost`: the next pass brings what this one has not."""
         self._job.note(0)
-        moment = read_moment(self._source.engine, self._since())
-        with self._source.reading() as connection:
-            report = self._bring_all(connection, is_last=False)
+        with self._source.noticing_loss():
+            moment = read_moment(self._source.engine, self._since())
+            with self._source.reading() as connection:
+                report = self._bring_all(connection, is_last=False)
         self._save({"moment": moment.to_plain(), "is_copied": True})
         return report
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from zapdb.errors import StorageError, UsageError
-from zapdb.limits import SOURCE_LOCK, SOURCE_LOCK_TIMEOUT_MS
+from zapdb.limits import SOURCE_LOCK, SOURCE_LOCK_TIMEOUT_MS, SOURCE_LOST
 from zapdb.storage.addresses import show_address
 from zapdb.storage.retries import retry
 
@@ -39,6 +39,10 @@ def is_sqlite_file(path: str) -> bool:
 
 class SourceBusy(StorageError):
     """Writers of the source hold its tables."""
+
+
+class SourceLost(StorageError):
+    """The source can't be reached, or has ended a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,29 @@ class SourceDatabase:
         return self.engine.dialect.name
 
     @contextmanager
+    def noticing_loss(self) -> Iterator[None]:
+        """Raise `SourceLost` for an error that says that there is no connection, or none more."""
+        try:
+            yield
+        except exc.DBAPIError as error:
+            if not _is_lost(error):
+                raise
+            raise SourceLost(
+                "the source database can't be reached",
+                source=self.shown,
+                problem=str(error.orig).strip(),
+                hint="run the same command again, which goes on, when it can be",
+            ) from error
+
+    def wait_until_reached(self) -> None:
+        """Raises `SourceLost` if it can't be reached for as long as the policy says."""
+        retry(SOURCE_LOST, self._reach, on=SourceLost)
+
+    def _reach(self) -> None:
+        with self.noticing_loss(), self.engine.connect():
+            pass
+
+    @contextmanager
     def reading(self, locked: Sequence[sa.Table] = ()) -> Iterator[sa.Connection]:
         """A transaction that sees the source as of one moment, where the engine can; `locked`
         tables of PostgreSQL are not written by others meanwhile, and the moment is after the
@@ -146,6 +173,13 @@ class SourceDatabase:
                     if is_busy
                     else "the role must be allowed to: GRANT UPDATE ON the tables lets it",
                 ) from None
+
+
+def _is_lost(error: exc.DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    is_session = str(state or "").startswith(("08", "57P"))  # ended, or not begun
+    is_refused = state is None and isinstance(error, exc.OperationalError)
+    return error.connection_invalidated or is_session or is_refused
 
 
 def _read_url(address: str) -> sa.URL:

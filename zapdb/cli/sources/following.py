@@ -6,6 +6,7 @@ import datetime
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from zapdb.cli.output import Output, format_count, print_note
@@ -13,7 +14,9 @@ from zapdb.cli.sources.base import ImportRequest, opened_target
 from zapdb.cli.undivided import JobCounter
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
 from zapdb.inference import CopyOptions, Follower, Inference, SourceDatabase, infer_tables
+from zapdb.inference.following import PassReport
 from zapdb.inference.importing import counting, require_tables
+from zapdb.inference.source import SourceLost
 
 T = TypeVar("T")
 
@@ -42,21 +45,19 @@ def follow_source(request: ImportRequest, output: Output) -> int:
                 pace=counter.pace,
             )
             with Follower.opened(source, found, db, options) as follower:
-                copied = _when_free(follower.copy, counter)
+                copied = _going_on(follower.copy, source, counter)
                 if copied:
                     output.write(f"copied {format_count(copied, 'row')}")
                 if request.switch is not None:
                     return _switch(follower, found, request, output)
-                _follow(follower, request, output, counter)
+                _follow(partial(_going_on, follower.step, source, counter), request, output)
     return 0
 
 
-def _follow(
-    follower: Follower, request: ImportRequest, output: Output, counter: JobCounter
-) -> None:
+def _follow(step: Callable[[], PassReport], request: ImportRequest, output: Output) -> None:
     print_note("following; interrupt it at any time, and end it with --switch")
     while True:
-        done = _when_free(follower.step, counter)
+        done = step()
         if done.read or done.deleted:
             deleted = f", {format_count(done.deleted, 'record')} deleted" if done.deleted else ""
             output.write(
@@ -66,12 +67,17 @@ def _follow(
         time.sleep(max(request.every, done.seconds))
 
 
-def _when_free(action: Callable[[], T], counter: JobCounter) -> T:
-    """Do something that goes on where it stopped; again after a roll back of this database."""
+def _going_on(action: Callable[[], T], source: SourceDatabase, counter: JobCounter) -> T:
+    """Do something that goes on where it stopped; again after a roll back of this database, and
+    when the source can be reached again."""
     is_told = False
     while True:
         try:
             return action()
+        except SourceLost as error:
+            print_note(f"waiting: {error.message}: {error.context['problem']}")
+            source.wait_until_reached()
+            continue
         except RollbackInProgress as error:
             if not is_told:
                 print_note(f"waiting: {error.message}")
