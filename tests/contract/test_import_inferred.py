@@ -15,9 +15,9 @@ from tests.support import Workspace
 
 TOKEN = "12345678-1234-5678-1234-56781234567"
 CSV = f"""\
-Film ID,Title,US Gross,Zip,Released,Seen at,Good,Rank,Token,Nothing,Ratio
-1,Metropolis,1236166,01234,1927-01-10,1927-01-10T20:00:00Z,true,1,{TOKEN}8,,1e3
-2,"M, eine Stadt",2.5,99999,,1931-05-11 20:00:00+02:00,FALSE,,{TOKEN}9,,0.5
+Film ID,Title,US Gross,Zip,Released,Seen at,Good,Rank,Token,Nothing,Ratio,Computed
+1,Metropolis,1236166,01234,1927-01-10,1927-01-10T20:00:00Z,true,1,{TOKEN}8,,1e3,10.357019999999999
+2,"M, eine Stadt",2.5,99999,,1931-05-11 20:00:00+02:00,FALSE,,{TOKEN}9,,0.5,8.25
 """
 
 
@@ -44,6 +44,7 @@ def test_a_csv_file_becomes_a_table(place: Place) -> None:
         "{type: uuid, name: token}",
         "{type: string, name: nothing}",
         "{type: float, name: ratio}",
+        "{type: float, name: computed}",
     ):
         assert field in text, field
     place.migrate()
