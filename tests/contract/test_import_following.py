@@ -237,7 +237,7 @@ def test_a_killed_follower_goes_on_and_the_command_switches_over(place: Place) -
 def test_a_lost_connection_of_the_source_is_made_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server ends each session, in the copy and in a pass; the next try goes on."""
+    """The server ends each session in a pass; the next try goes on."""
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
     own, lost = Follower._bring_changes, [0]
 
