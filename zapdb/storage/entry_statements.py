@@ -257,8 +257,12 @@ class EntryStatements:
         version = as_number(rows[0][0])
         if rows[0][1] is None:
             return version, []
-        entries = [(key, record, value) for _, key, record, value in rows]
-        return version, require_bytes(entries)
+        entries = list[tuple[bytes, bytes, bytes]]()
+        for _, key, record, value in rows:
+            if type(key) is not bytes or type(record) is not bytes or type(value) is not bytes:
+                require_bytes([(key, record, value)])
+            entries.append((key, record, value))
+        return version, entries
 
     def _make_key_sql(self, limit: int, descending: bool) -> str:
         return self._join_records([f"x.key = {self.storage.placeholder}"], limit, descending)
