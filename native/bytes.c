@@ -80,7 +80,7 @@ zap_grow(Writer *w, size_t size)
     uint8_t *made = w->start == w->small ? NULL : w->start;
     uint8_t *start = size > PY_SSIZE_T_MAX / 4 ? NULL : PyMem_Realloc(made, wanted);
     if (start == NULL) {
-        w->is_wrong = w->is_lost = 1;
+        w->is_wrong |= ZAP_LOST;
         w->at = w->start;
         return;
     }
@@ -115,16 +115,14 @@ zap_write_object(Writer *w, PyObject *object)
 
 /* Most texts are short and ASCII, which takes Python's own decoder longer to find out. */
 PyObject *
-zap_text(const void *bytes, Py_ssize_t size, int is_binary)
+zap_text(const void *bytes, Py_ssize_t size)
 {
-    if (is_binary) {
-        return PyBytes_FromStringAndSize(bytes, size);
-    }
-    uint8_t all = size < SHORT_END ? 0 : 0x80;
-    for (Py_ssize_t i = 0; i < size && all < 0x80; i++) {
+    uint8_t all = 0;
+    int is_short = size > 1 && size < SHORT_END;
+    for (Py_ssize_t i = 0; is_short && i < size; i++) {
         all |= ((const uint8_t *)bytes)[i];
     }
-    if (all >= 0x80 || size < 2) {
+    if (!is_short || all >= 0x80) {
         return PyUnicode_DecodeUTF8(bytes, size, NULL);
     }
     PyObject *text = PyUnicode_New(size, 127);
@@ -134,18 +132,23 @@ zap_text(const void *bytes, Py_ssize_t size, int is_binary)
     return text;
 }
 
-/* The caller gives its owner back, if it has one. */
+/* Of a string, for zap_write_text(), which gives its owner back. */
 Text
-zap_open_text(Writer *w, PyObject *object, int is_binary)
+zap_open_text(Writer *w, PyObject *string)
 {
-    int is_string = !is_binary && PyUnicode_CheckExact(object);
-    if (is_string && PyUnicode_IS_COMPACT_ASCII(object)) {
-        return (Text){NULL, PyUnicode_DATA(object), PyUnicode_GET_LENGTH(object)};
+    int is_string = PyUnicode_CheckExact(string);
+    if (is_string && PyUnicode_IS_COMPACT_ASCII(string)) {
+        return (Text){NULL, PyUnicode_DATA(string), PyUnicode_GET_LENGTH(string)};
     }
-    PyObject *owner = is_string ? PyUnicode_AsUTF8String(object) : Py_NewRef(object);
-    if (owner == NULL || !PyBytes_CheckExact(owner) || is_binary == is_string) {
-        w->is_wrong = 1;
-        return (Text){owner, "", 0};
-    }
-    return (Text){owner, PyBytes_AS_STRING(owner), PyBytes_GET_SIZE(owner)};
+    PyObject *owner = is_string ? PyUnicode_AsUTF8String(string) : NULL;
+    w->is_wrong |= owner == NULL;
+    return owner == NULL ? (Text){NULL, "", 0}
+                         : (Text){owner, PyBytes_AS_STRING(owner), PyBytes_GET_SIZE(owner)};
+}
+
+void
+zap_write_text(Writer *w, Text text)
+{
+    zap_write_bytes(w, text.bytes, text.size);
+    Py_XDECREF(text.owner);
 }

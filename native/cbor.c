@@ -68,29 +68,28 @@ read_simple(Reader *r, int argument)
     return pack_float(value, form) == size ? PyFloat_FromDouble(value) : NULL;
 }
 
-/* A key, which is behind the last one, from `last` to `last_end`, as its bytes compare. */
+/* A key, which is behind the last one as its bytes compare. The length at their beginning differs
+   before either of both ends, if the lengths do. */
 static PyObject *
-read_key(Reader *r, const uint8_t **last, const uint8_t **last_end)
+read_key(Reader *r, const uint8_t **last)
 {
     uint64_t size;
     const uint8_t *start = r->at;
     const uint8_t *bytes = read_head(r, &size) == MAJOR_TEXT ? zap_take(r, size) : NULL;
-    Py_ssize_t shorter = Py_MIN(r->at - start, *last_end - *last);
-    if (bytes == NULL || (*last != NULL && memcmp(start, *last, (size_t)shorter) <= 0)) {
+    if (bytes == NULL || (*last != NULL && memcmp(start, *last, r->at - start) <= 0)) {
         return NULL;
     }
     *last = start;
-    *last_end = r->at;
-    return zap_text(bytes, (Py_ssize_t)size, 0);
+    return zap_text(bytes, (Py_ssize_t)size);
 }
 
 static PyObject *
 read_container(Reader *r, int is_map, uint64_t count, int depth)
 {
-    const uint8_t *last = NULL, *last_end = NULL;
+    const uint8_t *last = NULL;
     PyObject *made = depth == 0 ? NULL : is_map ? PyDict_New() : PyList_New(0);
     for (; made != NULL && count > 0; count--) {
-        PyObject *key = is_map ? read_key(r, &last, &last_end) : NULL;
+        PyObject *key = is_map ? read_key(r, &last) : NULL;
         PyObject *item = is_map && key == NULL ? NULL : zap_read_cbor(r, depth - 1);
         if (item == NULL
             || (is_map ? PyDict_SetItem(made, key, item) : PyList_Append(made, item)) < 0) {
@@ -115,7 +114,7 @@ zap_read_cbor(Reader *r, int depth)
         return argument > INT64_MAX ? NULL : PyLong_FromLongLong(~(int64_t)argument);
     case MAJOR_TEXT:
         bytes = zap_take(r, argument);
-        return bytes == NULL ? NULL : zap_text(bytes, (Py_ssize_t)argument, 0);
+        return bytes == NULL ? NULL : zap_text(bytes, (Py_ssize_t)argument);
     case MAJOR_LIST: case MAJOR_MAP:
         return read_container(r, major == MAJOR_MAP, argument, depth);
     case MAJOR_SIMPLE: return read_simple(r, (int)argument);
@@ -136,15 +135,6 @@ put_head(Writer *w, int major, uint64_t argument)
     int log = argument < 1 << 8 ? 0 : argument < 1 << 16 ? 1 : argument < (uint64_t)1 << 32 ? 2 : 3;
     *w->at++ = (uint8_t)(major | (IN_FIRST_BYTE + log));
     zap_put(w, argument, 1 << log);
-}
-
-static void
-write_text(Writer *w, Text text)
-{
-    zap_reserve(w, ZAP_SCALAR_MAX);
-    put_head(w, MAJOR_TEXT, (uint64_t)text.size);
-    zap_write_bytes(w, text.bytes, text.size);
-    Py_XDECREF(text.owner);
 }
 
 typedef struct {
@@ -172,7 +162,7 @@ write_map(Writer *w, PyObject *map, int depth)
     int is_sorted = 1;
     w->is_wrong |= items == NULL;
     while (!w->is_wrong && PyDict_Next(map, &position, &key, &items[taken].value)) {
-        items[taken].key = zap_open_text(w, key, 0);
+        items[taken].key = zap_open_text(w, key);
         is_sorted &= taken == 0 || compare_items(&items[taken - 1], &items[taken]) < 0;
         taken++;
     }
@@ -181,7 +171,9 @@ write_map(Writer *w, PyObject *map, int depth)
     }
     put_head(w, MAJOR_MAP, (uint64_t)size);
     for (Py_ssize_t i = 0; i < taken; i++) {
-        write_text(w, items[i].key);
+        zap_reserve(w, ZAP_SCALAR_MAX);
+        put_head(w, MAJOR_TEXT, (uint64_t)items[i].key.size);
+        zap_write_text(w, items[i].key);
         zap_write_cbor(w, items[i].value, depth - 1);
     }
     PyMem_Free(items);
@@ -196,7 +188,9 @@ zap_write_cbor(Writer *w, PyObject *value, int depth)
         return;
     }
     if (PyUnicode_CheckExact(value)) {
-        write_text(w, zap_open_text(w, value, 0));
+        Text text = zap_open_text(w, value);
+        put_head(w, MAJOR_TEXT, (uint64_t)text.size);
+        zap_write_text(w, text);
     }
     else if (PyLong_CheckExact(value)) {
         int overflow;

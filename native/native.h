@@ -22,7 +22,7 @@
 #endif
 
 /* Raised whenever native.py would give Plan something else, or expect something else of it. */
-#define ZAP_INTERFACE 6
+#define ZAP_INTERFACE 7
 
 /* As in zapdb/limits.py; native.py gives the others with each field. */
 #define ZAP_KEY_MAX 1024
@@ -30,15 +30,13 @@
 
 /* Of the accelerator alone. */
 #define ZAP_SMALL_RECORD 512    /* bytes that are written without an allocation */
+#define ZAP_LOST 2              /* there was no memory for more */
 #define ZAP_SCALAR_MAX 16       /* bytes of any value of a fixed size, and of a varint or a head */
-
-#define ZAP_DATETIME "datetime.datetime_CAPI"   /* its header has a variable in each file */
 
 /* Of the formats: see docs/formats. */
 #define ZAP_SIGN ((uint64_t)1 << 63)
 
 typedef struct {
-    void *datetime;                             /* PyDateTime_CAPI */
     PyObject *data;                             /* bytes, which the caller keeps */
     const uint8_t *start, *at, *end;
     int is_wrong;                               /* something is missing, or not in its only form */
@@ -46,23 +44,21 @@ typedef struct {
 } Reader;
 
 typedef struct {
-    void *datetime;
     uint8_t *start, *at, *end;
-    int is_wrong;                               /* there is a value that is not ordinary */
-    int is_lost;                                /* without memory: what was written, too */
+    int is_wrong;                               /* there is a value that is not ordinary; and with
+                                                   ZAP_LOST what was written is lost, too */
     uint8_t small[ZAP_SMALL_RECORD];
 } Writer;
 
 /* From STRING on, values have their length before them. FIXED and EXTENT are stepped over. NAMED is
-   a field of the key among those of the record, which may be given. */
+   what has no bytes: a field of the key among those of the record, which may be given. */
 #define ZAP_KINDS(KIND) \
-    KIND(INTEGER) KIND(DECIMAL) KIND(DATE) KIND(ENUM) KIND(BOOLEAN) KIND(UUID) KIND(TIMESTAMP) \
-    KIND(ZONED) KIND(FLOAT) KIND(KEY) KIND(ESCAPED_STRING) KIND(ESCAPED_BINARY) KIND(PYTHON) \
-    KIND(NAMED) KIND(FIXED) KIND(STRING) KIND(BINARY) KIND(EXTENT) KIND(JSON) KIND(LIST) KIND(STRUCT)
+    KIND(INTEGER) KIND(DECIMAL) KIND(DATE) KIND(ENUM) KIND(BOOLEAN) KIND(UNSIGNED) KIND(TIMESTAMP) \
+    KIND(ZONED) KIND(FLOAT) KIND(PYTHON) KIND(NAMED) KIND(FIXED) KIND(ESCAPED_STRING) \
+    KIND(ESCAPED_BINARY) KIND(KEY) KIND(STRING) KIND(BINARY) KIND(EXTENT) KIND(JSON) KIND(LIST) \
+    KIND(STRUCT)
 #define ZAP_KIND_ITEM(NAME) ZAP_##NAME,
 typedef enum { ZAP_KINDS(ZAP_KIND_ITEM) } Kind;
-
-#define ZAP_IS_BINARY(FIELD) ((FIELD)->kind == ZAP_BINARY || (FIELD)->kind == ZAP_ESCAPED_BINARY)
 
 /* Whatever is at a place in an object: an item of a slot. */
 #define ZAP_SLOT(OBJECT, OFFSET) (*(PyObject **)((char *)(OBJECT) + (OFFSET)))
@@ -82,16 +78,14 @@ typedef struct {
                                                    of local times: zones, as far as Python has met
                                                    them; of a decimal: multiply, its unit */
     const struct Plan *parts;                   /* of a struct, list, key or UUID; else NULL */
+    void *datetime;                             /* PyDateTime_CAPI */
 } Field;
-
-/* What a function does that has a plan; NULL declines. */
-typedef PyObject *(*Method)(const struct Plan *, PyObject *const *args, Py_ssize_t nargs);
 
 /* The fields of a table, index, struct or key, in the order of their bytes. */
 typedef struct Plan {
-    Method method;
-    void *datetime;
-    PyTypeObject *type;                         /* of records, structs, and keys: tuple */
+    int method;                                 /* what its function does: see plan.c */
+    Py_ssize_t nargs;
+    PyTypeObject *type;                         /* of records, structs, UUIDs, and keys: tuple */
     const struct Plan *key;                     /* of records, if any field of it is wanted */
     PyObject *python;                           /* does the same */
     int optional;                               /* so many fields have a bit of presence */
@@ -100,7 +94,7 @@ typedef struct Plan {
     Field fields[];
 } Plan;
 
-/* Bytes, or the UTF-8 of a string: its own, or of another owner, so that the string gets none. */
+/* The UTF-8 of a string: its own, or of another owner, so that the string gets none. */
 typedef struct {
     PyObject *owner;
     const char *bytes;
@@ -114,8 +108,9 @@ void zap_close_extent(Writer *, size_t begin, Py_ssize_t size_max);
 void zap_grow(Writer *, size_t size);
 void zap_write_bytes(Writer *, const void *bytes, Py_ssize_t size);
 void zap_write_object(Writer *, PyObject *bytes);
-PyObject *zap_text(const void *, Py_ssize_t size, int is_binary);
-Text zap_open_text(Writer *, PyObject *, int is_binary);
+PyObject *zap_text(const void *, Py_ssize_t size);
+Text zap_open_text(Writer *, PyObject *string);
+void zap_write_text(Writer *, Text);
 
 /* cbor.c, scalars.c */
 PyObject *zap_read_cbor(Reader *, int depth);
@@ -126,9 +121,6 @@ void zap_write_scalar(Writer *, const Field *, PyObject *value);
 /* parts.c */
 int zap_read_parts(Reader *, const Plan *, PyObject *object);
 Py_ssize_t zap_write_parts(Writer *, const Plan *, PyObject *source, PyObject *const *values);
-
-/* plan.c */
-PyObject *zap_make(PyObject *module, PyObject *args);
 
 /* Forgets an ordinary exception; false for one that has to get through: KeyboardInterrupt. */
 static inline int

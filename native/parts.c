@@ -2,6 +2,8 @@
 
 #include "native.h"
 
+#define ESCAPED_END 1           /* in two bytes, behind a text without zeros */
+
 static PyObject *read_value(Reader *, const Field *);
 static void write_value(Writer *, const Field *, PyObject *);
 
@@ -19,27 +21,29 @@ read_list(Reader *r, const Field *item)
     return list;
 }
 
-/* A struct, or the key of another record: a tuple. */
+/* A struct, a UUID, or the key of another record: a tuple. */
 static PyObject *
 read_object(Reader *r, const Field *f)
 {
     const uint8_t *start = r->at;
-    const Plan *parts = f->parts;
-    PyObject *object = f->kind == ZAP_KEY ? PyTuple_New(parts->count)
-                                          : parts->type->tp_alloc(parts->type, 0);
-    int is_done = object != NULL && zap_read_parts(r, parts, object);
+    PyTypeObject *type = f->parts->type;
+    PyObject *object = type == &PyTuple_Type ? PyTuple_New(f->parts->count)
+                                             : type->tp_alloc(type, 0);
+    int is_done = object != NULL && zap_read_parts(r, f->parts, object);
     if (!is_done || (f->kind == ZAP_KEY && r->at - start > ZAP_KEY_MAX)) {
         Py_CLEAR(object);
     }
     return object;
 }
 
-/* A value behind its length. */
+/* A text, or a value with parts. */
 static PyObject *
 read_extent(Reader *r, const Field *f)
 {
     const uint8_t *end = r->end;
-    int64_t size = zap_read_varint(r);
+    int has_length = f->kind >= ZAP_STRING, is_escaped = f->kind < ZAP_KEY;
+    const uint8_t *zero = is_escaped ? memchr(r->at, 0, end - r->at) : NULL;
+    int64_t size = has_length ? zap_read_varint(r) : (zero == NULL ? end : zero) - r->at;
     PyObject *value;
     if (r->is_wrong || size < 0 || size > f->number || size > end - r->at) {
         return NULL;
@@ -48,12 +52,16 @@ read_extent(Reader *r, const Field *f)
     switch (f->kind) {
     case ZAP_JSON: value = zap_read_cbor(r, ZAP_DEPTH_MAX); break;
     case ZAP_LIST: value = read_list(r, f->parts->fields); break;
-    case ZAP_STRUCT: value = read_object(r, f); break;
+    case ZAP_STRUCT: case ZAP_KEY: value = read_object(r, f); break;
     case ZAP_EXTENT: value = zap_take(r, size) == NULL ? NULL : Py_NewRef(Py_True); break;
-    default: value = zap_text(zap_take(r, size), size, ZAP_IS_BINARY(f));
+    case ZAP_BINARY: case ZAP_ESCAPED_BINARY:
+        value = PyBytes_FromStringAndSize((const char *)zap_take(r, size), size);
+        break;
+    default: value = zap_text(zap_take(r, size), size);
     }
-    r->is_wrong |= r->at != r->end;
+    r->is_wrong |= has_length && r->at != r->end;
     r->end = end;
+    r->is_wrong |= is_escaped && zap_read_number(r, 2) != ESCAPED_END;
     return value;
 }
 
@@ -62,24 +70,20 @@ static PyObject *
 read_value(Reader *r, const Field *f)
 {
     Py_ssize_t after, at = r->at - r->start;
-    PyObject *value = f->kind == ZAP_KEY      ? read_object(r, f)
-                      : f->kind < ZAP_STRING ? zap_read_scalar(r, f)
-                                             : read_extent(r, f);
+    PyObject *value = f->kind < ZAP_ESCAPED_STRING ? zap_read_scalar(r, f) : read_extent(r, f);
     if (value != NULL && !r->is_wrong) {
         return value;
     }
     Py_CLEAR(value);
     PyObject *pair = zap_forget() ? PyObject_CallFunction(f->decode, "On", r->data, at) : NULL;
-    if (pair != NULL && PyArg_ParseTuple(pair, "On", &value, &after) && after > at
-        && after <= r->end - r->start) {
+    int is_read = pair != NULL && PyArg_ParseTuple(pair, "On", &value, &after) && after > at
+                  && after <= r->end - r->start;
+    if (is_read) {
         r->at = r->start + after;
         r->is_wrong = 0;
         r->has_blob |= f->encode == Py_None;
-        Py_INCREF(value);
     }
-    else {
-        value = NULL;
-    }
+    value = is_read ? Py_NewRef(value) : NULL;
     Py_XDECREF(pair);
     return value;
 }
@@ -113,10 +117,7 @@ zap_read_parts(Reader *r, const Plan *plan, PyObject *object)
 static void
 write_list(Writer *w, const Field *item, PyObject *items)
 {
-    if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items)) {
-        w->is_wrong = 1;
-        return;
-    }
+    w->is_wrong |= !PyList_CheckExact(items) && !PyTuple_CheckExact(items);
     for (Py_ssize_t i = 0; !w->is_wrong && i < PySequence_Fast_GET_SIZE(items); i++) {
         PyObject *value = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
         write_value(w, item, value);
@@ -124,47 +125,45 @@ write_list(Writer *w, const Field *item, PyObject *items)
     }
 }
 
-/* A struct, from an object or a dict; or the key of another record, from a tuple. */
+/* A struct, from an object or a dict; a UUID; or the key of another record, from a tuple. */
 static void
 write_object(Writer *w, const Field *f, PyObject *value)
 {
     size_t begin = w->at - w->start;
     const Plan *parts = f->parts;
-    int is_key = f->kind == ZAP_KEY, is_dict = !is_key && PyDict_CheckExact(value);
-    if ((!is_dict && !Py_IS_TYPE(value, parts->type))
-        || (is_key && PyTuple_GET_SIZE(value) != parts->count)) {
-        w->is_wrong = 1;
-        return;
-    }
-    PyObject *const *values = is_key ? ((PyTupleObject *)value)->ob_item : NULL;
-    Py_ssize_t known = zap_write_parts(w, parts, value, values);
-    w->is_wrong |= is_dict && known != PyDict_GET_SIZE(value);
-    w->is_wrong |= is_key && (w->at - w->start) - begin > ZAP_KEY_MAX;
-}
-
-static void
-write_known(Writer *w, const Field *f, PyObject *value)
-{
-    size_t begin = w->at - w->start;
-    switch (f->kind) {
-    case ZAP_NAMED: return;
-    case ZAP_KEY: write_object(w, f, value); return;
-    case ZAP_JSON: w->at++; zap_write_cbor(w, value, ZAP_DEPTH_MAX); break;
-    case ZAP_LIST: w->at++; write_list(w, f->parts->fields, value); break;
-    case ZAP_STRUCT: w->at++; write_object(w, f, value); break;
-    default: zap_write_scalar(w, f, value); return;
-    }
-    zap_close_extent(w, begin, f->number);
+    int is_dict = f->kind == ZAP_STRUCT && PyDict_CheckExact(value);
+    int is_whole = !PyTuple_Check(value) || PyTuple_GET_SIZE(value) == parts->count;
+    int is_known = is_dict || (Py_IS_TYPE(value, parts->type) && is_whole);
+    Py_ssize_t given = is_known ? zap_write_parts(w, parts, value, NULL) : 0;
+    w->is_wrong |= !is_known || (is_dict && given != PyDict_GET_SIZE(value));
+    w->is_wrong |= f->kind == ZAP_KEY && (w->at - w->start) - begin > ZAP_KEY_MAX;
 }
 
 /* Tries Python's own function, too. */
 static void
 write_value(Writer *w, const Field *f, PyObject *value)
 {
-    size_t begin = w->at - w->start;
+    size_t size, begin = w->at - w->start;
     zap_reserve(w, ZAP_SCALAR_MAX);
-    write_known(w, f, value);
-    if (w->is_wrong && !w->is_lost && f->encode != Py_None && zap_forget()) {
+    w->at += f->kind >= ZAP_STRING;             /* see zap_close_extent() */
+    switch (f->kind) {
+    case ZAP_STRING: case ZAP_ESCAPED_STRING: zap_write_text(w, zap_open_text(w, value)); break;
+    case ZAP_BINARY: case ZAP_ESCAPED_BINARY: zap_write_object(w, value); break;
+    case ZAP_JSON: zap_write_cbor(w, value, ZAP_DEPTH_MAX); break;
+    case ZAP_LIST: write_list(w, f->parts->fields, value); break;
+    case ZAP_STRUCT: case ZAP_KEY: write_object(w, f, value); break;
+    default: zap_write_scalar(w, f, value);
+    }
+    if (f->kind >= ZAP_STRING) {
+        zap_close_extent(w, begin, f->number);
+    }
+    else if (f->kind >= ZAP_ESCAPED_STRING && f->kind < ZAP_KEY && !w->is_wrong) {
+        size = (w->at - w->start) - begin;
+        w->is_wrong |= size > (size_t)f->number || memchr(w->at - size, 0, size) != NULL;
+        zap_reserve(w, ZAP_SCALAR_MAX);
+        zap_put(w, ESCAPED_END, 2);
+    }
+    if (w->is_wrong == 1 && f->encode != Py_None && zap_forget()) {
         w->at = w->start + begin;
         w->is_wrong = 0;
         PyObject *bytes = PyObject_CallOneArg(f->encode, value);
@@ -173,46 +172,33 @@ write_value(Writer *w, const Field *f, PyObject *value)
     }
 }
 
-/* A part that is given by itself, or of a dict, or its default; or of an object. */
-static PyObject *
-take_part(PyObject *source, PyObject *const *value, const Field *f, Py_ssize_t *known)
-{
-    *known += 1;
-    if (value != NULL) {
-        return Py_NewRef(*value);
-    }
-    if (!PyDict_CheckExact(source)) {
-        return PyObject_GetAttr(source, f->name);
-    }
-    PyObject *found = PyDict_GetItemWithError(source, f->name);
-    if (found == NULL && !PyErr_Occurred() && f->otherwise != Py_Ellipsis) {
-        *known -= 1;
-        found = f->otherwise;
-    }
-    return Py_XNewRef(found);
-}
-
-/* Writes fields, which are these values, or else of the source. Returns how many of them are given,
-   and not defaults. */
+/* Writes fields, which are these values, or parts of a dict or another object. Returns how many of
+   them are given, and not defaults. */
 Py_ssize_t
 zap_write_parts(Writer *w, const Plan *plan, PyObject *source, PyObject *const *values)
 {
     size_t bits = w->at - w->start, size = (plan->optional + 7) / 8;
     Py_ssize_t known = 0;
-    zap_reserve(w, size);
-    if (!w->is_wrong) {
-        memset(w->at, 0, size);
-        w->at += size;
+    int is_dict = values == NULL && PyDict_CheckExact(source);
+    for (size_t i = 0; i < size; i++) {
+        zap_write_bytes(w, "", 1);
     }
     for (Py_ssize_t i = 0; !w->is_wrong && i < plan->count; i++) {
         const Field *f = &plan->fields[i];
         size_t begin = w->at - w->start;
-        PyObject *value = take_part(source, values == NULL ? NULL : &values[i], f, &known);
-        uint8_t is_present = value != Py_None || f->bit < 0;
+        PyObject *value = values != NULL ? Py_NewRef(values[i])
+                          : is_dict ? Py_XNewRef(PyDict_GetItemWithError(source, f->name))
+                          : f->offset < 0 ? PyObject_GetAttr(source, f->name)
+                                          : Py_XNewRef(ZAP_SLOT(source, f->offset));
+        known += value != NULL;
+        if (value == NULL && is_dict && !PyErr_Occurred() && f->otherwise != Py_Ellipsis) {
+            value = Py_NewRef(f->otherwise);
+        }
         if (value == NULL) {
             w->is_wrong = 1;
             break;
         }
+        uint8_t is_present = value != Py_None || f->bit < 0;
         if (f->order != 0) {
             zap_write_bytes(w, &is_present, 1);
         }

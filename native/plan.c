@@ -1,13 +1,24 @@
-/* Plans: how the records of one layout, or the keys of one index, are read and written.
+/* The module zapdb._native, which makes plans: how the records of one layout, or the keys of one
+   index, are read and written. It keeps nothing; sub-interpreters use the pure codec.
 
-   make() returns a function that has a plan, takes the same arguments as the generated function that
-   it was made with, and calls that one whenever it declines. */
+   make() returns a function that has a plan, takes the same arguments as the generated function it
+   was made with, and calls that one whenever it declines. They are numbered as in native.py:
+
+   decode(key, data, start, attachments)
+   read_row(prefix, attachments, otherwise, (place, key, data)): the pair (key, record), if the data
+      begin with the prefix
+   skip(data, start): where the record ends, by a plan that wants no field
+   encode(prefix, values by name, attachments)
+   encode_key(values by name), or build(record) of an index
+   key_of(a value for each of the key's fields) */
 
 #include "native.h"
 #include <structmember.h>
 
 /* The plan of a function that make() has returned lies in bytes that nobody else looks into. */
 #define PLAN_OF(SELF) ((const Plan *)PyBytes_AS_STRING(PyTuple_GET_ITEM(SELF, 0)))
+
+enum { DECODE, READ_ROW, SKIP, ENCODE, ENCODE_KEY, KEY_OF };
 
 /* Reads bytes from a place on, which mostly is to their end. */
 static int
@@ -16,7 +27,6 @@ read_bytes(Reader *r, const Plan *plan, PyObject *data, Py_ssize_t at, PyObject 
     if (!PyBytes_CheckExact(data) || at < 0 || at > PyBytes_GET_SIZE(data)) {
         return 0;
     }
-    r->datetime = plan->datetime;
     r->data = data;
     r->start = (const uint8_t *)PyBytes_AS_STRING(data);
     r->at = r->start + at;
@@ -44,46 +54,22 @@ read_record(const Plan *plan, PyObject *key, PyObject *data, Py_ssize_t start,
     return record;
 }
 
-/* decode(key, data, start, attachments) */
 static PyObject *
-decode(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
+read_row(const Plan *plan, PyObject *prefix, PyObject *attachments, PyObject *row)
 {
-    if (nargs != 4) {
+    if (!PyBytes_CheckExact(prefix) || !PyTuple_CheckExact(row) || PyTuple_GET_SIZE(row) != 3) {
         return NULL;
     }
-    return read_record(plan, args[0], args[1], PyLong_AsSsize_t(args[2]), args[3]);
-}
-
-/* read_row(prefix, attachments, otherwise, (place, key, data)): the pair (key, record), if the
-   data begin with the prefix */
-static PyObject *
-read_row(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 4 || !PyBytes_CheckExact(args[0]) || !PyTuple_CheckExact(args[3])
-        || PyTuple_GET_SIZE(args[3]) != 3) {
-        return NULL;
-    }
-    PyObject *key = PyTuple_GET_ITEM(args[3], 1), *data = PyTuple_GET_ITEM(args[3], 2);
-    Py_ssize_t size = PyBytes_GET_SIZE(args[0]);
+    PyObject *key = PyTuple_GET_ITEM(row, 1), *data = PyTuple_GET_ITEM(row, 2);
+    Py_ssize_t size = PyBytes_GET_SIZE(prefix);
     if (!PyBytes_CheckExact(data) || PyBytes_GET_SIZE(data) < size
-        || memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(args[0]), (size_t)size) != 0) {
+        || memcmp(PyBytes_AS_STRING(data), PyBytes_AS_STRING(prefix), (size_t)size) != 0) {
         return NULL;
     }
-    PyObject *record = read_record(plan, key, data, size, args[1]);
+    PyObject *record = read_record(plan, key, data, size, attachments);
     PyObject *pair = record == NULL ? NULL : PyTuple_Pack(2, key, record);
     Py_XDECREF(record);
     return pair;
-}
-
-/* skip(data, start): where the record ends, by a plan that wants no field */
-static PyObject *
-skip(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
-{
-    Reader r;
-    if (nargs != 2 || !read_bytes(&r, plan, args[0], PyLong_AsSsize_t(args[1]), NULL)) {
-        return NULL;
-    }
-    return PyLong_FromSsize_t(r.at - r.start);
 }
 
 /* Writes a record behind its prefix, if the source has no other name; or a key, without one. */
@@ -92,10 +78,9 @@ write_all(const Plan *plan, PyObject *prefix, PyObject *source, PyObject *const 
 {
     Writer w;
     PyObject *written = NULL;
-    w.datetime = plan->datetime;
     w.start = w.at = w.small;
     w.end = w.small + sizeof(w.small);
-    w.is_wrong = w.is_lost = 0;
+    w.is_wrong = 0;
     if (prefix != NULL) {
         zap_write_object(&w, prefix);
     }
@@ -110,27 +95,22 @@ write_all(const Plan *plan, PyObject *prefix, PyObject *source, PyObject *const 
     return written;
 }
 
-/* encode(prefix, values by name, attachments) */
 static PyObject *
-encode(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
+attempt(const Plan *plan, PyObject *const *args)
 {
-    int is_known = nargs == 3 && PyDict_CheckExact(args[1]);
-    return is_known ? write_all(plan, args[0], args[1], NULL) : NULL;
-}
-
-/* encode_key(values by name), or build(record) of an index */
-static PyObject *
-encode_key(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
-{
-    int is_known = nargs == 1 && PyDict_CheckExact(args[0]) == (plan->fields->order == 0);
-    return is_known ? write_all(plan, NULL, args[0], NULL) : NULL;
-}
-
-/* key_of(a value for each of the key's fields) */
-static PyObject *
-key_of(const Plan *plan, PyObject *const *args, Py_ssize_t nargs)
-{
-    return nargs == plan->count ? write_all(plan, NULL, NULL, args) : NULL;
+    Reader r;
+    switch (plan->method) {
+    case DECODE: return read_record(plan, args[0], args[1], PyLong_AsSsize_t(args[2]), args[3]);
+    case READ_ROW: return read_row(plan, args[0], args[1], args[3]);
+    case SKIP:
+        return read_bytes(&r, plan, args[0], PyLong_AsSsize_t(args[1]), NULL)
+                   ? PyLong_FromSsize_t(r.at - r.start) : NULL;
+    case ENCODE: return PyDict_CheckExact(args[1]) ? write_all(plan, args[0], args[1], NULL) : NULL;
+    case ENCODE_KEY:
+        return PyDict_CheckExact(args[0]) == (plan->fields->order == 0)
+                   ? write_all(plan, NULL, args[0], NULL) : NULL;
+    default: return write_all(plan, NULL, NULL, args);
+    }
 }
 
 /* What a function that has a plan does: else Python's own, with the same arguments. */
@@ -138,7 +118,7 @@ static PyObject *
 call(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     const Plan *plan = PLAN_OF(self);
-    PyObject *result = plan->method(plan, args, nargs);
+    PyObject *result = nargs == plan->nargs ? attempt(plan, args) : NULL;
     if (result != NULL || !zap_forget()) {
         return result;
     }
@@ -164,21 +144,20 @@ take_field(const Plan *plan, Field *f, PyObject *given)
     f->offset = PyLong_Check(slot) ? PyLong_AsSsize_t(slot)
                                    : ((PyMemberDescrObject *)slot)->d_member->offset;
     f->parts = parts == Py_None ? NULL : PLAN_OF(PyCFunction_GET_SELF(parts));
-    return 1;
+    f->datetime = PyCapsule_Import("datetime.datetime_CAPI", 0);
+    return f->datetime != NULL;
 }
 
 /* make(number of the method, Python's function, class of what is read, fields, how many of them are
    optional, function with a plan of the key or None, whether these fields are all) */
-PyObject *
-zap_make(PyObject *Py_UNUSED(module), PyObject *args)
+static PyObject *
+make(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    static const Method methods[] = {decode, read_row, skip, encode, encode_key, key_of};
+    static const int nargs[] = {4, 4, 2, 3, 1};
     int method, optional, is_whole;
     PyObject *python, *type, *key, *fields;
-    void *datetime = PyCapsule_Import(ZAP_DATETIME, 0);
-    if (datetime == NULL
-        || !PyArg_ParseTuple(args, "iOO!O!iOi", &method, &python, &PyType_Type, &type,
-                             &PyTuple_Type, &fields, &optional, &key, &is_whole)) {
+    if (!PyArg_ParseTuple(args, "iOO!O!iOi", &method, &python, &PyType_Type, &type, &PyTuple_Type,
+                          &fields, &optional, &key, &is_whole)) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(fields);
@@ -188,7 +167,7 @@ zap_make(PyObject *Py_UNUSED(module), PyObject *args)
     Py_XDECREF(self);
     Plan *plan = made == NULL ? NULL : (Plan *)PLAN_OF(self);
     if (plan != NULL) {
-        *plan = (Plan){methods[method], datetime, (PyTypeObject *)type,
+        *plan = (Plan){method, method < KEY_OF ? nargs[method] : count, (PyTypeObject *)type,
                        key == Py_None ? NULL : PLAN_OF(PyCFunction_GET_SELF(key)),
                        python, optional, is_whole, count};
     }
@@ -198,4 +177,41 @@ zap_make(PyObject *Py_UNUSED(module), PyObject *args)
         }
     }
     return made;
+}
+
+#define ADD_KIND(NAME) || PyModule_AddIntConstant(module, #NAME, ZAP_##NAME) < 0
+
+static int
+module_exec(PyObject *module)
+{
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetNone(PyExc_ImportError);
+        return -1;
+    }
+    int is_wrong = PyModule_AddIntConstant(module, "INTERFACE", ZAP_INTERFACE) < 0
+                   ZAP_KINDS(ADD_KIND);
+    return is_wrong ? -1 : 0;
+}
+
+static PyMethodDef module_methods[] = {
+    {"make", make, METH_VARARGS, NULL},
+    {NULL},
+};
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef native_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "zapdb._native",
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&native_module);
 }

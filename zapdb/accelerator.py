@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Final
 
 NATIVE_VARIABLE: Final = "ZAPDB_NATIVE"
-INTERFACE: Final = 6
+INTERFACE: Final = 7
 """What `zapdb.records.native` gives to the module; a module of other sources has another number."""
 
 

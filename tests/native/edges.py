@@ -9,6 +9,7 @@ import datetime
 import decimal
 import itertools
 import struct
+import uuid
 import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
+from zapdb.values.immutable import set_attribute
 from zapdb.values.timestamp import BIAS
 from zapdb.values.varint import encode_varint
 
@@ -403,12 +405,22 @@ def written_structs() -> Iterator[Any]:
             yield whole | more | {name: None}
 
 
+def written_uuids() -> Iterator[Any]:
+    """And what has the parts of one, or none, and is none."""
+    number, strange = uuid.UUID(int=5), uuid.UUID(int=5)
+    set_attribute(strange, "int", "5" * 40)
+    yield from (number, uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), uuid.UUID.__new__(uuid.UUID))
+    yield from (strange, {"int": 5, "is_safe": number.is_safe}, {"int": 5}, 5, number.bytes)
+
+
 WRITTEN: list[tuple[ValueType, Callable[[], Iterator[Any]]]] = [
     (String(), written_texts),
     (List(String()), lambda: ([text] for text in written_texts())),
     (PLACE, written_structs),
     (Reference("people", 1, (String(),)), written_texts),
     (Reference("people", 1, (Binary(), Integer())), written_keys),
+    (Uuid(), written_uuids),
+    (List(Uuid()), lambda: ([value] for value in written_uuids())),
     (Binary(), lambda: (text.encode("utf-8", "replace") for text in written_texts())),
     (Integer(), written_integers),
     (Decimal(2), written_decimals),

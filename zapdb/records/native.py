@@ -57,6 +57,9 @@ KINDS: dict[type[ValueType], str] = {
 TEXTS: dict[type[ValueType], str] = {String: "STRING", Binary: "BINARY"}
 SIZES: dict[type[ValueType], int] = {Boolean: 1, Float: 8, Timestamp: 8, Uuid: 16}
 ESCAPED: dict[type[ValueType], str] = {String: "ESCAPED_STRING", Binary: "ESCAPED_BINARY"}
+_ESCAPED_END_SIZE = 2
+"""The bytes that an escaped text ends with."""
+_ESCAPED_KEY_MAX = RECORD_KEY_SIZE_BYTES_MAX - _ESCAPED_END_SIZE
 
 Decode = Callable[[bytes, int], tuple[Any, int]]
 Encode = Callable[[Any], bytes]
@@ -86,7 +89,7 @@ class TypeDescription(NamedTuple):
 
     kind: int
     number: int
-    decode: Decode
+    decode: Decode | None
     encode: Encode | None
     first: Any = None
     second: Any = None
@@ -120,7 +123,7 @@ def plan_skip(table: TableSchema, record: type[Record], skip: Callable[..., Any]
 
 def plan_encode(table: TableSchema, record: type[Record], encode: Callable[..., Any]) -> Any:
     """Return what writes records."""
-    named = _describe("NAMED", 0, Integer().decode, None)
+    named = _describe("NAMED", 0, None, None)
     key = [_field(f.name, -1, -1, None, named) for f in table.key_fields]
     body = _describe_body(table, record, {f.number for f in table.fields})
     return _make(ENCODE, encode, Plan(record, (*key, *body), _count_bits(table)))
@@ -172,9 +175,14 @@ def _plan_uuid() -> Any:
     slots = vars(uuid.UUID)
     if not all(isinstance(slots.get(n), MemberDescriptorType) for n in ("int", "is_safe")):
         return None
-    number = _describe("INTEGER", 0, Integer().decode, None)
-    fields = ("int", ...), ("is_safe", uuid.SafeUUID.unknown)
-    return _plan_parts(uuid.UUID, [_field(n, slots[n], -1, as_is, number) for n, as_is in fields])
+    number, nothing = _describe("UNSIGNED", 0, None, None), _describe("NAMED", 0, None, None)
+    return _plan_parts(
+        uuid.UUID,
+        (
+            _field("int", slots["int"], -1, ..., number),
+            _field("is_safe", slots["is_safe"], -1, uuid.SafeUUID.unknown, nothing),
+        ),
+    )
 
 
 def accelerate_build(components: Sequence[tuple[Field, bool]], build: Build) -> Build:
@@ -271,7 +279,7 @@ def _describe_reference(kind: Reference, is_normal: bool) -> TypeDescription:
         case (single,) if single.key_is_value:
             return describe_key(single, is_normal=is_normal)
         case (String() | Binary() as single,):
-            return _describe_checked(kind, ESCAPED[type(single)], RECORD_KEY_SIZE_BYTES_MAX)
+            return _describe_checked(kind, ESCAPED[type(single)], _ESCAPED_KEY_MAX)
     key = [
         _field("", tuple.__basicsize__ + at * tuple.__itemsize__, -1, ..., described)
         for at, described in enumerate(describe_key(p, is_normal=is_normal) for p in kind.key)
@@ -296,7 +304,7 @@ def _describe_other(kind: ValueType, is_normal: bool) -> TypeDescription:
         case Struct():
             return _describe_checked(kind, "STRUCT", parts=_plan_members(kind, is_normal))
         case Uuid() if (slots := _plan_uuid()) is not None:
-            return _describe_checked(kind, "UUID", parts=slots)
+            return _describe_checked(kind, "KEY", parts=slots)
     return _describe_checked(kind, KINDS.get(type(kind), "PYTHON"))
 
 
@@ -356,8 +364,7 @@ def describe_key(kind: ValueType, *, is_normal: bool = False) -> TypeDescription
         return kind.encode_key(kind.check(value, kind.name))
 
     name = ESCAPED.get(type(kind), "PYTHON")
-    most = RECORD_KEY_SIZE_BYTES_MAX
-    return _describe(name, most, kind.decode_key, None if is_normal else encode)
+    return _describe(name, _ESCAPED_KEY_MAX, kind.decode_key, None if is_normal else encode)
 
 
 def describe_index_key(kind: ValueType) -> TypeDescription:
@@ -370,12 +377,12 @@ def describe_index_key(kind: ValueType) -> TypeDescription:
         return _describe("PYTHON", 0, kind.decode, kind.encode_index_key)
     if isinstance(kind, String | Binary):
         name = ESCAPED[type(kind)]
-        return _describe(name, VALUE_SIZE_BYTES_MAX, kind.decode_key, None)
+        return _describe(name, VALUE_SIZE_BYTES_MAX - _ESCAPED_END_SIZE, kind.decode_key, None)
     return describe_key(kind, is_normal=True)
 
 
 def _describe(
-    name: str, number: int, decode: Decode, encode: Encode | None, **more: Any
+    name: str, number: int, decode: Decode | None, encode: Encode | None, **more: Any
 ) -> TypeDescription:
     return TypeDescription(_number(name), number, decode, encode, **more)
 
