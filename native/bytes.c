@@ -107,7 +107,7 @@ void
 zap_write_object(Writer *w, PyObject *object)
 {
     if (object == NULL || !PyBytes_CheckExact(object)) {
-        w->is_wrong = 1;
+        w->is_wrong |= 1;
         return;
     }
     zap_write_bytes(w, PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object));

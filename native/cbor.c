@@ -217,6 +217,6 @@ zap_write_cbor(Writer *w, PyObject *value, int depth)
         }
     }
     else {
-        w->is_wrong = 1;
+        w->is_wrong |= 1;
     }
 }

@@ -45,8 +45,8 @@ typedef struct {
 
 typedef struct {
     uint8_t *start, *at, *end;
-    int is_wrong;                               /* there is a value that is not ordinary; and with
-                                                   ZAP_LOST what was written is lost, too */
+    int is_wrong;                               /* 1: a value is not ordinary; and ZAP_LOST: what
+                                                   was written is lost, too */
     uint8_t small[ZAP_SMALL_RECORD];
 } Writer;
 

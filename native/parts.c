@@ -1,4 +1,5 @@
-/* The parts of records, structs, lists and keys, and those values that have parts or a length. */
+/* The parts of records, structs, lists and keys, and all values that have parts, a length or an end.
+ */
 
 #include "native.h"
 
@@ -180,7 +181,7 @@ zap_write_parts(Writer *w, const Plan *plan, PyObject *source, PyObject *const *
     size_t bits = w->at - w->start, size = (plan->optional + 7) / 8;
     Py_ssize_t known = 0;
     int is_dict = values == NULL && PyDict_CheckExact(source);
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {         /* no field is there yet */
         zap_write_bytes(w, "", 1);
     }
     for (Py_ssize_t i = 0; !w->is_wrong && i < plan->count; i++) {
@@ -195,7 +196,7 @@ zap_write_parts(Writer *w, const Plan *plan, PyObject *source, PyObject *const *
             value = Py_NewRef(f->otherwise);
         }
         if (value == NULL) {
-            w->is_wrong = 1;
+            w->is_wrong |= 1;
             break;
         }
         uint8_t is_present = value != Py_None || f->bit < 0;

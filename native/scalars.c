@@ -93,7 +93,7 @@ write_time(Writer *w, const Field *f, PyObject *value)
     PyDateTime_CAPI *api = f->datetime;
     int is_date = f->kind == ZAP_DATE;
     if (!Py_IS_TYPE(value, is_date ? api->DateType : api->DateTimeType)) {
-        w->is_wrong = 1;
+        w->is_wrong |= 1;
         return;
     }
     int month = PyDateTime_GET_MONTH(value), year = PyDateTime_GET_YEAR(value) - (month <= 2);
@@ -193,6 +193,6 @@ zap_write_scalar(Writer *w, const Field *f, PyObject *value)
         zap_put(w, form_of(PyFloat_CheckExact(value) ? PyFloat_AS_DOUBLE(value) : 0.0), 8);
         break;
     case ZAP_NAMED: break;
-    default: w->is_wrong = 1;
+    default: w->is_wrong |= 1;
     }
 }

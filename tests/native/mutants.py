@@ -79,7 +79,6 @@ MUTANTS: Final = (
     Mutant("parts.c", "|| PyTuple_GET_SIZE(value) == parts->count", "|| 1"),
     Mutant("parts.c", "is_dict && given != PyDict_GET_SIZE(value)", "0"),
     Mutant("parts.c", "f->kind == ZAP_STRUCT && PyDict", "PyDict"),
-    Mutant("parts.c", "w->is_wrong == 1 &&", "w->is_wrong &&"),
     Mutant("parts.c", "- begin > ZAP_KEY_MAX", "- begin > ZAP_KEY_MAX + 1"),
     Mutant("parts.c", "is_present = value != Py_None", "is_present = 1 || value != Py_None"),
     Mutant("parts.c", "f->order < 0 && p < w->at", "f->order < 0 && p < w->at - 1"),
