@@ -1,6 +1,6 @@
 """What another checkout of zapdb takes for the same work, in turns with this one.
 
-    python -m tests.bench.versions CHECKOUT [--rounds N] [WORK …]
+    python -m tests.bench.versions CHECKOUT [WORK …] [--rounds N]
 
 Each of both has a process and databases of its own, and works while the other waits. Processor time
 is counted: that of its process, and on PostgreSQL that of the server. The median of all rounds is
