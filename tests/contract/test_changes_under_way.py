@@ -23,8 +23,11 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict, UnknownName, UsageError
 from zapdb.jobs import roll_back_newest
+from zapdb.limits import PAGE_RECORDS_FIRST
 from zapdb.records import asdict
 from zapdb.storage import connect
+from zapdb.storage.connection import Connection
+from zapdb.storage.record_statements import RecordStatements
 
 COUNT = 2_500  # three pages
 
@@ -139,6 +142,30 @@ def test_rule_08_a_scan_goes_on_across_an_activation(workspace: Workspace, db: D
     assert [record.id for record in seen] == list(range(COUNT + 1))
     assert set(seen[0]._fields) == {"id", "title", "size", "note"}
     assert seen[-1].color == "blue"
+
+
+def test_rule_08_an_activation_between_a_long_page_and_its_version_is_noticed(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short pages have it in their rows; on PostgreSQL, long ones do, too."""
+    asked = list[bool]()
+
+    def activate_before_the_third(ask: Any) -> Any:
+        def ask_later(*given: Any) -> Any:
+            asked.append(True)
+            if len(asked) == 3:
+                activate(workspace, DROP_NOTE, ADD_COLOR)
+            return ask(*given)
+
+        return ask_later
+
+    for asker, name in ((Connection, "fetch_all"), (RecordStatements, "read_catalog_version")):
+        monkeypatch.setattr(asker, name, activate_before_the_third(getattr(asker, name)))
+    seen = list(db.table("items").scan())
+    assert [record.id for record in seen] == list(range(COUNT))
+    assert "note" in seen[PAGE_RECORDS_FIRST - 1]._fields
+    assert ("color" in seen[PAGE_RECORDS_FIRST]._fields) == (not db._storage.is_remote)
+    assert "color" in seen[-1]._fields
 
 
 @pytest.mark.parametrize("descending", [False, True])
