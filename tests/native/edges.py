@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import reprlib
 import struct
 import uuid
 import zoneinfo
@@ -45,7 +46,7 @@ from zapdb.values import (
 )
 from zapdb.values.immutable import set_attribute
 from zapdb.values.timestamp import BIAS
-from zapdb.values.varint import encode_varint
+from zapdb.values.varint import decode_varint, encode_varint
 
 ENDS = (0x00, 0x01, 0x17, 0x18, 0x3E, 0x3F, 0x40, 0x7E, 0x7F, 0x80, 0x81, 0xBF, 0xC0, 0xFE, 0xFF)
 """Second bytes of the short form: those beside which something changes."""
@@ -470,6 +471,20 @@ def compare_built(tally: Tally) -> None:
                 tally.compare_written(kind, value, expected, outcome(index.alone, record))
 
 
+def compare_ends(tally: Tally) -> None:
+    """Values that end before their length does, where what is left is the next value."""
+    place = next(written_structs())
+    for kind, value in ((Json(), [1, "x"]), (PLACE, place), (Json(), 2.5)):
+        fields = Field(1, "id", Integer()), Field(2, "v", kind), Field(3, "w", Integer())
+        pair = pair_of(TableSchema(1, "edges", (1,), fields))
+        whole = kind.encode(kind.check(value, "v"))
+        size, start = decode_varint(whole, 0)
+        for more in (-1, 0, 1):
+            raw = encode_varint(size + more) + whole[start:] + encode_varint(5)
+            for end in (b"", encode_varint(6)):
+                tally.compare("ends", pair, b"\x80", raw + end)
+
+
 @dataclass
 class Tally:
     """How many edges were compared, where both codecs differ, and how many the accelerator declined
@@ -498,7 +513,7 @@ class Tally:
     def compare_written(self, kind: ValueType, given: Any, expected: Any, found: Any) -> None:
         self.tried += 1
         if found not in (DECLINED, expected):
-            where = f"{kind} written, {given!r:.60}"
+            where = f"{kind} written, {reprlib.repr(given)}"  # what is strange may have no repr
             self.wrong.append(f"{where}: {expected!r:.200}, not {found!r:.200}")
 
 
@@ -530,7 +545,7 @@ def compare_all(long: bool, *, to_the_end: bool = True) -> Tally:
 
 def _compare_each(tally: Tally, long: bool) -> Iterator[None]:
     """Compare one kind of edges after the other; what takes least comes first."""
-    for compare in (compare_keys, compare_written, compare_built):
+    for compare in (compare_ends, compare_keys, compare_written, compare_built):
         yield compare(tally)
     for name, kind, edges in EDGES:
         for optional in (False, True) if long else (False,):

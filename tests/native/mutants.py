@@ -73,6 +73,7 @@ MUTANTS: Final = (
     Mutant("parts.c", "size > end - r->at", "size > end - r->at + 1"),
     Mutant("parts.c", "r->at - start > ZAP_KEY_MAX", "0"),
     Mutant("parts.c", "has_length && r->at != r->end", "0"),
+    Mutant("parts.c", "r->is_wrong |= has_length && r->at != r->end", "r->at = r->end"),
     Mutant("parts.c", "r->has_blob |= f->encode == Py_None", "r->has_blob = 0"),
     Mutant("parts.c", "(size > 0 && used && bits[size - 1] >> used)", "0"),
     Mutant("parts.c", "is_here && f->bit >= 0 && value == Py_None", "0"),
