@@ -1,5 +1,4 @@
-/* The parts of records, structs, lists and keys, and all values that have parts, a length or an end.
- */
+/* The parts of records, structs, lists and keys, and values that have parts, a length or an end. */
 
 #include "native.h"
 
