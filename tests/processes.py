@@ -79,7 +79,15 @@ class Popen(subprocess.Popen[Any]):
     def _internal_poll(self, _deadstate=None, **named):
         if self._ended is None:
             return super()._internal_poll(_deadstate, **named)
-        return super()._internal_poll(_deadstate, _waitpid=lambda _, flags: self._try_wait(flags))
+        # What Python's own takes besides differs between its versions.
+        if self.returncode is None and self._waitpid_lock.acquire(False):
+            try:
+                pid, status = (0, 0) if self.returncode is not None else self._try_wait(os.WNOHANG)
+                if pid == self.pid:
+                    self._handle_exitstatus(status)
+            finally:
+                self._waitpid_lock.release()
+        return self.returncode
 
     def _try_wait(self, wait_flags):
         if self._ended is None:
