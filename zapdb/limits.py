@@ -222,7 +222,7 @@ SOURCE_LOCK: Final = RetryPolicy("source lock", seconds=30.0, pause_seconds_max=
 SOURCE_LOCK_TIMEOUT_MS: Final = 700
 """How long one try waits for the first of them; new writers wait behind it."""
 SOURCE_LOST: Final = RetryPolicy(
-    "source lost", seconds=600.0, pause_seconds=0.2, pause_seconds_max=5.0
+    "source lost", seconds=600.0, pause_seconds=0.2, pause_seconds_max=1.0
 )
 """Reaching a source that is followed again, whose server was restarted, or the network was gone."""
 SEQUENCE_TAKEN: Final = RetryPolicy("sequence", seconds=30.0, tries=5, pause_seconds=0.0)

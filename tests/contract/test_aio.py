@@ -192,6 +192,7 @@ def test_large_values_are_there_and_are_files(place: Workspace) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_a_stream_reads_no_further_ahead_than_so_many_large_values(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def test_changes_and_followers(place: Workspace) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_workers_act_for_the_principal_of_the_task(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
@@ -289,6 +291,7 @@ def test_schema_changes_are_called_back_on_the_loop(place: Workspace) -> None:
 # Whose transaction it is
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_tasks_have_transactions_of_their_own(place: Workspace) -> None:
     """One leaves its block without an error while the other is in its own and raises."""
 
@@ -311,6 +314,7 @@ def test_rule_15_tasks_have_transactions_of_their_own(place: Workspace) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_the_task_that_began_it_joins_and_others_do_not(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
@@ -343,6 +347,7 @@ def test_the_task_that_began_it_joins_and_others_do_not(place: Workspace) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_two_tasks_at_once_are_an_error_and_nothing_is_interleaved(place: Workspace) -> None:
     picture = HeldFile()
 
@@ -365,6 +370,7 @@ def test_two_tasks_at_once_are_an_error_and_nothing_is_interleaved(place: Worksp
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_a_block_that_is_left_while_another_task_works_is_undone(place: Workspace) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -400,6 +406,7 @@ def test_a_block_that_is_left_while_another_task_works_is_undone(place: Workspac
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_what_was_made_from_a_handle_ends_with_it(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
@@ -431,6 +438,7 @@ def test_what_was_made_from_a_handle_ends_with_it(place: Workspace) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_a_function_is_run_again_when_it_meets_another_one(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
@@ -469,6 +477,7 @@ def test_a_function_is_run_again_when_it_meets_another_one(place: Workspace) -> 
 # Waiting
 
 
+@pytest.mark.on_each_engine
 def test_those_that_wait_to_write_hold_up_nobody(place: Workspace) -> None:
     """Sixty tasks, single operations and transactions, wait for one that is held open."""
 
@@ -515,6 +524,7 @@ async def count_in_snapshot(db: zapdb.aio.Database) -> int:
         return await snap.table("items").count()
 
 
+@pytest.mark.on_each_engine
 def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -577,6 +587,7 @@ def test_a_place_that_is_granted_to_a_loop_that_was_closed_is_given_on() -> None
     asyncio.run(late())
 
 
+@pytest.mark.on_each_engine
 def test_a_synchronous_wait_for_a_transaction_of_the_loop_is_refused(place: Workspace) -> None:
     """It stops the loop that would end what it waits for."""
 
@@ -609,6 +620,7 @@ async def in_block(db: zapdb.aio.Database, change: Callable[[Any], Awaitable[Non
         await change(tx)
 
 
+@pytest.mark.on_each_engine
 def test_nothing_waits_on_the_loops_thread(place: Workspace) -> None:
     """Sixteen clients do everything there is, while each call of a C function on the thread of the
     loop is looked at: none is of a driver, none sleeps, none waits for a lock that is held."""
@@ -686,6 +698,7 @@ def test_nothing_waits_on_the_loops_thread(place: Workspace) -> None:
 # The end
 
 
+@pytest.mark.on_each_engine
 def test_a_database_that_is_closed_ends_what_is_open_and_what_waits(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
@@ -737,6 +750,7 @@ def test_each_run_of_a_loop_may_open_it(place: Workspace) -> None:
 
 
 @pytest.mark.parametrize("how", ["destroyed", "dropped"])
+@pytest.mark.on_each_engine
 def test_a_transaction_that_nobody_left_is_undone_and_named(
     place: Workspace, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:

@@ -104,6 +104,7 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("function", ["store", "activate"])
+@pytest.mark.on_each_engine
 def test_rule_06_a_process_that_dies_while_applying_leaves_nothing(
     workspace: Workspace, function: str
 ) -> None:
@@ -118,6 +119,7 @@ def test_rule_06_a_process_that_dies_while_applying_leaves_nothing(
     assert workspace.open().position == 2
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_who_lost_the_chain_applies_nothing(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +142,7 @@ def test_rule_09_who_lost_the_chain_applies_nothing(
 
 
 @pytest.mark.long_on("postgresql")
+@pytest.mark.on_each_engine
 def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace) -> None:
     """From an empty database, all at one moment."""
     workspace.write(1, ITEMS)
@@ -160,6 +163,7 @@ def test_rule_06_many_processes_apply_a_new_migration_once(workspace: Workspace)
     assert workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'database'") == [(1,)]
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_a_lease_is_not_waited_for_once_all_is_done(workspace: Workspace) -> None:
     """The process that stored what is wanted has the lease still, and may have more to do."""
     workspace.write(1, ITEMS)
@@ -228,6 +232,7 @@ def test_rule_01_what_leaves_the_layout_alone_makes_nothing_stale(
         assert [record.id for record in db.table(name).scan()] == [1, 2]
 
 
+@pytest.mark.on_each_engine
 def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
     drawn = []
     for _ in range(3):
@@ -254,6 +259,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
     assert [number for (number,) in ids] == [1, 2, 3, 4]
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> None:
     for number, operation in enumerate((ITEMS, ADD_COLOR, ADD_WEIGHT), 1):
         workspace.write(number, operation)

@@ -113,6 +113,7 @@ DAMAGES: dict[str, tuple[Damage, set[int]]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.on_each_engine
 def test_rule_28_damage_is_told_with_blob_and_chunk(
     workspace: Workspace, db: Database, photos: Table, damage: str
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_text_with_one_other_letter_is_told(workspace: Workspace, db: Database
 
 
 @pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.on_each_engine
 def test_verification_goes_on_where_an_index_needs_the_damaged_value(
     workspace: Workspace, db: Database, kept: int
 ) -> None:

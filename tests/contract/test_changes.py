@@ -64,6 +64,7 @@ def records_of(db: Database) -> list[RecordChange]:
     return [made for made in db.change_log.read() if isinstance(made, RecordChange)]
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_transaction_appends_one_coalesced_change_for_each_key(db: Database) -> None:
     items = db.table("items")
     items.insert_many({"id": n, "title": f"t{n}"} for n in range(1, 8))
@@ -281,6 +282,7 @@ def test_rule_14_history_is_switched_for_a_database_a_tenant_or_a_table(
     ]
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
     db: Database, workspace: Workspace
 ) -> None:
@@ -316,6 +318,7 @@ def test_rule_29_a_transaction_that_began_before_the_switch_keeps_it_waiting(
 # The schema of that moment
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_records_are_decoded_under_the_schema_of_their_time(
     workspace: Workspace, db: Database
 ) -> None:
@@ -368,6 +371,7 @@ def test_rule_22_conversions_indexing_and_write_backs_write_none(
     assert records_of(db) == before
 
 
+@pytest.mark.on_each_engine
 def test_rule_22_a_lossy_rollback_writes_what_is_lost(workspace: Workspace, db: Database) -> None:
     db.table("items").insert(id=1, title="a", note="kept")
     workspace.write(
@@ -419,6 +423,7 @@ def test_rule_22_rolling_back_a_table_deletes_its_records(
     ]
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_what_a_rollback_under_way_did_is_told_when_it_is_over(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,6 +502,7 @@ def hands(db: Database) -> Iterator[list[Hand]]:
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_29_a_long_transaction_is_told_after_the_short_ones_that_it_outlived(
     db: Database, hands: list[Hand]
 ) -> None:
@@ -534,6 +540,7 @@ def test_rule_29_a_long_transaction_is_told_after_the_short_ones_that_it_outlive
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("looks_between", [False, True])
+@pytest.mark.on_each_engine
 def test_rule_29_who_inserts_what_a_younger_transaction_deleted_comes_after_it(
     db: Database, hands: list[Hand], looks_between: bool
 ) -> None:
@@ -557,6 +564,7 @@ def test_rule_29_who_inserts_what_a_younger_transaction_deleted_comes_after_it(
     assert found[0].transaction > found[1].transaction
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_nothing_is_missed_told_twice_or_reordered(
     workspace: Workspace, db: Database
 ) -> None:
@@ -660,6 +668,7 @@ def test_rule_29_the_clock_row_never_goes_back(workspace: Workspace, db: Databas
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_rule_29_a_number_that_a_savepoint_drew_is_drawn_again(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -704,6 +713,7 @@ def test_rule_29_one_can_go_on_from_every_bookmark(
 
 
 @pytest.mark.long_on("postgresql")
+@pytest.mark.on_each_engine
 def test_rule_29_a_follower_goes_on_where_it_was_after_a_restart(
     workspace: Workspace, db: Database
 ) -> None:
@@ -744,6 +754,7 @@ def test_rule_29_a_follower_goes_on_where_it_was_after_a_restart(
     assert again.change_log.follower("search").bookmark == START
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_follower_moves_with_the_transaction_that_it_writes_in(
     workspace: Workspace, db: Database
 ) -> None:
@@ -797,6 +808,7 @@ def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Data
         reading.change_log.follower("x").advance(reading.change_log.end())
 
 
+@pytest.mark.on_each_engine
 def test_snapshots_of_postgresql_are_read() -> None:
     assert LogSnapshot.parse("10:20:10,14") == LogSnapshot(20, (10, 14))
     assert LogSnapshot.parse("10:10:").lowest == 10
@@ -869,6 +881,7 @@ def test_rule_28_large_values_that_only_a_conversion_makes_are_kept_for_the_log(
 
 
 @pytest.mark.long_on("postgresql")
+@pytest.mark.on_each_engine
 def test_rule_31_pruning_refuses_while_the_log_has_changes_of_a_revision(
     workspace: Workspace, db: Database
 ) -> None:
@@ -909,6 +922,7 @@ def test_a_removed_tenant_leaves_nothing_in_the_log(workspace: Workspace, db: Da
     assert tell_all(db)[-1] == ("insert", 1, None, "mine")
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_many_records_stream_into_the_log(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -957,6 +971,7 @@ def test_rule_29_a_write_and_its_change_are_both_there_or_neither(
     assert records_of(db)[-1].after.title == items.get(1).title == str(len(struck) + 1)
 
 
+@pytest.mark.on_each_engine
 def test_with_history_off_a_transaction_sends_what_it_sent_before(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

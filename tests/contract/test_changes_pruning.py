@@ -84,6 +84,7 @@ def count_rows(workspace: Workspace) -> dict[str, int]:
 
 
 @BOTH_AND_UNSEEN
+@pytest.mark.on_each_engine
 def test_rule_29_whole_transactions_before_a_bookmark_are_pruned(
     workspace: Workspace, db: Database, looks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_rule_29_what_was_made_before_a_moment_is_pruned(
     assert db.change_log.prune(whole[18].made_at.astimezone(zone)).changes == 0
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_pruned_log_can_be_empty_and_goes_on(workspace: Workspace, db: Database) -> None:
     last = write_some(db)[-1]
     end = db.change_log.end()
@@ -203,6 +205,7 @@ def test_rule_29_a_bookmark_before_what_was_pruned_is_refused(
         list(reading.change_log.read(whole[3].bookmark))
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_who_pages_through_what_is_pruned_meanwhile_is_told(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +251,7 @@ def test_rule_29_who_is_ahead_of_the_pruning_is_not_disturbed(
     assert tell_all(db) == []
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_snapshot_has_the_log_of_its_moment(workspace: Workspace, db: Database) -> None:
     whole, beside = write_some(db), workspace.open()
     with db.snapshot():
@@ -313,6 +317,7 @@ def test_rule_29_a_follower_can_not_stand_before_what_was_pruned(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_29_a_follower_that_moves_back_while_it_is_pruned_sees_it(
     workspace: Workspace, db: Database
 ) -> None:
@@ -331,6 +336,7 @@ def test_rule_29_a_follower_that_moves_back_while_it_is_pruned_sees_it(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_29_what_a_transaction_under_way_has_written_is_not_pruned(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +356,7 @@ def test_rule_29_what_a_transaction_under_way_has_written_is_not_pruned(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
     workspace: Workspace, db: Database
 ) -> None:
@@ -377,6 +384,7 @@ def test_rule_29_who_commits_after_the_pruning_with_an_older_position_is_told(
     assert db.change_log.prune(made.stamped_at - timedelta(days=1)).changes == 1
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +456,7 @@ def test_rule_29_pruning_goes_on_beside_writers_followers_and_another_pruning(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_29_two_that_prune_take_turns(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +482,7 @@ def test_rule_29_two_that_prune_take_turns(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_rule_29_pruning_leaves_time_to_the_writers_of_other_processes(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -510,6 +520,7 @@ zapdb.open(sys.argv[1]).change_log.prune(datetime(2200, 1, 1, tzinfo=UTC))
 """
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_pruning_that_was_killed_is_gone_on_with(
     workspace: Workspace, db: Database
 ) -> None:
@@ -552,6 +563,7 @@ def test_rule_29_timestamps_that_nobody_needs_go_too(
 
 
 @pytest.mark.long_on("postgresql")
+@pytest.mark.on_each_engine
 def test_rule_29_what_stays_is_decoded_under_the_schema_of_its_time(
     workspace: Workspace, db: Database
 ) -> None:

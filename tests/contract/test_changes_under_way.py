@@ -65,6 +65,7 @@ def write_as_newest(workspace: Workspace, **values: object) -> None:
 # Seen with the next statement
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_the_next_read_has_the_new_shape(workspace: Workspace, db: Database) -> None:
     items = db.table("items")
     assert asdict(items.get(1)).keys() == {"id", "title", "size", "note"}
@@ -74,6 +75,7 @@ def test_rule_08_the_next_read_has_the_new_shape(workspace: Workspace, db: Datab
     assert db.position == 2
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_the_next_write_has_the_new_shape(workspace: Workspace, db: Database) -> None:
     items = db.table("items")
     activate(workspace, ADD_COLOR)
@@ -133,6 +135,7 @@ def test_rule_08_an_index_that_was_taken_away_is_named(workspace: Workspace, db:
 # In the middle of a scan, a lookup, a snapshot
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_a_scan_goes_on_across_an_activation(workspace: Workspace, db: Database) -> None:
     scan = db.table("items").scan()
     seen = [next(scan)]
@@ -144,6 +147,7 @@ def test_rule_08_a_scan_goes_on_across_an_activation(workspace: Workspace, db: D
     assert seen[-1].color == "blue"
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_an_activation_between_a_long_page_and_its_version_is_noticed(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +173,7 @@ def test_rule_08_an_activation_between_a_long_page_and_its_version_is_noticed(
 
 
 @pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.on_each_engine
 def test_rule_08_a_lookup_goes_on_across_an_activation(
     workspace: Workspace, db: Database, descending: bool
 ) -> None:
@@ -181,6 +186,7 @@ def test_rule_08_a_lookup_goes_on_across_an_activation(
 
 
 @pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.on_each_engine
 def test_rule_23_a_lookup_goes_on_though_its_index_is_built_again(
     workspace: Workspace, db: Database, descending: bool
 ) -> None:
@@ -242,6 +248,7 @@ def test_rule_20_a_lookup_follows_a_change_of_its_key_bytes(
     assert "by_size" in db.table("items").readable_indexes()
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_a_snapshot_keeps_the_shape_of_its_moment(
     workspace: Workspace, db: Database
 ) -> None:
@@ -262,6 +269,7 @@ def test_rule_08_a_snapshot_keeps_the_shape_of_its_moment(
     assert db.position == 2
 
 
+@pytest.mark.on_each_engine
 def test_rule_23_a_snapshot_keeps_the_index_states_of_its_moment(
     workspace: Workspace, db: Database
 ) -> None:
@@ -277,6 +285,7 @@ def test_rule_23_a_snapshot_keeps_the_index_states_of_its_moment(
     assert [record.id for record in find(items, "by_title", "title 7")] == [7]
 
 
+@pytest.mark.on_each_engine
 def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
     workspace: Workspace, db: Database
 ) -> None:
@@ -313,6 +322,7 @@ def in_another_thread(action: object) -> None:
     assert problems == []
 
 
+@pytest.mark.on_each_engine
 def test_rule_07_a_transaction_ends_in_the_shape_that_it_began_in(
     workspace: Workspace, db: Database
 ) -> None:
@@ -337,6 +347,7 @@ def test_rule_07_a_transaction_ends_in_the_shape_that_it_began_in(
     assert items.get(-1).color == "red"
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_many_threads_see_each_change_once_it_is_there(
     workspace: Workspace, db: Database
 ) -> None:
@@ -369,6 +380,7 @@ def test_rule_08_many_threads_see_each_change_once_it_is_there(
     assert max(db.admin.count_by_revision("items")) == 5
 
 
+@pytest.mark.on_each_engine
 def test_rule_08_threads_that_meet_a_revision_at_one_moment_all_read_it(
     workspace: Workspace, db: Database
 ) -> None:

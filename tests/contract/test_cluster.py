@@ -69,6 +69,7 @@ def only_node(storage: Storage) -> nodes.Node:
 # What a node says of itself
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_a_node_registers_with_what_others_have_to_know(
     workspace: Workspace, db: Database
 ) -> None:
@@ -107,6 +108,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
         (8, "z1:c", False),
     ],
 )
+@pytest.mark.on_each_engine
 def test_rule_12_whether_the_files_of_a_node_hold_a_migration(
     workspace: Workspace, number: int, digest: str, held: bool
 ) -> None:
@@ -129,11 +131,13 @@ def test_rule_26_the_datasets_in_use_are_those_of_the_indexes(workspace: Workspa
 # The level
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_a_new_database_begins_at_the_level_of_its_layout(db: Database) -> None:
     assert db.admin.cluster_level() == level.first_level() == NOW
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_out(
     workspace: Workspace, db: Database
 ) -> None:
@@ -163,6 +167,7 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +214,7 @@ def test_rule_10_auto_raises_the_level_as_soon_as_all_can(
     assert [node.id for node, _ in nodes.list_nodes(storage.connection())] == [latest._node.id]
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_on_demand_waits_for_the_operator(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ def test_rule_10_the_level_is_that_of_the_snapshot(
     assert newer.admin.cluster_level() == NEXT
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_a_level_above_this_release_stops_its_writes(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,6 +265,7 @@ def test_rule_10_a_level_above_this_release_stops_its_writes(
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("locked", [True, False], ids=["rule", "taken-away"])
+@pytest.mark.on_each_engine
 def test_rule_10_a_process_that_registers_while_the_level_rises(
     workspace: Workspace, db: Database, locked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +310,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
         assert reached_level == NEXT  # above what a live process supports
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_operations_of_a_later_level_are_not_stored_before(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,6 +359,7 @@ def layouts(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_10_a_layout_waits_until_all_support_its_level(
     workspace: Workspace, db: Database, layouts: dict[str, Any]
 ) -> None:
@@ -378,6 +388,7 @@ def test_rule_10_a_layout_waits_until_all_support_its_level(
         )
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
     workspace: Workspace, db: Database, layouts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +420,7 @@ def test_rule_10_an_upgrade_brings_the_layout_up_under_an_open_database(
 # Dead nodes, and clocks
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +439,7 @@ def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
     workspace: Workspace, db: Database
 ) -> None:
@@ -465,6 +478,7 @@ def _list(db: Database) -> list[tuple[nodes.Node, bool]]:
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("made_up", [True, False], ids=["rule", "taken-away"])
+@pytest.mark.on_each_engine
 def test_rule_09_a_long_transaction_costs_nobody_a_lease(
     workspace: Workspace, made_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,6 +183,7 @@ def test_ranges_cover_every_record_once(db: Database, small_ranges: None) -> Non
     assert stale(db) == 0
 
 
+@pytest.mark.on_each_engine
 def test_a_plan_may_have_as_many_ranges_as_there_are_at_most(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_plan_may_have_as_many_ranges_as_there_are_at_most(
     assert len(open_ranges(db._storage.connection(), job.id)) == 4 * COUNT
 
 
+@pytest.mark.on_each_engine
 def test_planning_again_finds_the_same_job(workspace: Workspace, db: Database) -> None:
     job = only_job(db._storage)
     assert only_job(workspace.connect()) == job
@@ -280,6 +282,7 @@ def test_locked_rows_are_written_where_they_are_whatever_the_statistics_say(
     assert found == [(key, b"\x90" + value[1:]) for key, value in locked]
 
 
+@pytest.mark.on_each_engine
 def test_rule_17_writers_lose_nothing_to_a_conversion(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
@@ -323,6 +326,7 @@ def test_rule_17_writers_lose_nothing_to_a_conversion(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_17_rows_that_a_writer_holds_are_skipped_and_found_again(
     workspace: Workspace, db: Database
 ) -> None:
@@ -380,6 +384,7 @@ def test_rule_17_rows_that_a_dead_worker_left_behind_are_found(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_17_a_row_is_written_where_a_writer_left_it(
     workspace: Workspace, db: Database
 ) -> None:
@@ -423,6 +428,7 @@ def stale_seen_from_outside(workspace: Workspace, db: Database) -> int:
 # Interruptions
 
 
+@pytest.mark.on_each_engine
 def test_a_conversion_goes_on_after_an_exception(
     workspace: Workspace, db: Database, small_ranges: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +457,7 @@ def test_a_conversion_goes_on_after_an_exception(
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("kill_at", [1, 2, 11, 30])
+@pytest.mark.on_each_engine
 def test_a_conversion_goes_on_after_a_process_was_killed(
     workspace: Workspace, db: Database, kill_at: int
 ) -> None:
@@ -481,6 +488,7 @@ def run_all(storage: Storage) -> None:
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_a_conversion_survives_a_fault_at_each_statement(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,6 +548,7 @@ def test_a_batch_whose_commit_is_unknown_is_settled(
     assert contents(db) == EXPECTED
 
 
+@pytest.mark.on_each_engine
 def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
     db: Database, small_ranges: None
 ) -> None:
@@ -557,6 +566,7 @@ def test_a_runner_that_is_told_to_stop_leaves_the_rest_for_later(
 # Two at once
 
 
+@pytest.mark.on_each_engine
 def test_two_runners_share_one_job(workspace: Workspace, db: Database, small_ranges: None) -> None:
     job, problems, reports = only_job(db._storage), list[BaseException](), list[Any]()
 
@@ -667,6 +677,7 @@ def migrate_after_three_ranges(workspace: Workspace, db: Database) -> tuple[Job,
     return job, other
 
 
+@pytest.mark.on_each_engine
 def test_a_new_migration_supersedes_a_conversion(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
@@ -699,6 +710,7 @@ def migrate_in_the_fourth_batch(
     monkeypatch.setattr(range_work._RangeRun, "_run_batch", run_batch)
 
 
+@pytest.mark.on_each_engine
 def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -710,6 +722,7 @@ def test_a_migration_in_the_middle_of_a_batch_run_stops_it(
     assert stale(db) == 0
 
 
+@pytest.mark.on_each_engine
 def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -720,6 +733,7 @@ def test_a_migration_that_leaves_the_layout_alone_stops_nothing(
     assert stale(db) == 0
 
 
+@pytest.mark.on_each_engine
 def test_a_conversion_that_is_wanted_again_after_a_rollback_is_run(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
@@ -736,6 +750,7 @@ def test_a_conversion_that_is_wanted_again_after_a_rollback_is_run(
     assert report.progress.ranges == report.progress.ranges_done
 
 
+@pytest.mark.on_each_engine
 def test_planning_by_a_process_that_is_behind_does_no_harm(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

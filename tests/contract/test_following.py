@@ -20,6 +20,7 @@ from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
 from zapdb.storage import TransactionMode
 
 
+@pytest.mark.on_each_engine
 def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     first, second = workspace.open(), workspace.open()
@@ -35,6 +36,7 @@ def test_rule_30_a_change_is_seen_by_all_who_wait_for_its_token(workspace: Works
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -57,6 +59,7 @@ def test_rule_30_processes_have_byte_equal_views_at_one_token(workspace: Workspa
     assert db.admin.wait_for_catalog(loaded.seq).cache.to_bytes() == loaded.to_bytes()
 
 
+@pytest.mark.on_each_engine
 def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -119,6 +122,7 @@ def test_rule_30_callbacks_hear_of_schema_changes(
     assert len(heard) == 1
 
 
+@pytest.mark.on_each_engine
 def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -134,6 +138,7 @@ def test_rule_30_the_tables_of_a_catalog_are_as_new_as_its_token(workspace: Work
 SET = '{"format":1,"name":"on_read","scope":"*/*/*","value":"leave"}'
 
 
+@pytest.mark.on_each_engine
 def test_a_catalog_that_can_not_be_followed_is_told_and_tried_again(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +176,7 @@ class Pause:
         self.go_on.set()
 
 
+@pytest.mark.on_each_engine
 def test_who_waits_is_not_told_what_was_repaired_before(workspace: Workspace) -> None:
     """The step under way has read the wrong value; the one that is waited for has not."""
     workspace.write(1, ITEMS)
@@ -224,6 +230,7 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
     assert stale(db) == 300
 
 
+@pytest.mark.on_each_engine
 def test_rule_14_background_jobs_end_with_their_batch(workspace: Workspace) -> None:
     """When the database is closed, and when the setting is taken back; others go on at once."""
     workspace.write(1, ITEMS)

@@ -64,6 +64,7 @@ def insert(db: Any, key: int) -> None:
 # Tasks
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_tasks_of_one_thread_have_transactions_of_their_own(db: Database) -> None:
     """One leaves its block without an error, then the other raises: only the first one's stays."""
 
@@ -95,6 +96,7 @@ def test_rule_15_tasks_of_one_thread_have_transactions_of_their_own(db: Database
     assert ids(db) == [11, 20]
 
 
+@pytest.mark.on_each_engine
 def test_a_task_in_no_transaction_reads_what_is_committed(db: Database) -> None:
     async def main() -> None:
         inside, seen = asyncio.Event(), asyncio.Event()
@@ -171,6 +173,7 @@ def test_who_inherits_a_context_neither_joins_nor_writes_alone(
     assert ids(db) == [1]
 
 
+@pytest.mark.on_each_engine
 def test_a_thread_with_a_context_of_its_own_is_in_no_transaction(
     db: Database, pool: ThreadPoolExecutor
 ) -> None:
@@ -182,6 +185,7 @@ def test_a_thread_with_a_context_of_its_own_is_in_no_transaction(
 # Handles
 
 
+@pytest.mark.on_each_engine
 def test_a_handle_is_used_from_any_thread(db: Database, pool: ThreadPoolExecutor) -> None:
     def write(tx: Any) -> object:
         items = tx.table("items")
@@ -214,6 +218,7 @@ def test_a_handle_is_used_from_any_thread(db: Database, pool: ThreadPoolExecutor
     assert db.table("items").count() == 3
 
 
+@pytest.mark.on_each_engine
 def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
     db: Database, pool: ThreadPoolExecutor
 ) -> None:
@@ -246,6 +251,7 @@ def test_two_threads_at_once_are_an_error_and_nothing_is_interleaved(
     assert db.table("pictures").get(2).picture == b"x"
 
 
+@pytest.mark.on_each_engine
 def test_a_commit_does_not_overtake_an_undoing_that_was_asked_for(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +279,7 @@ def test_a_commit_does_not_overtake_an_undoing_that_was_asked_for(
     assert db._storage.list_open() == []
 
 
+@pytest.mark.on_each_engine
 def test_a_block_that_is_left_while_another_thread_works_is_undone(
     db: Database, pool: ThreadPoolExecutor
 ) -> None:
@@ -305,6 +312,7 @@ def test_a_block_that_is_left_while_another_thread_works_is_undone(
 
 
 @pytest.mark.parametrize("kind", ["transaction", "snapshot"])
+@pytest.mark.on_each_engine
 def test_what_was_made_from_a_handle_ends_with_it(db: Database, kind: str) -> None:
     db.table("items").insert_many({"id": n, "title": "x", "size": n} for n in range(5))
     with getattr(db, kind)() as handle:
@@ -333,6 +341,7 @@ def test_what_was_made_from_a_handle_ends_with_it(db: Database, kind: str) -> No
     assert len(ids(db)) == 5
 
 
+@pytest.mark.on_each_engine
 def test_a_handle_is_left_wherever_a_framework_leaves_it(
     db: Database, pool: ThreadPoolExecutor
 ) -> None:
@@ -358,6 +367,7 @@ def test_a_handle_is_left_wherever_a_framework_leaves_it(
 
 
 @pytest.mark.parametrize("works", [True, False])
+@pytest.mark.on_each_engine
 def test_a_block_without_a_handle_that_is_left_elsewhere_is_an_error(
     db: Database, works: bool
 ) -> None:
@@ -393,6 +403,7 @@ def test_a_block_without_a_handle_that_is_left_elsewhere_is_an_error(
     insert(db, 2)  # nothing is held up
 
 
+@pytest.mark.on_each_engine
 def test_a_snapshot_that_is_left_elsewhere_is_an_error_about_what_was_read(db: Database) -> None:
     def dependency() -> Iterator[Any]:
         with db.snapshot():
@@ -414,6 +425,7 @@ def test_a_snapshot_that_is_left_elsewhere_is_an_error_about_what_was_read(db: D
 
 
 @pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.on_each_engine
 def test_a_transaction_that_nobody_left_is_undone_and_named(
     db: Database, caplog: pytest.LogCaptureFixture, kept: bool
 ) -> None:
@@ -431,6 +443,7 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
     assert ids(db) == [2]
 
 
+@pytest.mark.on_each_engine
 def test_a_generator_that_is_dropped_undoes_its_block(db: Database) -> None:
     def dependency() -> Iterator[Any]:
         with db.transaction() as tx:
@@ -445,6 +458,7 @@ def test_a_generator_that_is_dropped_undoes_its_block(db: Database) -> None:
     assert db._storage.list_open() == []
 
 
+@pytest.mark.on_each_engine
 def test_a_cancelled_task_undoes_its_block(db: Database) -> None:
     async def main() -> None:
         inside = asyncio.Event()
@@ -466,6 +480,7 @@ def test_a_cancelled_task_undoes_its_block(db: Database) -> None:
     assert ids(db) == [2]
 
 
+@pytest.mark.on_each_engine
 def test_blocks_that_are_left_out_of_order_are_all_undone(db: Database) -> None:
     outer, inner = db.transaction(), db.transaction()
     outer.__enter__()
@@ -484,6 +499,7 @@ def test_blocks_that_are_left_out_of_order_are_all_undone(db: Database) -> None:
     assert ids(db) == [3]
 
 
+@pytest.mark.on_each_engine
 def test_a_commit_that_fails_where_a_framework_left_it_is_logged(
     db: Database, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -505,6 +521,7 @@ def test_a_commit_that_fails_where_a_framework_left_it_is_logged(
 # Event loops
 
 
+@pytest.mark.on_each_engine
 def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
     db: Database,
 ) -> None:
@@ -559,6 +576,7 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
 # Connections
 
 
+@pytest.mark.on_each_engine
 def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,6 +599,7 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
         assert other.submit(db.run, lambda tx: tx.table("items").count()).result() == 2
 
 
+@pytest.mark.on_each_engine
 def test_a_database_that_is_closed_ends_waiting_for_its_connections(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -606,6 +625,7 @@ def test_a_database_that_is_closed_ends_waiting_for_its_connections(
     assert isinstance(error_of(lambda: workspace.open(max_connections=0)), ValueError)
 
 
+@pytest.mark.on_each_engine
 def test_a_transaction_that_waits_goes_on_when_another_one_ends(
     workspace: Workspace, db: Database
 ) -> None:
@@ -700,6 +720,7 @@ def test_a_block_inside_a_context_manager_is_its_callers(db: Database) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_a_serializable_snapshot_shows_no_anomaly(db: Database, pool: ThreadPoolExecutor) -> None:
     """The batch of receipts (Cahill 2008, section 2.5.3; PostgreSQL's wiki on SSI): a report that
     reads between two writers sees a day closed, and a receipt of that day come later."""
@@ -731,6 +752,7 @@ def test_a_serializable_snapshot_shows_no_anomaly(db: Database, pool: ThreadPool
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_a_serializable_snapshot_waits_for_a_safe_moment_and_no_longer_than_it_may(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

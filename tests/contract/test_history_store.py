@@ -114,6 +114,7 @@ def test_every_moment_in_files_is_what_it_was(
     assert {path: left.get(path, was) for path, was in kept.items()} == kept  # H10
 
 
+@pytest.mark.on_each_engine
 def test_a_rolled_back_migration_ends_the_era_and_comes_back_to_the_one_before(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_rolled_back_migration_ends_the_era_and_comes_back_to_the_one_before(
 
 
 @pytest.mark.long_on("postgresql")
+@pytest.mark.on_each_engine
 def test_h3_killed_at_each_step_it_stores_each_change_once(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ def _list_files(store: HistoryStore) -> set[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_h3_with_each_call_to_the_database_failed_it_stores_each_change_once(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
@@ -249,6 +252,7 @@ def test_h3_with_each_call_to_the_database_failed_it_stores_each_change_once(
         assert stored_state(db, moment) == state, moment
 
 
+@pytest.mark.on_each_engine
 def test_h3_two_followers_at_once_store_each_change_once(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -294,6 +298,7 @@ def test_h3_two_followers_at_once_store_each_change_once(
 # Beginning
 
 
+@pytest.mark.on_each_engine
 def test_a_table_is_read_in_parts_beside_its_writers(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +350,7 @@ def test_values_of_every_type_and_tenants_apart(workspace: Workspace, tmp_path: 
 # What is in the way
 
 
+@pytest.mark.on_each_engine
 def test_h11_writers_go_on_without_the_directory(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +386,7 @@ def test_h11_writers_go_on_without_the_directory(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_a_directory_may_go_away_while_it_is_looked_through(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_jobs_and_other_databases_open_it_by_its_path(migrations: Path) -> None:
         assert db.table("items").get(1).title == "Milk"
 
 
+@pytest.mark.on_each_engine
 def test_nothing_waits_for_the_disk(migrations: Path, tmp_path: Path) -> None:
     def synchronous(address: str) -> int:
         with zapdb.open(address, migrations=migrations, apply="auto") as db:
@@ -116,6 +117,7 @@ def test_nothing_waits_for_the_disk(migrations: Path, tmp_path: Path) -> None:
     assert synchronous(f"sqlite:///{tmp_path / 'lasting.db'}") == 2
 
 
+@pytest.mark.on_each_engine
 def test_it_is_gone_when_opening_fails(migrations: Path) -> None:
     (migrations / "0002_wrong.yaml").write_text(document("drop_table: {table: nothing}"))
     with pytest.raises(zapdb.ZapdbError):
@@ -123,6 +125,7 @@ def test_it_is_gone_when_opening_fails(migrations: Path) -> None:
     assert private_directories() == []
 
 
+@pytest.mark.on_each_engine
 def test_it_is_gone_when_the_process_ends_without_closing(migrations: Path) -> None:
     running, directory = start(migrations, "end")
     assert directory.is_dir()
@@ -131,6 +134,7 @@ def test_it_is_gone_when_the_process_ends_without_closing(migrations: Path) -> N
     assert not directory.exists()
 
 
+@pytest.mark.on_each_engine
 def test_a_forked_process_that_ends_leaves_it_alone(migrations: Path) -> None:
     running, directory = start(migrations, "fork")
     out, _ = running.communicate("\n")
@@ -138,6 +142,7 @@ def test_a_forked_process_that_ends_leaves_it_alone(migrations: Path) -> None:
     assert not directory.exists()
 
 
+@pytest.mark.on_each_engine
 def test_after_a_crash_the_next_process_that_makes_one_removes_it(migrations: Path) -> None:
     living, kept = start(migrations, "end")
     killed, left = start(migrations, "end")
@@ -150,6 +155,7 @@ def test_after_a_crash_the_next_process_that_makes_one_removes_it(migrations: Pa
     living.communicate("\n")
 
 
+@pytest.mark.on_each_engine
 def test_a_directory_that_is_being_made_is_left_alone(migrations: Path) -> None:
     made = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX))
     (made / "lock.new").touch()

@@ -76,6 +76,7 @@ def delete_without_care(
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("change", ["update", "delete"])
+@pytest.mark.on_each_engine
 def test_rule_23_a_writer_that_does_not_see_the_builders_entry_runs_again(
     workspace: Workspace, db: Database, change: str
 ) -> None:
@@ -122,6 +123,7 @@ def test_rule_23_without_the_insert_before_the_delete_it_leaves_an_entry_behind(
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("change", ["update", "delete", "insert"])
+@pytest.mark.on_each_engine
 def test_rule_23_the_builder_waits_for_a_writer_that_came_first(
     workspace: Workspace, db: Database, change: str
 ) -> None:
@@ -149,6 +151,7 @@ def test_rule_23_the_builder_waits_for_a_writer_that_came_first(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_23_a_record_that_comes_and_goes_during_the_build(
     workspace: Workspace, db: Database
 ) -> None:
@@ -184,6 +187,7 @@ def plain(workspace: Workspace) -> Database:
     return db
 
 
+@pytest.mark.on_each_engine
 def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
     workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +224,7 @@ def test_rule_07_without_the_gate_it_leaves_a_record_without_an_entry(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     workspace: Workspace, plain: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +302,7 @@ def change_at_random(db: Database, seed: int, stop: Callable[[], bool]) -> int:
     return turns
 
 
+@pytest.mark.on_each_engine
 def test_rule_23_an_index_that_is_built_under_writers_holds_what_the_records_do(
     workspace: Workspace,
 ) -> None:
@@ -345,6 +351,7 @@ def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
     workspace: Workspace, db: Database
 ) -> None:
@@ -362,6 +369,7 @@ def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
     assert ids(db, 3) == [3]
 
 
+@pytest.mark.on_each_engine
 def test_verification_tells_a_missing_entry_and_one_too_many(
     workspace: Workspace, db: Database
 ) -> None:
@@ -400,6 +408,7 @@ def test_verification_tells_a_record_that_no_encoder_wrote(
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_23_a_build_survives_a_fault_at_each_statement(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +436,7 @@ def test_rule_23_a_build_survives_a_fault_at_each_statement(
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("kill_at", [1, 2, 5])
+@pytest.mark.on_each_engine
 def test_rule_23_a_build_goes_on_after_a_process_was_killed(
     workspace: Workspace, kill_at: int
 ) -> None:
@@ -453,6 +463,7 @@ def test_rule_23_a_build_goes_on_after_a_process_was_killed(
 # Nothing to build
 
 
+@pytest.mark.on_each_engine
 def test_rule_23_an_index_of_an_empty_table_is_readable_at_once(workspace: Workspace) -> None:
     """Whether a database is made by one migration or by many; for each tenant by itself."""
     workspace.write(1, ITEMS)

@@ -83,6 +83,7 @@ def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stopped(
     db: Database, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
@@ -114,6 +115,7 @@ def test_rule_17_a_paused_job_stops_in_another_process_and_goes_on_where_it_stop
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_rule_17_a_worker_killed_and_a_job_paused_leave_nothing_undone(
     db: Database, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
@@ -136,6 +138,7 @@ def test_rule_17_a_worker_killed_and_a_job_paused_leave_nothing_undone(
     assert contents(db) == EXPECTED
 
 
+@pytest.mark.on_each_engine
 def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +250,7 @@ def test_a_throttle_changes_a_running_job(db: Database) -> None:
 
 
 @pytest.mark.parametrize("bound", [{"records_per_second": 500}, {"bytes_per_second": 12_000}])
+@pytest.mark.on_each_engine
 def test_workers_share_the_rate_of_their_job(db: Database, bound: dict[str, int]) -> None:
     """All together are no faster; a slower machine takes longer."""
     job = only_job(db._storage)
@@ -298,6 +302,7 @@ def test_a_job_runs_inside_its_window_only(db: Database) -> None:
     assert contents(db) == EXPECTED
 
 
+@pytest.mark.on_each_engine
 def test_rule_14_background_jobs_leave_a_paused_job_until_it_is_resumed(
     workspace: Workspace, db: Database
 ) -> None:
@@ -312,6 +317,7 @@ def test_rule_14_background_jobs_leave_a_paused_job_until_it_is_resumed(
     assert contents(db) == EXPECTED
 
 
+@pytest.mark.on_each_engine
 def test_rule_14_an_index_does_not_wait_for_a_long_conversion_in_the_background(
     workspace: Workspace, db: Database
 ) -> None:
@@ -326,6 +332,7 @@ def test_rule_14_an_index_does_not_wait_for_a_long_conversion_in_the_background(
         other.admin.set_setting("convert", "on_access")
 
 
+@pytest.mark.on_each_engine
 def test_a_new_layout_keeps_the_pause_and_the_throttle(workspace: Workspace, db: Database) -> None:
     job = only_job(db._storage)
     db.jobs.throttle(job.id, records_per_second=123)
@@ -347,6 +354,7 @@ def rollback_job(storage: Storage) -> Job | None:
     return next((job for job in jobs if job.kind == "roll_back"), None)
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
     workspace: Workspace, db: Database
 ) -> None:
@@ -387,6 +395,7 @@ def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
     assert contents(workspace.open()) == EXPECTED
 
 
+@pytest.mark.on_each_engine
 def test_what_is_at_its_end_can_not_be_changed(db: Database) -> None:
     job = only_job(db._storage)
     db.admin.run_jobs()

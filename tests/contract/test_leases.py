@@ -59,6 +59,7 @@ def check(storage: Storage, lease: Lease) -> None:
         leases.check(connection, lease)
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_a_lease_is_held_by_one(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     here, other = Owner.here(), Owner("other", "elsewhere", 17)
     lease = leases.acquire(storage, "a", other, 30)
@@ -84,6 +85,7 @@ def test_rule_09_one_that_is_given_back_goes_to_the_next_with_a_higher_epoch(
             check(storage, lease)
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_its_owner_may_take_it_again(storage: Storage) -> None:
     owner = Owner("other", "elsewhere", 17)
     first = leases.acquire(storage, "a", owner, 30)
@@ -113,6 +115,7 @@ def test_rule_09_one_that_is_over_is_taken_over(
         leases.acquire(storage, "a", slow, 30)
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_renewal_puts_the_end_off(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +126,7 @@ def test_rule_09_renewal_puts_the_end_off(
         leases.acquire(storage, "a", Owner.here(), 30)
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +148,7 @@ def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_09_a_session_that_the_server_ends_is_no_reason_to_give_up(
     storage: Storage, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +168,7 @@ def test_rule_09_a_session_that_the_server_ends_is_no_reason_to_give_up(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_09_a_fault_at_each_call_leaves_one_owner(
     workspace: Workspace, storage: Storage, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,12 +191,14 @@ def test_rule_09_a_fault_at_each_call_leaves_one_owner(
     assert survived == (set(struck) - {"commit"} if way == "drop" else set())
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_a_lease_is_given_back_when_the_work_fails(storage: Storage) -> None:
     with pytest.raises(ZeroDivisionError), leases.hold_lease(storage, "a", Owner.here(), 30, 0):
         raise ZeroDivisionError
     assert leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 30).epoch == 2
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_a_lease_that_can_not_be_given_back_hides_nothing(
     workspace: Workspace, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +212,7 @@ def test_rule_09_a_lease_that_can_not_be_given_back_hides_nothing(
         raise ZeroDivisionError
 
 
+@pytest.mark.on_each_engine
 def test_a_renewal_ends_with_its_database(storage: Storage) -> None:
     """Who closes a database inside the work under a lease leaves no thread that tries for ever."""
     with leases.hold_lease(storage, "work", Owner.here(), 0.3, 10):
@@ -213,6 +222,7 @@ def test_a_renewal_ends_with_its_database(storage: Storage) -> None:
         assert not thread.is_alive()
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_many_threads_take_one_lease_in_turn(
     workspace: Workspace, storage: Storage
 ) -> None:
@@ -269,6 +279,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])  # another thread's is lost on a server alone
+@pytest.mark.on_each_engine
 def test_rule_09_heartbeats_go_on_after_a_lost_connection(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -296,6 +307,7 @@ def test_rule_09_heartbeats_go_on_after_a_lost_connection(
     assert node.id == before.id
 
 
+@pytest.mark.on_each_engine
 def test_a_connection_lost_between_two_operations_costs_no_error(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -308,6 +320,7 @@ def test_a_connection_lost_between_two_operations_costs_no_error(workspace: Work
     assert items.get(1).size == 2
 
 
+@pytest.mark.on_each_engine
 def test_a_connection_lost_inside_a_transaction_ends_it(workspace: Workspace) -> None:
     """What follows in the block does not succeed on a connection of its own."""
     workspace.write(1, ITEMS)
@@ -327,6 +340,7 @@ def test_a_connection_lost_inside_a_transaction_ends_it(workspace: Workspace) ->
     items.insert(id=4, title="later")
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_an_evicted_node_stops_its_heartbeat(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -345,6 +359,7 @@ def test_rule_09_an_evicted_node_stops_its_heartbeat(
     assert db.table("items").count() == 0
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_each_opening_is_a_node_of_its_own(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     first, second = workspace.open(), workspace.open()
@@ -405,6 +420,7 @@ def test_a_closed_database_says_so(workspace: Workspace) -> None:
 
 
 @pytest.mark.empty  # SQLite keeps a closed file open while another connection has locked it
+@pytest.mark.on_each_engine
 def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.execute("SELECT 1")
@@ -430,6 +446,7 @@ def test_closing_ends_the_threads_and_the_connections(workspace: Workspace) -> N
 
 
 @pytest.mark.parametrize("kind", ["own", "lent"])
+@pytest.mark.on_each_engine
 def test_closing_beside_a_thread_that_connects_leaves_no_connection(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -461,6 +478,7 @@ def test_closing_beside_a_thread_that_connects_leaves_no_connection(
 
 
 @pytest.mark.parametrize("kind", ["released", "reaped"])
+@pytest.mark.on_each_engine
 def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(
     workspace: Workspace, kind: str
 ) -> None:
@@ -487,6 +505,7 @@ def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(
     assert storage.is_lost(drivers[0]), "it is closed"
 
 
+@pytest.mark.on_each_engine
 def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -499,6 +518,7 @@ def test_threads_that_ended_leave_no_connections_behind(workspace: Workspace) ->
     wait_until(lambda: count_connections(workspace) <= 5, "those of ended threads are closed")
 
 
+@pytest.mark.on_each_engine
 def test_closing_inside_a_transaction_undoes_it(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -512,6 +532,7 @@ def test_closing_inside_a_transaction_undoes_it(workspace: Workspace) -> None:
     assert workspace.open().table("items").count() == 0
 
 
+@pytest.mark.on_each_engine
 def test_a_process_that_ends_without_closing_does_no_harm(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()

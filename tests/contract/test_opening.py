@@ -47,6 +47,7 @@ def database_file(place: Workspace) -> Path:
 # Empty databases
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_an_empty_database_is_refused_unless_told_to_apply(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     text = refusal(workspace, PendingMigrations, apply="never")
@@ -75,6 +76,7 @@ def test_rule_06_an_empty_database_is_created(workspace: Workspace) -> None:
     assert db.table("items").get(1).title == "Milk"
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_all_pending_migrations_are_applied_at_once(workspace: Workspace) -> None:
     for number, operation in enumerate(
         (
@@ -94,6 +96,7 @@ def test_rule_06_all_pending_migrations_are_applied_at_once(workspace: Workspace
     assert [entry.position for entry in db.admin.schema_history("items")] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_all_pending_migrations_are_validated_before_the_first_is_applied(
     workspace: Workspace,
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_database_of_something_else_is_refused(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_the_file_of_something_else_is_left_as_it_is(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     file = database_file(workspace)
@@ -168,6 +172,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password(workspace: Wor
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_a_schema_beside_other_tables_can_hold_it(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.execute("CREATE TABLE theirs (id integer)")
@@ -198,6 +203,7 @@ def test_a_newer_storage_version_is_refused_naming_it(workspace: Workspace) -> N
 
 
 @pytest.mark.parametrize("layout", ["0001", "0002", "0003", "0004", "0005"])
+@pytest.mark.on_each_engine
 def test_rule_34_a_database_from_before_the_first_release_is_refused(
     workspace: Workspace, layout: str
 ) -> None:
@@ -224,6 +230,7 @@ def test_a_layout_without_its_revision_is_corrupt(workspace: Workspace) -> None:
     assert "zapdb_storage_version" in refusal(workspace, CorruptCatalog)
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_a_level_that_this_release_does_not_know_is_refused(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
@@ -270,6 +277,7 @@ def test_rule_06_an_added_operation_is_a_conflict_and_not_an_exhausted_number(
     assert "weight" in refusal(workspace, MigrationConflict)
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_a_conflict_is_found_before_pending_migrations_are_applied(
     workspace: Workspace,
 ) -> None:
@@ -280,6 +288,7 @@ def test_rule_06_a_conflict_is_found_before_pending_migrations_are_applied(
     refusal(workspace, MigrationConflict)
 
 
+@pytest.mark.on_each_engine
 def test_rule_06_pending_migrations_are_named_with_the_command(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
@@ -291,6 +300,7 @@ def test_rule_06_pending_migrations_are_named_with_the_command(workspace: Worksp
     assert "`zapdb migrate up`" in text
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_files_that_end_before_a_table_was_dropped_are_refused(
     workspace: Workspace,
 ) -> None:
@@ -382,6 +392,7 @@ def test_rule_23_an_index_without_its_row_is_corruption(workspace: Workspace) ->
     assert "index: by_size" in refusal(workspace, CorruptCatalog)
 
 
+@pytest.mark.on_each_engine
 def test_rule_04_the_history_must_end_at_what_is_in_force(stored: Workspace) -> None:
     stored.execute("DELETE FROM zapdb_schema_history WHERE revision = 3")
     assert "table: items" in refusal(stored, CorruptCatalog)
@@ -390,6 +401,7 @@ def test_rule_04_the_history_must_end_at_what_is_in_force(stored: Workspace) -> 
 # The tables themselves: what the revisions make, and what the code expects
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_an_opened_database_lists_its_process(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -401,6 +413,7 @@ def test_rule_09_an_opened_database_lists_its_process(workspace: Workspace) -> N
     assert workspace.execute(held) == []
 
 
+@pytest.mark.on_each_engine
 def test_a_refused_open_leaves_no_process_and_no_connection(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()

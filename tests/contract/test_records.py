@@ -87,6 +87,7 @@ def test_a_record_comes_back_as_it_was_inserted(db: Database, items: Table) -> N
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_defaults_fill_what_is_missing(items: Table) -> None:
     made = items.insert(id=1, title="Milk")
     assert (made.size, made.note) == (0, None)
@@ -152,6 +153,7 @@ def test_rule_21_a_record_keeps_its_key(items: Table) -> None:
     assert contents(items) == [(1, "Bread", 0, None)]
 
 
+@pytest.mark.on_each_engine
 def test_keys_with_too_few_or_too_many_fields(items: Table) -> None:
     for key in ((), (1, 2)):
         with pytest.raises(UsageError, match="these are not the fields of the key"):
@@ -186,6 +188,7 @@ def test_generated_keys_sort_by_the_time_they_were_made(workspace: Workspace) ->
 # Many records
 
 
+@pytest.mark.on_each_engine
 def test_insert_many_takes_a_stream(db: Database, items: Table) -> None:
     def stream() -> Iterator[dict[str, object]]:
         for number in range(2 * PAGE_RECORDS_MAX + 17):
@@ -261,6 +264,7 @@ def test_transactions_join_the_one_that_is_open(db: Database, items: Table) -> N
     assert items.count() == 0
 
 
+@pytest.mark.on_each_engine
 def test_an_operation_that_fails_leaves_its_transaction_usable(db: Database, items: Table) -> None:
     """The same on both engines, though PostgreSQL ends a transaction at its first error."""
     items.insert(id=1, title="Milk")
@@ -276,6 +280,7 @@ def test_an_operation_that_fails_leaves_its_transaction_usable(db: Database, ite
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_a_batch_that_fails_inside_a_transaction_is_not_inserted_at_all(
     db: Database, items: Table
 ) -> None:
@@ -326,6 +331,7 @@ def test_a_snapshot_reads_as_of_one_moment(workspace: Workspace, db: Database) -
     assert items.get(1).size == 2
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_two_threads_that_count_lose_nothing(db: Database, items: Table) -> None:
     items.insert(id=1, title="counter")
     rounds, problems = 60, []
@@ -367,6 +373,7 @@ def test_rule_15_a_block_that_met_another_says_how_to_repeat_it(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_a_writer_waits_for_the_one_before_it_and_not_for_ever(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +444,7 @@ def test_rule_01_a_write_brings_a_record_to_the_newest_revision(workspace: Works
     assert contents(db.table("items")) == [(1, "uno", 1, "red", 7), *NEWEST[2:]]
 
 
+@pytest.mark.on_each_engine
 def test_rule_14_reads_leave_records_as_they_are_unless_told_to_write_back(
     workspace: Workspace,
 ) -> None:
@@ -503,6 +511,7 @@ def test_rule_16_all_reads_write_back(workspace: Workspace, name: str) -> None:
     assert [report.problem_count for report in db.admin.verify()] == [0]
 
 
+@pytest.mark.on_each_engine
 def test_rule_16_write_back_waits_for_nobody(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ def test_rule_25_a_long_chain_of_cascades_needs_no_more_memory(workspace: Worksp
     assert peak < 2_000_000
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_a_cascade_that_meets_restrict_does_nothing(workspace: Workspace) -> None:
     db = make(workspace, "cascade", pet="restrict")
     db.table("owners").insert(id=1, name="Ada")
@@ -240,6 +241,7 @@ def test_rule_25_a_cascade_that_meets_restrict_does_nothing(workspace: Workspace
     assert dump(workspace) == before
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_what_is_let_go_still_meets_everything_else(workspace: Workspace) -> None:
     workspace.write(
         1,
@@ -304,6 +306,7 @@ def test_rule_24_those_who_refer_to_others_by_a_key_that_is_cut_alike_are_left_a
 
 
 @pytest.mark.parametrize("on_delete", ["cascade", "set_null"])
+@pytest.mark.on_each_engine
 def test_rule_25_many_who_refer_to_one_are_dealt_with_by_few_statements(
     workspace: Workspace, on_delete: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +327,7 @@ def test_rule_25_many_who_refer_to_one_are_dealt_with_by_few_statements(
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_many_who_refer_to_one_need_no_more_memory_than_a_page(
     workspace: Workspace,
 ) -> None:
@@ -390,6 +394,7 @@ def test_rule_19_stale_records_that_let_go_are_converted_and_others_are_not(
 
 
 @pytest.mark.parametrize("on_delete", ["restrict", "cascade", "set_null"])
+@pytest.mark.on_each_engine
 def test_rule_23_referrers_are_found_by_a_scan_while_the_index_is_built(
     workspace: Workspace, on_delete: str
 ) -> None:
@@ -581,6 +586,7 @@ def test_rule_13_a_rollback_takes_references_away(workspace: Workspace) -> None:
         pytest.param("set_null", marks=pytest.mark.long_on("sqlite")),
     ],
 )
+@pytest.mark.on_each_engine
 def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangling(
     workspace: Workspace, on_delete: str
 ) -> None:
@@ -625,6 +631,7 @@ def test_rule_15_a_target_that_goes_while_it_is_referred_to_leaves_nothing_dangl
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_a_deletion_is_not_beaten_for_ever_by_those_who_refer_to_its_record(
     workspace: Workspace,
 ) -> None:
@@ -666,6 +673,7 @@ def test_rule_15_a_deletion_is_not_beaten_for_ever_by_those_who_refer_to_its_rec
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
     workspace: Workspace,
 ) -> None:
@@ -722,6 +730,7 @@ def test_rule_25_a_reference_that_is_added_under_writers_ends_up_validated(
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("first", ["insert", "delete"])
+@pytest.mark.on_each_engine
 def test_rule_15_of_an_insert_and_a_delete_that_do_not_see_each_other_one_runs_again(
     workspace: Workspace, first: str
 ) -> None:
@@ -776,6 +785,7 @@ def test_rule_15_a_deletion_reads_no_more_than_what_it_deletes(workspace: Worksp
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", ["insert", "update", "delete"])
+@pytest.mark.on_each_engine
 def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     workspace: Workspace, change: str, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_damaged_entries_are_repaired(
         assert db.admin.repair() == []
 
 
+@pytest.mark.on_each_engine
 def test_what_is_not_understood_stays(place: Workspace) -> None:
     """Entries of a record that can't be read, and a unique key that two records have."""
     before = records(place)
@@ -113,6 +114,7 @@ def test_what_is_not_understood_stays(place: Workspace) -> None:
             db.table("items").insert(id=99, title="title 2")
 
 
+@pytest.mark.on_each_engine
 def test_writers_go_on_meanwhile(place: Workspace) -> None:
     """What they have just written is never taken for a fault, and what is repaired stays right."""
     place.execute(f"DELETE FROM {BY_SIZE} WHERE record > ?", (records(place)[10][0],))
@@ -148,6 +150,7 @@ def test_a_database_that_is_read_only_is_looked_at(place: Workspace) -> None:
     assert entries(place, BY_SIZE) == []
 
 
+@pytest.mark.on_each_engine
 def test_what_changes_between_finding_and_repairing_is_seen(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +199,7 @@ def test_what_changes_between_finding_and_repairing_is_seen(
         assert verify(db).problems == ()
 
 
+@pytest.mark.on_each_engine
 def test_rule_17_a_repair_is_a_job_that_is_paused_and_cancelled(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,7 @@ def test_nothing_is_written_to_either_file(
     assert contents(file) == before  # and where it was deleted, none was made
 
 
+@pytest.mark.on_each_engine
 def test_the_message_tells_a_lost_file_from_a_replaced_one(db: Database, file: Path) -> None:
     insert = CALLS["insert"]
     file.rename(file.with_name("kept.db"))
@@ -172,6 +173,7 @@ def test_the_message_tells_a_lost_file_from_a_replaced_one(db: Database, file: P
     assert [r.id for r in db.table("items").scan()] == [1, 2]
 
 
+@pytest.mark.on_each_engine
 def test_a_transaction_that_is_open_meanwhile_is_not_committed(
     db: Database, file: Path, lose: Loss
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_transaction_that_is_open_meanwhile_is_not_committed(
     assert type(error_of(write)) is DatabaseReplaced
 
 
+@pytest.mark.on_each_engine
 def test_a_snapshot_that_is_open_meanwhile_is_read_to_its_end(
     db: Database, file: Path, lose: Loss
 ) -> None:

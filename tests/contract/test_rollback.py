@@ -206,6 +206,7 @@ def test_rule_13_a_rollback_of_the_first_migration_leaves_an_empty_database(
     assert workspace.open().table("tags").count() == 0
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_of_a_dropped_index_builds_it_again(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -256,6 +257,7 @@ def test_rule_13_a_rollback_keeps_the_indexes_whose_keys_stay(
         assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_rollbacks_of_several_migrations_one_after_another(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -305,6 +307,7 @@ def test_rule_13_rollbacks_of_several_migrations_one_after_another(
 # The same number again
 
 
+@pytest.mark.on_each_engine
 def test_rule_02_another_migration_under_the_same_number(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -339,6 +342,7 @@ def test_rule_02_another_migration_under_the_same_number(
         ]
 
 
+@pytest.mark.on_each_engine
 def test_rule_02_the_same_migration_again_and_again(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -355,6 +359,7 @@ def test_rule_02_the_same_migration_again_and_again(
         assert contents(db) == base
 
 
+@pytest.mark.on_each_engine
 def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -383,6 +388,7 @@ def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
 # Not by itself
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_rolled_back_migration_is_not_applied_again_by_itself(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -407,6 +413,7 @@ def refusal(workspace: Workspace) -> PendingMigrations:
     return caught.value
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_changed_file_under_a_rolled_back_number_is_applied(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -416,6 +423,7 @@ def test_rule_13_a_changed_file_under_a_rolled_back_number_is_applied(
     assert workspace.open().table("items").get(1).color == "blue"
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_none_of_several_is_applied_if_one_was_rolled_back(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -433,6 +441,7 @@ def test_rule_13_none_of_several_is_applied_if_one_was_rolled_back(
 # In use
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_is_refused_while_a_process_uses_the_migration(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -449,6 +458,7 @@ def test_rule_13_a_rollback_is_refused_while_a_process_uses_the_migration(
     roll_back(workspace)
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_an_evicted_process_writes_nothing(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -481,6 +491,7 @@ def ask(process: subprocess.Popen[str], line: str) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_an_evicted_process_reads_what_is_in_force(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -501,6 +512,7 @@ def test_rule_09_an_evicted_process_reads_what_is_in_force(
     assert items.count() == COUNT
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_a_process_that_is_gone_or_silent_is_put_out(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -516,6 +528,7 @@ def test_rule_09_a_process_that_is_gone_or_silent_is_put_out(
         db.table("items").insert(id=-1, title="late")
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_process_whose_files_end_before_it_does_not_hinder(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:
@@ -530,6 +543,7 @@ def test_rule_13_a_process_whose_files_end_before_it_does_not_hinder(
     db.table("items").insert(id=-1, title="new")
 
 
+@pytest.mark.on_each_engine
 def test_rule_09_two_rollbacks_at_once(workspace: Workspace, base: list[dict[str, Any]]) -> None:
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
@@ -546,6 +560,7 @@ def test_rule_09_two_rollbacks_at_once(workspace: Workspace, base: list[dict[str
         assert db.position == 1
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_process_that_opens_while_it_is_rolled_back_does_not_slip_through(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,6 +611,7 @@ def ahead(workspace: Workspace, base: list[dict[str, Any]]) -> Database:
     return db
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_writes_are_refused_while_it_is_under_way(
     workspace: Workspace, ahead: Database, base: list[dict[str, Any]]
 ) -> None:
@@ -624,6 +640,7 @@ def test_rule_13_writes_are_refused_while_it_is_under_way(
     assert contents(ahead)[2:] == base[2:]
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_that_began_during_a_transaction_waits_for_it(
     workspace: Workspace, ahead: Database
 ) -> None:
@@ -699,6 +716,7 @@ def test_rule_13_records_are_read_right_in_the_middle(
         ("rollback", "sweep_archives", 1),
     ],
 )
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_goes_on_after_its_process_was_killed(
     workspace: Workspace, base: list[dict[str, Any]], module: str, function: str, kill_at: int
 ) -> None:
@@ -738,6 +756,7 @@ def one_worker(storage: Storage, job: Any) -> None:
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_survives_a_fault_at_each_statement(
     workspace: Workspace, base: list[dict[str, Any]], way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -773,6 +792,7 @@ def test_rule_13_a_rollback_survives_a_fault_at_each_statement(
             db.table("items").get(-1)
 
 
+@pytest.mark.on_each_engine
 def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -801,6 +821,7 @@ def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
         assert contents(db) == base
 
 
+@pytest.mark.on_each_engine
 def test_rule_01_a_rollback_is_not_published_while_a_record_is_left(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:

@@ -107,6 +107,7 @@ def test_numbers_begin_at_1_and_rise_whatever_inserts(db: Database) -> None:
     assert numbers_of(db) == [(n, n) for n in range(1, 11)]
 
 
+@pytest.mark.on_each_engine
 def test_a_process_that_inserts_little_leaves_no_gaps(workspace: Workspace, db: Database) -> None:
     for _ in range(3):
         with workspace.open() as other:
@@ -133,6 +134,7 @@ def test_blocks_grow_and_one_draw_serves_a_thousand_inserts(
     assert draws() <= before + 1
 
 
+@pytest.mark.on_each_engine
 def test_processes_have_blocks_of_their_own(workspace: Workspace, db: Database) -> None:
     mine, others = db.table("orders"), workspace.open().table("orders")
     drawn = [(table.insert().id, table) for _ in range(20) for table in (mine, others)]
@@ -142,6 +144,7 @@ def test_processes_have_blocks_of_their_own(workspace: Workspace, db: Database) 
         assert rising == sorted(rising)
 
 
+@pytest.mark.on_each_engine
 def test_threads_of_a_process_never_get_one_number_twice(db: Database) -> None:
     found = list[int]()
 
@@ -181,6 +184,7 @@ def test_asynchronous_calls_draw_from_the_same_sequence(workspace: Workspace, db
     assert found[-1] == max(found) < db.table("orders").insert().id
 
 
+@pytest.mark.on_each_engine
 def test_numbers_are_drawn_again_where_it_is_unknown_whether_they_were(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +226,7 @@ def test_an_explicit_number_moves_the_sequence_on(workspace: Workspace, db: Data
     assert (orders.insert().id, other.insert().number > 402) == (204, True)
 
 
+@pytest.mark.on_each_engine
 def test_an_explicit_number_of_a_short_process_leaves_no_gap(
     workspace: Workspace, db: Database
 ) -> None:
@@ -360,6 +365,7 @@ def test_a_batch_at_the_end_takes_what_there_is_or_nothing(db: Database) -> None
 # Rollbacks
 
 
+@pytest.mark.on_each_engine
 def test_a_number_of_a_transaction_that_was_rolled_back_is_never_given_again(
     workspace: Workspace, db: Database
 ) -> None:
@@ -396,6 +402,7 @@ def test_a_savepoint_that_is_rolled_back_leaves_its_block_drawn(
     assert len(set(given)) == len(given)
 
 
+@pytest.mark.on_each_engine
 def test_numbers_whose_transaction_was_lost_are_thrown_away(
     workspace: Workspace, db: Database
 ) -> None:
@@ -421,6 +428,7 @@ def test_numbers_whose_transaction_was_lost_are_thrown_away(
 # Migrations
 
 
+@pytest.mark.on_each_engine
 def test_rule_18_records_that_are_older_than_a_sequence_get_a_constant(
     workspace: Workspace,
 ) -> None:
@@ -441,6 +449,7 @@ def test_rule_18_records_that_are_older_than_a_sequence_get_a_constant(
     assert (made.number, made.maybe, made.of_id) == (6, 1, 701)  # above all that is there
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_older_processes_draw_numbers_that_they_do_not_see(workspace: Workspace) -> None:
     fields = "{name: id, type: integer}, {name: text, type: string, optional: true}"
     workspace.write(1, f"create_table: {{table: orders, key: [id], fields: [{fields}]}}")
@@ -467,6 +476,7 @@ def test_rule_11_older_processes_draw_numbers_that_they_do_not_see(workspace: Wo
     assert [order.at.year == 2000 for order in found] == [True] + [False] * 5
 
 
+@pytest.mark.on_each_engine
 def test_a_sequence_goes_on_where_it_was_when_its_field_comes_back(workspace: Workspace) -> None:
     workspace.write(1, ORDERS)
     db = workspace.open()
@@ -533,6 +543,7 @@ def read_told(process: subprocess.Popen[str]) -> list[tuple[str, int, int]]:
     return [(line[0], int(line[1]), int(line[2])) for line in told if len(line) == 3]
 
 
+@pytest.mark.on_each_engine
 def test_numbers_of_several_processes_under_kills(workspace: Workspace, db: Database) -> None:
     """No number is drawn twice, whatever becomes of transactions and processes, but those that a
     process of SQLite drew inside a transaction in which it was killed."""
@@ -567,6 +578,7 @@ def test_numbers_of_several_processes_under_kills(workspace: Workspace, db: Data
 # The moment of the insert
 
 
+@pytest.mark.on_each_engine
 def test_a_new_record_has_the_moment_of_its_insert(workspace: Workspace) -> None:
     workspace.write(1, MADE)
     visits = workspace.open().table("visits")
@@ -596,6 +608,7 @@ def test_an_update_makes_no_value(workspace: Workspace) -> None:
     assert visits.upsert(id=2).at > first.at
 
 
+@pytest.mark.on_each_engine
 def test_rule_18_older_records_get_the_fill_and_new_ones_the_moment(workspace: Workspace) -> None:
     workspace.write(1, "create_table: {table: t, key: [id], fields: [{name: id, type: integer}]}")
     db = workspace.open()

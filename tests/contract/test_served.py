@@ -91,6 +91,7 @@ NEWER = (
 )
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_what_an_older_process_does_not_know_survives_its_writes(
     workspace: Workspace,
 ) -> None:
@@ -157,6 +158,7 @@ def records_of(db: Database, table: str) -> str:
     return f"zapdb_records_{db._catalog.tables[table].schema.number}"
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_a_table_that_was_made_later_is_not_there(workspace: Workspace) -> None:
     later = ITEMS.replace("items", "later")
     older, newer = open_both(workspace, ITEMS, later)
@@ -196,6 +198,7 @@ def test_rule_11_names_are_those_of_the_files(workspace: Workspace) -> None:
     assert [entry.event for entry in older.admin.schema_history("items")] == ["create", "change"]
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_key_fields_have_their_older_names(workspace: Workspace) -> None:
     older, newer = open_both(
         workspace, ITEMS, "rename_field: {table: items, field: id, to: number}"
@@ -250,6 +253,7 @@ def test_rule_11_without_an_archive_the_declared_value_is_read(workspace: Worksp
     assert asdict(newer.table("people").get(1)) == {"id": 1, "name": "Ada", "note": "n"}
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_fields_restored_later_keep_what_they_have(workspace: Workspace) -> None:
     """A process between the drop and the restoration does not know of the field."""
     workspace.write(1, PEOPLE)
@@ -291,6 +295,7 @@ transform:
 # Values
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_nulls_and_defaults_are_those_of_each_shape(workspace: Workspace) -> None:
     later = (
         "make_required: {table: people, field: note, fill: {value: filled}}",
@@ -362,6 +367,7 @@ change_type:
       because: not every text is a number"""
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_the_same_table_may_hold_other_values(workspace: Workspace) -> None:
     """Its fields have the names and types of before; only that all sizes are ten times as large."""
     older, newer = open_both(workspace, ITEMS, TO_TEXT, TIMES_TEN)
@@ -420,6 +426,7 @@ transform:
     assert_clean(older, newer)
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_files_are_uploaded_into_older_fields(workspace: Workspace) -> None:
     documents = """\
 create_table: {table: documents, key: [id], fields: [
@@ -449,6 +456,7 @@ create_table: {table: documents, key: [id], fields: [
 # Constraints of what is in force
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_constraints_of_the_newest_position_bind_older_writers(
     workspace: Workspace,
 ) -> None:
@@ -522,6 +530,7 @@ create_table: {table: visits, key: [id], fields: [
 # While what is in force moves
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_what_is_being_read_goes_on_in_its_shape(workspace: Workspace) -> None:
     workspace.write(
         1, PEOPLE, "create_index: {table: people, index: by_name, fields: [{field: name}]}"
@@ -584,6 +593,7 @@ def test_rule_11_a_snapshot_stays_where_it_began(workspace: Workspace) -> None:
     assert asdict(mine.get(1)) == asdict(before) | {"name": "Augusta Lovelace"}
 
 
+@pytest.mark.on_each_engine
 def test_rule_11_an_activation_waits_for_a_transaction_of_the_older(workspace: Workspace) -> None:
     workspace.write(1, PEOPLE)
     older = workspace.open()

@@ -169,6 +169,7 @@ def test_rule_09_a_range_that_changed_hands_or_is_nearly_done_is_not_cut(
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_17_a_cut_survives_a_fault_at_each_statement(
     workspace: Workspace,
     db: Database,
@@ -204,6 +205,7 @@ def test_rule_17_a_cut_survives_a_fault_at_each_statement(
 
 
 @pytest.mark.long_on("sqlite")
+@pytest.mark.on_each_engine
 def test_a_process_that_was_killed_and_two_resumes_lose_nothing_of_a_range_that_was_cut(
     workspace: Workspace, start: Callable[[], subprocess.Popen[str]]
 ) -> None:
@@ -273,6 +275,7 @@ def test_rule_17_a_build_ends_in_a_table_that_grows_faster_than_it_is_read(
         assert (verified.problems, verified.records) == ((), next(last))
 
 
+@pytest.mark.on_each_engine
 def test_a_job_of_a_table_that_was_dropped_is_superseded(
     workspace: Workspace, db: Database, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_rule_10_a_downgrade_takes_the_tables_away(workspace: Workspace) -> None
     workspace.open().table("items").insert(id=1, title="Milk")
 
 
+@pytest.mark.on_each_engine
 def test_a_creation_that_fails_half_way_leaves_nothing(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_creation_that_fails_half_way_leaves_nothing(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_a_creation_whose_session_the_server_ends_is_run_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_creation_whose_session_the_server_ends_is_run_again(
     assert read_storage_version(storage) == STORAGE_VERSION
 
 
+@pytest.mark.on_each_engine
 def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None:
     """SQLite itself does not wait where the journal's mode is changed."""
     path = tmp_path / "x.db"

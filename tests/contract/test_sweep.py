@@ -101,6 +101,7 @@ def test_the_clock_of_the_database_is_at_the_same_millisecond(db: Database) -> N
         assert before_ms <= now_us // 1_000 <= time.time_ns() // 1_000_000
 
 
+@pytest.mark.on_each_engine
 def test_rule_28_at_no_age_what_was_just_made_is_old_enough(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +185,7 @@ def test_rule_27_records_of_other_tenants_and_retired_tables_own_theirs(
         ("DELETE FROM zapdb_schema_history", CorruptCatalog),
     ],
 )
+@pytest.mark.on_each_engine
 def test_a_record_that_can_not_be_read_ends_the_sweep(
     workspace: Workspace, db: Database, spoil: str, kind: type[Exception]
 ) -> None:
@@ -198,6 +200,7 @@ def test_a_record_that_can_not_be_read_ends_the_sweep(
 # Beside others
 
 
+@pytest.mark.on_each_engine
 def test_rule_28_what_is_not_committed_yet_stays(workspace: Workspace, db: Database) -> None:
     other = workspace.open()
     fill(db, 2)
@@ -229,6 +232,7 @@ def test_rule_28_what_is_not_committed_yet_stays(workspace: Workspace, db: Datab
     assert sweep(db).deleted == 0
 
 
+@pytest.mark.on_each_engine
 def test_rule_28_a_snapshot_reads_what_is_swept(workspace: Workspace, db: Database) -> None:
     fill(db, 2)
     other = workspace.open()
@@ -243,6 +247,7 @@ def test_rule_28_a_snapshot_reads_what_is_swept(workspace: Workspace, db: Databa
     assert db.table("photos").get(1).title == "short"
 
 
+@pytest.mark.on_each_engine
 def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +306,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
         assert verify_blobs(db._storage).unowned == 0
 
 
+@pytest.mark.on_each_engine
 def test_two_sweeps_at_once(workspace: Workspace, db: Database, small_slices: None) -> None:
     fill(db, 12)
     for at in range(0, 12, 2):
@@ -318,6 +324,7 @@ def test_two_sweeps_at_once(workspace: Workspace, db: Database, small_slices: No
     assert len(ids(workspace)) == 6
 
 
+@pytest.mark.on_each_engine
 def test_rule_28_a_table_that_is_dropped_meanwhile(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +343,7 @@ def test_rule_28_a_table_that_is_dropped_meanwhile(
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("kill_at", [1, 2, 3])
+@pytest.mark.on_each_engine
 def test_a_sweep_that_was_killed_is_repeated(
     workspace: Workspace, db: Database, kill_at: int
 ) -> None:

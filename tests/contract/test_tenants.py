@@ -113,6 +113,7 @@ def db(workspace: Workspace) -> Database:
 
 
 @pytest.mark.short
+@pytest.mark.on_each_engine
 def test_rule_27_two_tenants_share_tables_and_nothing_else(
     workspace: Workspace, db: Database
 ) -> None:
@@ -187,6 +188,7 @@ def test_rule_14_jobs_are_those_of_one_tenant(workspace: Workspace, db: Database
     assert_clean(acme)
 
 
+@pytest.mark.on_each_engine
 def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     workspace: Workspace, db: Database
 ) -> None:
@@ -264,6 +266,7 @@ def test_rule_06_a_tenant_that_is_behind_catches_up_in_one_jump(
 
 
 @pytest.mark.short
+@pytest.mark.on_each_engine
 def test_rule_06_two_processes_that_open_a_tenant_bring_it_up_once(
     workspace: Workspace, db: Database
 ) -> None:
@@ -545,6 +548,7 @@ def test_rule_13_a_rollback_goes_through_all_tenants_that_reached_it(
     check_forgotten(workspace, spread)
 
 
+@pytest.mark.on_each_engine
 def test_rule_13_a_rollback_that_is_killed_between_tenants_goes_on(
     workspace: Workspace, spread: dict[str, Any]
 ) -> None:
@@ -580,6 +584,7 @@ def test_rule_13_a_rollback_that_is_killed_between_tenants_goes_on(
     check_forgotten(workspace, spread)
 
 
+@pytest.mark.on_each_engine
 def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
     workspace: Workspace,
 ) -> None:
@@ -635,6 +640,7 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
 
 
 @pytest.mark.short
+@pytest.mark.on_each_engine
 def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     workspace: Workspace, db: Database
 ) -> None:
@@ -692,6 +698,7 @@ def test_rule_27_a_discarded_table_stays_for_a_tenant_that_has_no_records_yet(
 
 
 @pytest.mark.short
+@pytest.mark.on_each_engine
 def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -871,6 +878,7 @@ def test_a_tenant_that_is_removed_leaves_nothing(workspace: Workspace, full: Dat
     assert contents(full.for_tenant("acme")) == []
 
 
+@pytest.mark.on_each_engine
 def test_the_default_tenant_stays(workspace: Workspace, db: Database) -> None:
     before = dump(workspace)
     with pytest.raises(UsageError, match="the default tenant cannot be removed"):
@@ -878,6 +886,7 @@ def test_the_default_tenant_stays(workspace: Workspace, db: Database) -> None:
     assert dump(workspace) == before
 
 
+@pytest.mark.on_each_engine
 def test_a_removal_that_is_killed_is_finished(workspace: Workspace, full: Database) -> None:
     number = number_of(workspace, "acme")
     acme = full.for_tenant("acme")
@@ -928,6 +937,7 @@ def test_a_rollback_goes_past_a_tenant_that_is_half_removed(
         assert db.position == 1
 
 
+@pytest.mark.on_each_engine
 def test_a_tenant_is_removed_while_its_jobs_run(workspace: Workspace, db: Database) -> None:
     acme = db.for_tenant("acme")
     fill(acme, "theirs", 300)
@@ -1008,6 +1018,7 @@ def note_listed(list_rows: Any, listed: list[str], connection: Any, kind: Any, *
     return list_rows(connection, kind, *within)
 
 
+@pytest.mark.on_each_engine
 def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Database) -> None:
     for name in ("b", "c", "d"):
         db.admin.create_tenant(name)
@@ -1031,6 +1042,7 @@ def test_a_fleet_goes_on_where_one_tenant_fails(workspace: Workspace, db: Databa
 
 
 @pytest.mark.parametrize("by", ["this process", "another"])
+@pytest.mark.on_each_engine
 def test_a_name_that_was_freed_is_the_new_tenants(workspace: Workspace, by: str) -> None:
     workspace.write(
         1, "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
@@ -1054,6 +1066,7 @@ def test_a_name_that_was_freed_is_the_new_tenants(workspace: Workspace, by: str)
     assert write(2) == 1
 
 
+@pytest.mark.on_each_engine
 def test_a_tenant_that_goes_while_it_is_looked_up_is_not_there(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

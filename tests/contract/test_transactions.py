@@ -64,6 +64,7 @@ def ids(items: Table) -> list[int]:
 # Nested
 
 
+@pytest.mark.on_each_engine
 def test_an_inner_transaction_is_undone_and_the_outer_goes_on(db: Database, items: Table) -> None:
     with db.transaction():
         items.insert(id=1, title="outer")
@@ -126,6 +127,7 @@ def test_rule_15_a_function_is_repeated_and_a_block_says_that_it_can_not_be(
     assert (items.get(1).size, items.exists(9)) == (10, False)
 
 
+@pytest.mark.on_each_engine
 def test_a_transaction_is_its_threads(db: Database, items: Table) -> None:
     """Another thread sees nothing of it, and is in none."""
     seen: list[object] = []
@@ -185,6 +187,7 @@ def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Tabl
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_a_writer_that_waits_is_passed_by_no_other(
     db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +227,7 @@ def test_a_writer_that_waits_is_passed_by_no_other(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_writers_of_databases_that_one_process_opened_often_take_turns(
     workspace: Workspace, db: Database, items: Table
 ) -> None:
@@ -253,6 +257,7 @@ def test_writers_of_databases_that_one_process_opened_often_take_turns(
 # Left open, closed
 
 
+@pytest.mark.on_each_engine
 def test_a_database_is_not_closed_inside_a_transaction(db: Database, items: Table) -> None:
     for enter in (db.transaction, db.snapshot):
         with enter():
@@ -271,6 +276,7 @@ def test_a_database_is_not_closed_inside_a_transaction(db: Database, items: Tabl
     assert items.count() == 0
 
 
+@pytest.mark.on_each_engine
 def test_closing_undoes_the_transactions_of_other_threads(
     workspace: Workspace, db: Database
 ) -> None:
@@ -341,6 +347,7 @@ def in_a_fork(act: Callable[[], str]) -> str:
         return pipe.read()
 
 
+@pytest.mark.on_each_engine
 def test_a_forked_process_must_open_the_database_again(
     workspace: Workspace, db: Database, items: Table
 ) -> None:
@@ -371,6 +378,7 @@ def test_a_forked_process_must_open_the_database_again(
     assert ids(items) == [1, 2]
 
 
+@pytest.mark.on_each_engine
 def test_a_fork_inside_a_transaction_leaves_it_to_the_parent(db: Database, items: Table) -> None:
     def leave() -> str:
         return type(error_of(lambda: block.__exit__(None, None, None))).__name__
@@ -420,6 +428,7 @@ def fail_commit(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_15_a_token_settles_what_a_commit_did(
     workspace: Workspace, db: Database, items: Table, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,6 +468,7 @@ def test_rule_15_a_token_settles_what_a_commit_did(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
     workspace: Workspace, db: Database, items: Table
 ) -> None:
@@ -476,6 +486,7 @@ def test_rule_15_a_token_waits_for_the_session_that_was_lost_sight_of(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_15_a_token_that_was_not_there_is_not_there_later(
     workspace: Workspace, db: Database
 ) -> None:
@@ -493,6 +504,7 @@ def test_rule_15_a_token_that_was_not_there_is_not_there_later(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_15_what_a_lost_session_waited_to_do_is_done_once(
     workspace: Workspace, db: Database, items: Table
 ) -> None:
@@ -538,6 +550,7 @@ def test_a_token_settles_nothing_once_it_may_be_gone(
     assert workspace.execute(TOKENS) == [(0,)]
 
 
+@pytest.mark.on_each_engine
 def test_a_token_ends_with_its_transaction(
     workspace: Workspace, db: Database, items: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,6 +575,7 @@ def test_a_token_ends_with_its_transaction(
     assert ids(items) == [2]
 
 
+@pytest.mark.on_each_engine
 def test_a_transaction_with_a_token_meets_a_change_of_the_schema(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,6 +592,7 @@ def test_a_transaction_with_a_token_meets_a_change_of_the_schema(
     assert workspace.execute(TOKENS) == [(3,)]
 
 
+@pytest.mark.on_each_engine
 def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> None:
     with db.transaction(token=True):
         items.insert(id=1, title="x")
@@ -596,6 +611,7 @@ def test_a_token_belongs_to_a_whole_transaction(db: Database, items: Table) -> N
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("act", ["delete", "update", "insert", "undone", "nested"])
+@pytest.mark.on_each_engine
 def test_savepoints_are_there_though_the_transaction_was_begun_anew(
     workspace: Workspace, act: str
 ) -> None:

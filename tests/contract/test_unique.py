@@ -119,6 +119,7 @@ def test_rule_25_a_value_is_free_when_its_record_is_gone(db: Database, items: Ta
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_an_operation_that_was_refused_leaves_its_transaction_in_use(
     db: Database, items: Table
 ) -> None:
@@ -138,6 +139,7 @@ def test_rule_25_an_operation_that_was_refused_leaves_its_transaction_in_use(
 
 
 @pytest.mark.parametrize(("at", "way"), [(1_500, 7), (1_500, 1_400)])
+@pytest.mark.on_each_engine
 def test_rule_25_of_a_batch_none_is_inserted_and_the_offender_is_named(
     db: Database, items: Table, at: int, way: int
 ) -> None:
@@ -178,6 +180,7 @@ def test_rule_24_nulls_never_collide(workspace: Workspace) -> None:
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_24_uniqueness_is_equality_under_the_collation(workspace: Workspace) -> None:
     workspace.write(1, ITEMS, UNIQUE_FOLDED)
     db = workspace.open()
@@ -274,6 +277,7 @@ def race(workspace: Workspace, *writes: Callable[[Database], object]) -> list[An
     return results
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_of_two_that_insert_one_value_exactly_one_wins(
     workspace: Workspace, db: Database
 ) -> None:
@@ -291,6 +295,7 @@ def test_rule_25_of_two_that_insert_one_value_exactly_one_wins(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_25_a_value_that_the_snapshot_does_not_see_is_a_conflict_and_then_a_violation(
     workspace: Workspace, db: Database, items: Table
 ) -> None:
@@ -410,6 +415,7 @@ def delete_any(index: IndexMaintainer, connection: Any, entries: list[tuple[byte
     connection.run_many(sql, [(key,) for key, _ in entries])
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_a_writer_that_took_anothers_entry_would_let_a_duplicate_in(
     doubled: Database, monkeypatch: pytest.MonkeyPatch, workspace: Workspace
 ) -> None:
@@ -423,6 +429,7 @@ def test_rule_25_a_writer_that_took_anothers_entry_would_let_a_duplicate_in(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_25_the_builder_waits_for_a_writer_with_an_equal_key(
     workspace: Workspace, doubled: Database
 ) -> None:
@@ -442,6 +449,7 @@ def test_rule_25_the_builder_waits_for_a_writer_with_an_equal_key(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_rule_25_a_writer_that_gives_up_leaves_the_key_to_the_builder(
     workspace: Workspace, doubled: Database
 ) -> None:
@@ -465,6 +473,7 @@ def test_rule_25_a_writer_that_gives_up_leaves_the_key_to_the_builder(
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("change", ["insert", "update", "delete"])
+@pytest.mark.on_each_engine
 def test_rule_25_a_writer_that_does_not_see_the_builders_entry_runs_again(
     workspace: Workspace, doubled: Database, change: str
 ) -> None:
@@ -521,6 +530,7 @@ def change_at_random(
         time.sleep(0.002)
 
 
+@pytest.mark.on_each_engine
 def test_rule_25_an_index_that_is_built_under_writers_ends_up_unique(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -581,6 +591,7 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", ["insert", "insert_many", "update", "delete", "violation"])
+@pytest.mark.on_each_engine
 def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
     workspace: Workspace, db: Database, change: str, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -637,6 +648,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_25_a_build_with_duplicates_survives_a_fault_at_each_statement(
     workspace: Workspace, doubled: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def test_rule_14_a_watch_of_one_tenant_leaves_the_others_alone(workspace: Worksp
     assert find_planned(db._storage) == {1, 3}
 
 
+@pytest.mark.on_each_engine
 def test_rule_17_a_watch_that_is_ended_in_mid_job_gives_its_range_back(
     workspace: Workspace,
 ) -> None:
@@ -154,6 +155,7 @@ def test_rule_17_a_watch_that_is_ended_in_mid_job_gives_its_range_back(
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
 def test_a_watch_goes_on_after_it_lost_its_connections(workspace: Workspace) -> None:
     make_tenants(workspace)
     with watching(workspace, "--json") as process:
@@ -163,6 +165,7 @@ def test_a_watch_goes_on_after_it_lost_its_connections(workspace: Workspace) -> 
         assert end(process)[0] == 0
 
 
+@pytest.mark.on_each_engine
 def test_a_tenant_that_fails_is_told_and_stops_no_other(workspace: Workspace) -> None:
     make_tenants(workspace)
     migrate(workspace, 2, ADD_COLOR)
@@ -177,6 +180,7 @@ def test_a_tenant_that_fails_is_told_and_stops_no_other(workspace: Workspace) ->
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.on_each_engine
 def test_a_watch_tries_a_blocked_job_again(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +214,7 @@ def test_a_watch_tries_a_blocked_job_again(
     assert len(said) == 2  # that it is blocked is told once
 
 
+@pytest.mark.on_each_engine
 def test_an_evicted_watch_ends(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import zapdb
+from tests import forms
 from tests.contract.registers import ABSENT, register
 from tests.crash.growth import growing
 from tests.crash.writers import KEYS
@@ -23,7 +24,7 @@ from zapdb.storage.data_tables import index_table_name, record_table_name
 ITEMS_COUNT = 3_000
 VISITS_COUNT = 4_000
 """Of each import, and of each write by Spark."""
-GROWN_COUNT = 9_000
+GROWN_COUNT = 9_000 if forms.is_long else 4_000
 """At most so many items are inserted while the others are converted."""
 TABLES = ("items", "towns", "visits")
 

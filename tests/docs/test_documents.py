@@ -146,5 +146,6 @@ def test_the_generated_reference_is_current():
     subprocess.run([sys.executable, "-m", "tools.docs", "--check"], cwd=ROOT, check=True)
 
 
+@pytest.mark.long
 def test_the_picture_of_the_readme_is_current():
     subprocess.run([sys.executable, "-m", "tools.picture", "--check"], cwd=ROOT, check=True)

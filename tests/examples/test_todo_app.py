@@ -910,10 +910,16 @@ LOOK = """() => {
 @pytest.mark.parametrize(
     "options",
     [
-        {"color_scheme": "light", "viewport": {"width": 1180, "height": 900}},
-        {"color_scheme": "dark", "viewport": {"width": 360, "height": 740}},
+        pytest.param(
+            {"color_scheme": "light", "viewport": {"width": 1180, "height": 900}},
+            id="light",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"color_scheme": "dark", "viewport": {"width": 360, "height": 740}},
+            id="dark and narrow",
+        ),
     ],
-    ids=["light", "dark and narrow"],
 )
 def test_every_page_can_be_read_and_used_by_everybody(
     visit: Callable[..., Page], options: dict[str, Any]

@@ -21,7 +21,7 @@ from zapdb.values import ValueType
 from zapdb.values.varint import encode_varint
 
 SHORT_RUNS = 1_000
-"""Of each target, kept inputs included: a quarter of a second."""
+"""Of each target, kept inputs included."""
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -29,7 +29,7 @@ from zapdb.spark.task import RangeTask
 from zapdb.storage import TransactionMode
 
 MIGRATIONS = ROOT / "examples" / "cities" / "migrations"
-CITIES = 40_000 if forms.is_long else 20_000
+CITIES = 40_000 if forms.is_long else 8_000
 
 
 def city(number: int) -> dict[str, Any]:

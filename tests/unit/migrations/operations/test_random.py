@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import forms
 from tests.documents import PEOPLE, document, resolve_documents
-from tests.forms import cases
 from tests.strategies import document_of, extend
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import OPERATIONS, Chain, NumberAllocator
@@ -161,11 +161,15 @@ def check_schema(schema: Schema) -> None:
                     assert part.key == tuple(f.type for f in target.key_fields)
 
 
+EXAMPLES = 15_000 if forms.is_long else 1_500
+"""With fewer, few are accepted."""
+
+
 def test_operations_with_random_parameters_are_refused_or_sound() -> None:
     """Nothing but violations comes out; what is accepted leaves a whole schema, and leads back."""
     accepted: dict[str, int] = dict.fromkeys(OPERATIONS, 0)
 
-    @settings(deadline=None, max_examples=cases(15_000), suppress_health_check=list(HealthCheck))
+    @settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(st.lists(operations(), min_size=1, max_size=1) | st.lists(operations(), max_size=2))
     def try_them(drawn: list[dict[str, Any]]) -> None:
         try:
