@@ -266,6 +266,7 @@ def test_tenants(place: Workspace) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_schema_changes_are_called_back_on_the_loop(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
@@ -553,6 +554,7 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
     asyncio.run(main())
 
 
+@pytest.mark.on_each_engine
 def test_a_place_that_is_granted_to_a_loop_that_was_closed_is_given_on() -> None:
     from zapdb.aio.waiting import acquire_place
 

@@ -87,6 +87,7 @@ def assert_clean(db: Database) -> None:
 # get_many, exists
 
 
+@pytest.mark.on_each_engine
 def test_many_come_in_the_order_of_their_keys(db: Database, items: Table) -> None:
     for within in ways(db):
         with within():
@@ -195,6 +196,7 @@ def test_an_upsert_names_who_is_in_the_way(workspace: Workspace) -> None:
     assert (items.get(2).title, items.count()) == ("Bread", 2)
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_upserts_of_one_key_meet(workspace: Workspace) -> None:
     """Four threads at once, again and again: none of them sees anything of the others."""
     workspace.write(1, ITEMS)

@@ -103,6 +103,7 @@ def test_a_stream_ends_where_the_shape_changes(workspace: Workspace, db: Databas
         reader.read_next_batch()
 
 
+@pytest.mark.on_each_engine
 def test_a_stream_of_a_snapshot_is_read_inside_of_it(db: Database) -> None:
     fill(db, 2 * PAGE_RECORDS_MAX)
     items = db.table("items")

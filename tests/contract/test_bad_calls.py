@@ -304,6 +304,7 @@ def test_hostile_names_and_cursors_are_refused(
 # Transactions that are left open
 
 
+@pytest.mark.on_each_engine
 def test_a_block_whose_thread_ends_is_undone(db: Database, items: Table) -> None:
     """It was entered by hand, and never left: it is undone when the thread lets go of it."""
 
@@ -359,6 +360,7 @@ def test_leaving_a_block_whose_thread_has_ended_says_so(db: Database, items: Tab
     items.insert(id=52, title="goes on")
 
 
+@pytest.mark.on_each_engine
 def test_a_snapshot_whose_thread_ends_is_let_go(db: Database, items: Table) -> None:
     def begin() -> None:
         db.snapshot().__enter__()

@@ -412,6 +412,7 @@ def test_an_update_beside_an_index_on_a_large_field(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_15_a_failed_insert_leaves_no_blob(
     workspace: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

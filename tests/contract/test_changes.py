@@ -948,6 +948,7 @@ def test_rule_29_many_records_stream_into_the_log(
     assert len({made.transaction for made in found}) == 1
 
 
+@pytest.mark.on_each_engine
 def test_rule_29_a_write_and_its_change_are_both_there_or_neither(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

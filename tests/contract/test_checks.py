@@ -312,6 +312,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_rule_25_a_validation_counts_right_whatever_statement_fails(
     workspace: Workspace, violated: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:

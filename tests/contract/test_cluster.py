@@ -230,6 +230,7 @@ def test_rule_10_on_demand_waits_for_the_operator(
     assert newer.admin.cluster_level() == NEXT
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_the_level_is_that_of_the_snapshot(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,6 @@ def reindex(workspace: Workspace) -> None:
 # At once
 
 
-@pytest.mark.on_each_engine
 def test_rule_26_block_rebuilds_while_opening(changed: Workspace) -> None:
     db = changed.open()
     assert state_of(db) == "readable"
@@ -74,7 +73,6 @@ def test_rule_26_block_rebuilds_while_opening(changed: Workspace) -> None:
     assert plan_jobs(db._storage, 1) == []
 
 
-@pytest.mark.on_each_engine
 def test_rule_26_block_rebuilds_beside_the_use_what_takes_longer(
     changed: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +103,6 @@ def test_rule_26_a_rebuild_comes_before_all_other_jobs(workspace: Workspace) -> 
 
 
 @pytest.mark.usefixtures("held_back")
-@pytest.mark.on_each_engine
 def test_rule_26_the_next_who_opens_goes_on_with_a_rebuild(
     changed: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +134,6 @@ def test_rule_26_the_index_of_another_tenant_is_rebuilt_when_it_is_opened(
         check_whole(acme)
 
 
-@pytest.mark.on_each_engine
 def test_rule_26_an_index_remembers_so_many_data_and_no_more(changed: Workspace) -> None:
     with changed.open() as db:
         index = db._catalog.tables["items"].indexes[0]
@@ -172,7 +168,6 @@ def index_row(workspace: Workspace) -> dict[str, Any]:
 
 
 @pytest.mark.long_on("sqlite")
-@pytest.mark.on_each_engine
 def test_rule_26_data_used_in_turn_do_not_throw_each_others_index_away(
     workspace: Workspace, visits: Database
 ) -> None:
@@ -220,7 +215,6 @@ def test_rule_26_an_operator_makes_former_data_the_newest(
     assert index_row(workspace) == row
 
 
-@pytest.mark.on_each_engine
 def test_rule_26_former_data_are_refused_while_a_process_has_the_newer_ones(
     workspace: Workspace, visits: Database
 ) -> None:

@@ -134,6 +134,7 @@ POINTS = (2, 3, 5, 9, 30)
     ("way", "points"),
     [("before", POINTS), ("after", POINTS), *(("drop", (point,)) for point in POINTS)],
 )
+@pytest.mark.on_each_engine
 def test_an_error_leaves_everything_or_nothing(
     workspace: Workspace, way: Way, points: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

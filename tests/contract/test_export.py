@@ -68,6 +68,7 @@ def test_authored_files_are_copied_if_they_are_the_same(
     assert "red" in (tmp_path / "out" / "migrations" / "0002_test.yaml").read_text()
 
 
+@pytest.mark.on_each_engine
 def test_a_load_that_was_interrupted_goes_on(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,6 +200,7 @@ def unused(row: dict[str, Any]) -> dict[str, Any]:
     raise AssertionError(f"{row} is not written in an older format")
 
 
+@pytest.mark.on_each_engine
 def test_rule_10_a_row_is_written_in_the_newest_format_that_all_processes_read(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +455,7 @@ def test_rule_8_an_open_database_follows_a_schema_by_its_cache(
     assert [read for read in reads if read.endswith("zapdb-watch")] == []
 
 
+@pytest.mark.on_each_engine
 def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> None:
     """Writers that change and delete at random, one that purges, and views that lag and restart."""
     storage = workspace.connect()

@@ -119,6 +119,7 @@ def test_a_task_in_no_transaction_reads_what_is_committed(db: Database) -> None:
     assert ids(db) == [1]
 
 
+@pytest.mark.on_each_engine
 def test_who_inherits_a_context_neither_joins_nor_writes_alone(
     db: Database, pool: ThreadPoolExecutor
 ) -> None:
@@ -668,6 +669,7 @@ def test_run_gives_the_handle_to_a_function_that_takes_it(db: Database) -> None:
     assert ids(db) == [1, 2, 3, 4]
 
 
+@pytest.mark.on_each_engine
 def test_a_handle_is_that_of_other_tenants_too(db: Database) -> None:
     db.admin.create_tenant("acme")
     acme = db.for_tenant("acme")

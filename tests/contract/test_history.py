@@ -127,6 +127,7 @@ def run_threads(*actions: Callable[[], object]) -> list[BaseException]:
     return errors
 
 
+@pytest.mark.on_each_engine
 def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace) -> None:
     """Some apply, some roll_back, one prunes, all at once: each revision is written once."""
     up(workspace, 1, ITEMS)
@@ -173,6 +174,7 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
     assert times == sorted(times)
 
 
+@pytest.mark.on_each_engine
 def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
     workspace: Workspace,
 ) -> None:

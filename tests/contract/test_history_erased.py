@@ -267,6 +267,7 @@ def test_who_follows_next_finishes_and_pinned_files_stay_for_the_grace(
 
 
 @pytest.mark.parametrize("at", ["write", "_write_manifest"])
+@pytest.mark.on_each_engine
 def test_h13_who_lost_the_lease_leaves_no_file_of_what_was_erased_since(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -297,6 +298,7 @@ def test_h13_who_lost_the_lease_leaves_no_file_of_what_was_erased_since(
     assert_gone(workspace, place)
 
 
+@pytest.mark.on_each_engine
 def test_h13_an_erasure_finds_what_a_killed_move_has_copied(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

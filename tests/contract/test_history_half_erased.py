@@ -21,6 +21,7 @@ from zapdb.errors import HistoryErased
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
 def test_h2_a_deleted_record_does_not_come_back_while_it_is_erased(
     workspace: Workspace, tmp_path: Path, way: str
 ) -> None:
@@ -47,6 +48,7 @@ def test_h2_a_deleted_record_does_not_come_back_while_it_is_erased(
     assert WAYS[way](db.at(updated)) == without
 
 
+@pytest.mark.on_each_engine
 def test_a_record_has_no_versions_while_it_is_erased(workspace: Workspace, tmp_path: Path) -> None:
     """Files still have what was pruned from the log, and not that it was deleted."""
     workspace.write(1, ITEMS)

@@ -169,6 +169,7 @@ def test_a_history_that_is_lost_while_a_rollback_is_under_way_is_refused(
     assert log(workspace) == []
 
 
+@pytest.mark.on_each_engine
 def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspace) -> None:
     up(workspace, 1, ITEMS, TAGS)
     insert(workspace)

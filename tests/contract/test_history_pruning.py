@@ -167,6 +167,7 @@ def test_rule_31_records_of_an_archived_table_count(base: Workspace) -> None:
     assert [e.revision for e in plan(base, before=4).pruned] == [1, 2, 3]
 
 
+@pytest.mark.on_each_engine
 def test_rule_31_pruning_is_refused_while_a_rollback_is_under_way(base: Workspace) -> None:
     with base.open() as db:
         db.table("items").update(0, weight=1)

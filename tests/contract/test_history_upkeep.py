@@ -68,6 +68,7 @@ def test_h10_verify_tells_what_is_wrong_with_files_and_records(
         other.history.verify()
 
 
+@pytest.mark.on_each_engine
 def test_a_process_waits_until_its_changes_are_in_files(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +157,7 @@ def test_old_eras_move_to_another_directory_and_are_read_there(
         db.history.move(newest, workspace.directory / "0001_test.yaml")
 
 
+@pytest.mark.on_each_engine
 def test_an_open_database_follows_in_a_thread_until_it_is_closed(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,6 +288,7 @@ def test_an_upsert_changes_what_is_there_as_if_row_by_row(place: Place) -> None:
     assert {record["id"]: record["title"] for record in place.records()} == expected
 
 
+@pytest.mark.on_each_engine
 def test_two_processes_do_not_import_the_same_file_at_once(place: Place) -> None:
     path = place.directory / "items.csv"
     path.write_text(rows(*range(200_000)))

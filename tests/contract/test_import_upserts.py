@@ -87,6 +87,7 @@ def draw_lines(drawer: random.Random) -> Lines:
     return lines
 
 
+@pytest.mark.on_each_engine
 def test_records_that_are_put_together_come_to_the_same(workspace: Workspace) -> None:
     workspace.write(1, *TABLES, *RULES)
     db, drawer = workspace.open(), random.Random(7)

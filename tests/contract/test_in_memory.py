@@ -69,6 +69,7 @@ def start(migrations: Path, end: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 @pytest.mark.parametrize("address", ["sqlite:///:memory:", "sqlite://", ":memory:"])
+@pytest.mark.on_each_engine
 def test_it_is_a_database_like_any_other_and_gone_when_closed(
     migrations: Path, address: str
 ) -> None:

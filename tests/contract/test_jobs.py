@@ -231,6 +231,7 @@ def test_a_job_is_found_by_the_beginning_of_its_id(workspace: Workspace, db: Dat
     assert other_kinds == {"index", "convert"}
 
 
+@pytest.mark.on_each_engine
 def test_a_throttle_changes_a_running_job(db: Database) -> None:
     job, reports = only_job(db._storage), list[JobReport]()
     db.jobs.throttle(job.id, records_per_second=1)
@@ -274,6 +275,7 @@ def windows(db: Database, *, opens_in_minutes: int) -> str:
     return f"{now.tm_hour:02}:{now.tm_min:02}-{(now.tm_hour + 1) % 24:02}:{now.tm_min:02}"
 
 
+@pytest.mark.on_each_engine
 def test_a_job_runs_inside_its_window_only(db: Database) -> None:
     job, reports = only_job(db._storage), list[JobReport]()
     later = windows(db, opens_in_minutes=120)

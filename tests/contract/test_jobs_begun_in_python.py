@@ -209,6 +209,7 @@ def test_exports_and_what_is_loaded_are_jobs(db: Database, tmp_path: Path, looks
         assert states(loaded, "export") == []
 
 
+@pytest.mark.on_each_engine
 def test_a_database_is_imported_and_mirrored_by_jobs(db: Database, tmp_path: Path) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'old.db'}")
     with engine.begin() as connection:

@@ -123,6 +123,7 @@ def test_metrics_name_a_bounded_number_of_tenants(
     assert len([name for name in found if name[0] == "zapdb_tenant_position"]) == 3
 
 
+@pytest.mark.on_each_engine
 def test_counters_and_histograms_add_up() -> None:
     counter = Counter("c", "says", ("a",))
     counter.add("x")

@@ -299,6 +299,7 @@ def test_rule_29_a_mirror_beside_writers_and_kills(workspace: Workspace, place: 
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.on_each_engine
 def test_a_mirror_that_meets_a_roll_back_waits_for_its_end(
     workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

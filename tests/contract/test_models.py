@@ -92,6 +92,7 @@ def test_records_are_instances_of_their_models(workspace: Workspace) -> None:
         assert "things" in (models.Thing.__doc__ or "")
 
 
+@pytest.mark.on_each_engine
 def test_all_kinds_of_values_are_copied_and_pickled(workspace: Workspace, tmp_path: Path) -> None:
     """A process without the database, and without the models, gets the whole record."""
     workspace.write(1, *EVERYTHING)

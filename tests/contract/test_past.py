@@ -575,6 +575,7 @@ def test_what_another_session_has_changed_in_the_schema_counts(workspace: Worksp
     assert [record["title"] for record in state(asking.at(time))] == ["then"]
 
 
+@pytest.mark.on_each_engine
 def test_times_are_asked_for_by_many_beside_writers(db: Database, workspace: Workspace) -> None:
     """Each answer is given again later; and times without changes between them add nothing."""
     writers, told = [workspace.open() for _ in range(2)], list[tuple[datetime, State, int]]()

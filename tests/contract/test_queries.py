@@ -950,6 +950,7 @@ def test_one_record_or_an_error(workspace: Workspace) -> None:
     assert items.where(items.f.id.in_([])).count() == 0
 
 
+@pytest.mark.on_each_engine
 def test_a_query_goes_on_when_its_table_is_changed_under_way(workspace: Workspace) -> None:
     start(workspace, 0)
     items = workspace.follow().table("items")  # sees whatever is in force

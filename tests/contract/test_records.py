@@ -294,6 +294,7 @@ def test_a_batch_that_fails_inside_a_transaction_is_not_inserted_at_all(
     assert_clean(db)
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_an_error_of_the_server_inside_a_transaction_is_not_committed_over(
     workspace: Workspace, db: Database, items: Table
 ) -> None:

@@ -169,6 +169,7 @@ def test_tenants_count_for_themselves(workspace: Workspace, db: Database) -> Non
     assert {tenant for (tenant,) in workspace.execute("SELECT tenant FROM zapdb_sequences")} == {1}
 
 
+@pytest.mark.on_each_engine
 def test_asynchronous_calls_draw_from_the_same_sequence(workspace: Workspace, db: Database) -> None:
     async def insert() -> list[int]:
         opened = zapdb.aio.open(workspace.address, migrations=workspace.directory)

@@ -338,6 +338,7 @@ def test_rule_11_a_process_asks_in_its_own_shape(workspace: Workspace) -> None:
     assert len(old.sql("SELECT * FROM items")) == 2
 
 
+@pytest.mark.on_each_engine
 def test_threads_ask_at_once_and_each_its_own_tenant(db: Database) -> None:
     db.admin.create_tenant("other")
     other = db.for_tenant("other")

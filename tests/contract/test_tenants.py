@@ -343,6 +343,7 @@ def test_names_of_tenants(workspace: Workspace, db: Database) -> None:
     assert dump(workspace) == before
 
 
+@pytest.mark.on_each_engine
 def test_a_name_is_given_to_one_tenant(workspace: Workspace, db: Database) -> None:
     barrier, made = threading.Barrier(6), list[int]()
 

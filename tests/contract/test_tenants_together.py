@@ -32,6 +32,7 @@ def go_on(workspace: Workspace, number: int, *operations: str) -> Database:
     return acme
 
 
+@pytest.mark.on_each_engine
 def test_rule_07_a_write_in_another_tenants_transaction_knows_what_is_in_force(
     workspace: Workspace,
 ) -> None:

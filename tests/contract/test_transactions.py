@@ -146,6 +146,7 @@ def test_a_transaction_is_its_threads(db: Database, items: Table) -> None:
     assert items.exists(1)
 
 
+@pytest.mark.on_each_engine
 def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Table) -> None:
     """8 threads that read and 2 that write at once, for 0.8 s and until each has read."""
     items.insert_many({"id": at, "title": "x", "size": at} for at in range(200))

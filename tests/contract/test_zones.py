@@ -186,6 +186,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
 
 
 @pytest.mark.empty
+@pytest.mark.on_each_engine
 def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) -> None:
     ensure_storage(workspace.connect(), create=True)
     printed = workspace.run("append_together", "6").stdout.splitlines()
@@ -198,6 +199,7 @@ def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) 
     assert json.loads(printed[0]) == [list(pair) for pair in (*first, last)]
 
 
+@pytest.mark.on_each_engine
 def test_a_process_that_meets_a_later_number_reads_the_table_again(
     workspace: Workspace, db: Database
 ) -> None:
@@ -309,6 +311,7 @@ def test_rule_26_data_that_do_the_same_need_no_rebuild(workspace: Workspace) -> 
     assert index_row(workspace) == before
 
 
+@pytest.mark.on_each_engine
 def test_rule_26_processes_with_other_time_zones_are_refused_while_others_run(
     workspace: Workspace, db: Database
 ) -> None:
