@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jsonschema
@@ -14,7 +15,14 @@ import pytest
 from msgspec import structs
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
-from tests.support import LIVE, Workspace, dump, error_of
+from tests.support import (
+    LIVE,
+    Workspace,
+    dump,
+    error_of,
+    has_waiting_session,
+    wait_until,
+)
 from zapdb import release
 from zapdb.activation import TableDescriptor, load_tenant_catalog
 from zapdb.catalog import DEFAULT_TENANT, cache, feed, kinds, rows
@@ -105,6 +113,28 @@ def test_rule_30_a_sweep_purges_what_is_older_than_the_last_changes(
     assert feed.purge_if_long(storage) == 1
     assert workspace.execute("SELECT key FROM zapdb_catalog WHERE value IS NULL") == [("*/new",)]
     assert feed.read_horizon(storage.connection()) < seq
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_purge_waits_for_who_brings_back_several_keys(
+    workspace: Workspace, storage: Storage
+) -> None:
+    """It used to delete some tombstones and wait for others, and was ended as a deadlock."""
+    keys = ["first", "second"]
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        for key in keys:
+            rows.put(connection, setting(1, key))
+            rows.delete(connection, SettingRow, "*", key)
+    with ThreadPoolExecutor() as pool:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            rows.put(connection, setting(2, "second"))
+            purged = pool.submit(feed.purge, workspace.connect(), kept=0)
+            wait_until(lambda: has_waiting_session(workspace), "the purge waits")
+            rows.put(connection, setting(2, "first"))
+        purged.result()
+    assert [follow(storage).get(SettingRow, "*", key) for key in keys] == [
+        setting(2, key) for key in keys
+    ]
 
 
 def test_a_deleted_key_is_no_value_and_may_come_back(storage: Storage) -> None:

@@ -35,9 +35,10 @@ class FeedRow:
     text: str | None
 
 
-def read_seq(connection: Connection) -> int:
-    """Return the seq of the newest change."""
-    row = connection.fetch_one(SEQ_SQL)
+def read_seq(connection: Connection, *, lock: bool = False) -> int:
+    """Return the seq of the newest change; with `lock` there is no newer one until the transaction
+    ends."""
+    row = connection.fetch_one(SEQ_SQL + (connection.storage.lock_rows_sql if lock else ""))
     if row is None:
         raise wrong_counter("seq")
     return as_number(row[0])
@@ -64,7 +65,8 @@ def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
     """Delete the tombstones that are older than the last `kept` changes; returns how many."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        horizon = read_seq(connection) - kept
+        # Locked as whoever changes rows does first: else each may hold a row that the other wants.
+        horizon = read_seq(connection, lock=True) - kept
         if horizon <= read_horizon(connection):
             return 0
         connection.core_execute(
