@@ -152,7 +152,10 @@ def spark() -> Iterator[Any]:
     """One Spark session for all tests of a process: starting one takes seconds."""
     from zapdb.spark import start_session
 
-    session = start_session(f"local[2,{TASK_FAILURES_MAX}]")
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in processes.environment_of_spark().items():
+            environment.setenv(name, value)
+        session = start_session(f"local[2,{TASK_FAILURES_MAX}]")
     yield session
     session.stop()
 

@@ -1,7 +1,8 @@
 """The process that tests/processes.py has forked: `python -m tests.nursery DESCRIPTOR`.
 
-It imports, then waits for requests on the socket of this descriptor. Each is JSON, with four
-descriptors: the streams of the new process, and a pipe for its number and its status.
+It imports, then waits for connections to the socket of this descriptor. Each brings a request in
+JSON, with four descriptors: the streams of the new process, and a pipe for its number and its
+status. The nursery ends when its standard input does, which who began it holds open.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ DESCRIPTORS_MAX = 4096
 
 
 def main() -> None:
-    control = socket.socket(fileno=int(sys.argv[1]))
+    door = socket.socket(fileno=int(sys.argv[1]))
     paths = sys.path[1:]
     gc.disable()
     import_all()
     gc.collect()
     gc.freeze()
-    request = serve(control)
+    request = serve(door)
     if request is None:
         os._exit(0)  # what was imported need not be taken apart
     become(request, paths)
@@ -58,7 +59,7 @@ def import_all() -> None:
     assert threading.active_count() == 1, "a fork has no threads but the one that called it"
 
 
-def serve(control: socket.socket) -> dict[str, Any] | None:
+def serve(door: socket.socket) -> dict[str, Any] | None:
     """Fork for each request until there are no more. Returns it in the new process."""
     ends: dict[int, int] = {}
     woken, wake = socket.socketpair()
@@ -68,18 +69,21 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who asks
     with selectors.DefaultSelector() as selector:
-        selector.register(control, selectors.EVENT_READ)
-        selector.register(woken, selectors.EVENT_READ)
+        for waited in (sys.stdin, door, woken):
+            selector.register(waited, selectors.EVENT_READ)
         while True:
             ready = {key.fileobj for key, _ in selector.select()}
             if woken in ready:
                 woken.recv(4096)
                 tell_ends(ends)
-            if control not in ready:
-                continue
-            text, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES_MAX, 4)
-            if not text:
+            if sys.stdin in ready:
                 return None
+            if door not in ready:
+                continue
+            with door.accept()[0] as asking:
+                text, descriptors, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, 4)
+            if not text:
+                continue  # it was killed before it asked
             *streams, told = descriptors
             number = os.fork()
             if not number:

@@ -13,7 +13,6 @@ tests, and where the system is not Linux. Tests of what is imported use `subproc
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -21,14 +20,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from tests import forms
-from tests.ask_nursery import APART, NURSERY
+from tests.ask_nursery import APART, NURSERY, ask
 
 ROOT = Path(__file__).parents[1]
 ASKING = ROOT / "tests" / "ask_nursery.py"
@@ -129,21 +127,32 @@ def run(
 
 def run_shell(command: str, **named: Any) -> subprocess.CompletedProcess[Any]:
     """Run it by a shell, whose `python` and `zapdb` are those of this environment."""
-    environment = dict(os.environ)
-    if forms.is_long or sys.platform != "linux":
-        commands, inherited = Path(sys.executable).parent, []
-    else:
-        commands, inherited = nursery().commands, [nursery().descriptor]
-        environment[NURSERY] = str(nursery().descriptor)
+    environment = {**os.environ, **(asking() if has_nursery() else {})}
+    commands = nursery().commands if has_nursery() else Path(sys.executable).parent
     environment["PATH"] = f"{commands}{os.pathsep}{environment['PATH']}"
-    return subprocess.run(
-        command, shell=True, env=environment, pass_fds=inherited, check=False, **named
+    return subprocess.run(command, shell=True, env=environment, check=False, **named)
+
+
+def environment_of_spark() -> dict[str, str]:
+    """With it, the Python processes of a session of Spark are forks: each imports pandas and zapdb,
+    and a table that is read has three of them."""
+    return (
+        asking() | {"PYSPARK_PYTHON": str(nursery().commands / "python")} if has_nursery() else {}
     )
+
+
+def asking() -> dict[str, str]:
+    """What commands of the nursery have to find in their environment."""
+    return {NURSERY: str(nursery().door)}
+
+
+def has_nursery() -> bool:
+    return sys.platform == "linux" and not forms.is_long
 
 
 def can_be_forked(arguments: Any, environment: Mapping[str, str] | None) -> bool:
     """Whether a fork of the nursery does what a new process would."""
-    if forms.is_long or sys.platform != "linux":
+    if not has_nursery():
         return False
     if isinstance(arguments, str | bytes | os.PathLike) or len(arguments) < 2:
         return False
@@ -169,23 +178,24 @@ class Nursery:
     def __init__(self) -> None:
         environment = dict(os.environ)
         self.settings = _read_at_start(environment)
-        self._lock = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self.directory = Path(tempfile.mkdtemp(prefix="zapdb-nursery-"))
+        self.door = self.directory / "door"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+            door.bind(os.fspath(self.door))
+            door.listen()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.nursery", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.nursery", str(door.fileno())],
                 cwd=ROOT,
                 env=environment,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                stdin=subprocess.PIPE,
+                pass_fds=[door.fileno()],
             )
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> int:
         """Have a process begin; returns the descriptor that tells its number and its end."""
         ended, told = os.pipe()
         try:
-            with self._lock:
-                socket.send_fds(self._socket, [json.dumps(request).encode()], [*streams, told])
+            ask(self.door, request, [*streams, told])
         except BaseException:
             os.close(ended)
             raise
@@ -193,15 +203,11 @@ class Nursery:
             os.close(told)
         return ended
 
-    @property
-    def descriptor(self) -> int:
-        """Of the socket, for tests/ask_nursery.py."""
-        return self._socket.fileno()
-
     @cached_property
     def commands(self) -> Path:
         """A directory with `python` and `zapdb`, which are forks."""
-        directory = Path(tempfile.mkdtemp(prefix="zapdb-commands-"))
+        directory = self.directory / "commands"
+        directory.mkdir()
         for name, words in (("python", ""), ("zapdb", " -m zapdb")):
             file = directory / name
             file.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {ASKING}{words} "$@"\n')
@@ -209,10 +215,8 @@ class Nursery:
         return directory
 
     def close(self) -> None:
-        self._socket.close()
-        self._process.wait()
-        if "commands" in self.__dict__:
-            shutil.rmtree(self.commands)
+        self._process.communicate()
+        shutil.rmtree(self.directory)
 
 
 @cache
