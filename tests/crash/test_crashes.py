@@ -23,6 +23,7 @@ import psutil
 import psycopg
 import pytest
 
+from tests import processes
 from tests.crash.world import VISITS_COUNT, Mirroring, World
 from tests.crash.writers import Writers, writing
 from tests.spark.cluster import Cluster, environment, running_cluster
@@ -229,6 +230,8 @@ class Round:
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
         """In a group of its own, so that all of it can be killed."""
         around = {**environment(), "PYTHONPATH": str(ROOT)}
+        if self.cluster is None:
+            around |= processes.environment_of_spark()
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, env=around, stdout=log, stderr=log, start_new_session=True
