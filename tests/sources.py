@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -74,7 +75,10 @@ def parsed(text: str, path: str = "zapdb/example.py") -> Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    return tuple(
+    parsed_modules = tuple(
         parsed(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
         for path in sorted(PACKAGE.rglob("*.py"))
     )
+    gc.collect()
+    gc.freeze()  # a million objects, which each full collection would look through from now on
+    return parsed_modules
