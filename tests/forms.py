@@ -35,6 +35,9 @@ ON_ONE_ENGINE = frozenset(
         "checks",
         "cluster",
         "conversion",
+        "dataset_policies",
+        "dataset_rebuilds",
+        "datasets",
         "delete_where",
         "endpoints",
         "estimates",
@@ -119,6 +122,7 @@ ON_ONE_ENGINE = frozenset(
         "transactions",
         "types",
         "unique",
+        "verification",
         "watch",
         "zones",
     ]

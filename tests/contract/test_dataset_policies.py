@@ -247,6 +247,7 @@ def test_rule_26_background_warns_on_every_query_that_needs_the_index(
     assert items.where(items.f.size == 3).explain().warnings == ()
 
 
+@pytest.mark.on_each_engine
 def test_rule_26_writers_beside_a_rewriting_leave_nothing_behind(
     workspace: Workspace, db: Database
 ) -> None:
@@ -336,6 +337,7 @@ def test_rule_26_any_writes_between_the_batches_of_a_rewriting(
     assert keys == sorted(keys)
 
 
+@pytest.mark.on_each_engine
 def test_rule_26_writers_at_the_same_moment_as_a_rewriting(
     workspace: Workspace, db: Database
 ) -> None:
@@ -711,6 +713,7 @@ class Elsewhere:
         return self.read()
 
 
+@pytest.mark.on_each_engine
 def test_rule_26_two_processes_with_different_data_both_give_right_answers(
     workspace: Workspace, visits: Database
 ) -> None:

@@ -228,7 +228,7 @@ def test_ctrl_c_at_any_moment_keeps_no_place_and_no_turn(db: Database, how: str)
                 raise ZeroDivisionError
 
     storage = db._storage
-    for at in itertools.count(1, 1 if forms.is_long else 3):
+    for at in itertools.count(1, 1 if forms.is_long else 5):
         interrupting = _AtPoint(at, _interrupt)
         with suppress(KeyboardInterrupt):
             interrupting.during(lambda key=at: work(key))  # type: ignore[misc]  # a default

@@ -810,6 +810,7 @@ def test_the_server_says_of_files_what_they_are_and_takes_no_large_forms(address
     connection.close()
 
 
+@pytest.mark.long
 def test_the_second_of_two_tabs_sees_both_versions(visit: Callable[..., Page]) -> None:
     first = visit()
     begin(first, "Twice")
@@ -843,6 +844,7 @@ def test_the_second_of_two_tabs_sees_both_versions(visit: Callable[..., Page]) -
     expect(first.locator(".about")).to_have_text("High #garden #summer")
 
 
+@pytest.mark.long
 def test_pages_go_on_where_they_were(visit: Callable[..., Page]) -> None:
     page = visit()
     press(page, "Íñigo Español · Mexico City")
