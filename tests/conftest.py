@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests import forms, processes
 from tests.codecs_in_use import CODECS, using_codec
@@ -37,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     seed = config.getoption("--racy")
     if seed is not None:
         config.pluginmanager.register(RacyTests(seed))
+    # A loaded machine may take any time.
+    settings.register_profile("unhurried", settings(), deadline=None)
+    settings.load_profile("unhurried")
     # What starts in the background of a shell inherits that Ctrl-C is ignored; tests send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Images of containers tend to set it: each of hundreds of processes would compile all modules.
