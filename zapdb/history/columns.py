@@ -44,6 +44,8 @@ UNTIL: Final = "_until"
 OPERATION: Final = "_operation"
 SORTED_BY: Final = ((KEY, "ascending"), (FROM, "ascending"))
 
+PACKED_KEY_SIZE_BYTES_MAX: Final = 7
+"""A longer key, with its length, is no number of 64 bits."""
 DECODED_ROWS: Final = 10_000
 """Records that are decoded together."""
 
@@ -329,8 +331,38 @@ def sort_rows(rows: Any) -> Any:
 
 def find_order(rows: Any) -> Any:
     """Return the places of rows in their order by (`_key`, `_from`); None if they are in it."""
-    order = compute.sort_indices(rows.select([KEY, FROM]), sort_keys=list(SORTED_BY))
-    return None if numpy.array_equal(order.to_numpy(), numpy.arange(len(order))) else order
+    packed = pack_short(rows.column(KEY).combine_chunks())
+    if packed is None:
+        order = compute.sort_indices(rows.select([KEY, FROM]), sort_keys=list(SORTED_BY))
+        places = order.to_numpy()
+    else:
+        # Files are sorted, and numpy merges what is sorted in parts.
+        places = numpy.lexsort((rows.column(FROM).to_numpy(), packed))
+    if numpy.array_equal(places, numpy.arange(len(places))):
+        return None
+    return pyarrow.array(places)
+
+
+def pack_short(keys: Any) -> Any:
+    """Return numbers in the order of a binary array of keys; None if one has more than seven bytes,
+    or there are none.
+
+    The bytes are the upper ones of the number, and their count, which tells a key from one that
+    begins with it, is the lowest."""
+    if not len(keys) or keys.null_count:
+        return None
+    _, places, data = keys.buffers()
+    ends = numpy.frombuffer(places, "i4")[keys.offset : keys.offset + len(keys) + 1]
+    lengths = numpy.diff(ends).astype("u8")
+    if lengths.max() > PACKED_KEY_SIZE_BYTES_MAX:
+        return None
+    first, last = int(ends[0]), int(ends[-1])
+    raw = bytes(data[first:last] if data else b"") + bytes(8)
+    windows = numpy.ndarray((last - first + 1,), ">u8", raw, strides=(1,))
+    bits = 8 * lengths
+    masks = ~((numpy.uint64(1) << (64 - bits)) - numpy.uint64(1))
+    masks[bits == 0] = 0
+    return (windows[ends[:-1] - first].astype("u8") & masks) | lengths
 
 
 def with_until(rows: Any) -> Any:

@@ -47,6 +47,9 @@ SAMPLED_ROWS: Final = 1_000
 """Rows by which is told whether the values of a column recur."""
 DICTIONARY_SIZE_BYTES: Final = 32 * 1024
 """A larger dictionary of a column is given up: its values differ too much for one."""
+RELEASED_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""Rows after which a writer gives back what the pool of Arrow does not use: the system takes longer
+to give it again, page by page, than a row group takes to be sorted."""
 UNFINISHED: Final = ".part"
 """What the name of a file ends with until it is complete."""
 _COMPARED: Final = Memo[tuple[Path, bytes, tuple[int, ...]], bool](10_000)
@@ -123,7 +126,7 @@ class FileWriter:
         self._file: Any = None
         self._writer: Any = None
         self._waiting: list[Any] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._waiting_rows = self._waiting_bytes = self._passed_bytes = 0
         self.rows = 0
         self._keys: tuple[bytes | None, bytes | None] = (None, None)
 
@@ -171,7 +174,14 @@ class FileWriter:
         rest = joined.slice(rows)
         self._waiting = [rest] if rest.num_rows else []
         self._waiting_rows, self._waiting_bytes = rest.num_rows, rest.nbytes
+        self._passed_bytes += joined.nbytes
+        if self._passed_bytes >= RELEASED_SIZE_BYTES:
+            self._release()
+
+    def _release(self) -> None:
+        """Give back what the pool of Arrow does not use."""
         pyarrow.default_memory_pool().release_unused()
+        self._passed_bytes = 0
 
     def _open(self, rows: Any) -> Any:
         """Begin the file, whose first rows tell how its columns are encoded."""
@@ -189,6 +199,7 @@ class FileWriter:
             self._write_waiting(self._waiting_rows)
         self._writer.close()
         self._file.close()
+        self._release()
         with self._unfinished.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").digest()
             size = file.seek(0, os.SEEK_END)
@@ -216,9 +227,9 @@ def choose_encodings(rows: Any) -> dict[str, Any]:
     """Return how the columns of a file are written that begins with these rows: keys, moments,
     numbers and times by what they differ from the row before, and values that recur by
     dictionaries, as long as these are small. The former may be in the order of keys: so they have
-    statistics."""
+    statistics. Other binaries, such as UUIDs, have their lengths apart."""
     own = {name: encoding for name, encoding in OWN_ENCODINGS.items() if name in rows.column_names}
-    first, dictionaries = rows.slice(0, SAMPLED_ROWS), list[str]()
+    first, dictionaries, apart = rows.slice(0, SAMPLED_ROWS), list[str](), dict[str, str]()
     for one in rows.schema:
         if one.name in own:
             continue
@@ -228,9 +239,11 @@ def choose_encodings(rows: Any) -> dict[str, Any]:
             dictionaries.append(one.name)
         elif types.is_integer(one.type) or types.is_temporal(one.type):
             own[one.name] = "DELTA_BINARY_PACKED"
+        elif types.is_binary(one.type):
+            apart[one.name] = "DELTA_LENGTH_BYTE_ARRAY"
     return {
         "use_dictionary": dictionaries,
-        "column_encoding": own,
+        "column_encoding": own | apart,
         "dictionary_pagesize_limit": DICTIONARY_SIZE_BYTES,
         "write_statistics": [*own],
     }

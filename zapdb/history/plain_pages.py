@@ -84,6 +84,16 @@ def _count(made: MomentCounts, table: int, operation: int, count: int) -> None:
         counted.deleted += count
 
 
+def _count_changes(page: ChangePage) -> Mapping[tuple[int, int, int], int]:
+    """Return how many changes there are by transaction, table and operation."""
+    tables, operations = {*page.tables}, {*page.operations}
+    if len(tables) == len(operations) == 1:  # as most pages are
+        (table,), (operation,) = tables, operations
+        counted = Counter(page.transactions).items()
+        return {(transaction, table, operation): count for transaction, count in counted}
+    return Counter(zip(page.transactions, page.tables, page.operations, strict=True))
+
+
 def read_plain(
     log: ChangeLog,
     fetch: Fetch,
@@ -146,8 +156,7 @@ class _Known:
             if sorted_rows is None:
                 return None
             found += sorted_rows
-        counts = Counter(zip(page.transactions, page.tables, page.operations, strict=True))
-        return PlainPage(page.moments, found, counts, goes_on=bool(page.part))
+        return PlainPage(page.moments, found, _count_changes(page), goes_on=bool(page.part))
 
     def _sort(
         self, table: int, keys: Any, records: Any, moments: Any, operations: Any
