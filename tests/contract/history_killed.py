@@ -18,6 +18,7 @@ from typing import Any
 import zapdb
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
+from zapdb.errors import UsageError
 from zapdb.history import files, working_store
 from zapdb.history.cleaning import delete_retired
 from zapdb.history.run import flush_store
@@ -62,6 +63,16 @@ def move(db: Database, tenant: int, before: str, directory: str) -> None:
     db.history.move(int(before), directory)
 
 
+def move_store(db: Database, tenant: int, directory: str) -> None:
+    """Goes on where one was killed: the manifest of the copies may be there already."""
+    if db.history.status().directory == directory:
+        return
+    try:
+        db.history.move(None, directory)
+    except UsageError:
+        db.history.rebuild_manifest(directory)
+
+
 def repair(db: Database, tenant: int) -> None:
     assert db.history.repair().left == ()
 
@@ -76,6 +87,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "erase_fields": erase_fields,
     "purge": purge,
     "move": move,
+    "move_store": move_store,
     "rebuild": rebuild,
     "repair": repair,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.contract.stored_pasts import (
     write_some,
 )
 from tests.contract.tables import ADD_COLOR, ITEMS
-from tests.contract.test_backups import dsn_of, run
+from tests.contract.test_backups import copy_to, dsn_of, run
 from tests.contract.test_history_erased import (
     ANOTHER,
     KEY,
@@ -332,3 +333,78 @@ def test_h3_what_is_not_this_store_or_not_whole_is_refused(
     assert {file.sha256 for file in wanted[2]} == {
         read_digest(file.place_in(place)) for file in wanted[2]
     }
+
+
+@contextmanager
+def copied(
+    workspace: Workspace, server: PostgresServer, directory: Path
+) -> Iterator[tuple[Workspace, Database]]:
+    """A copy of the database, with the same migrations."""
+    with ExitStack() as stack:
+        if workspace.engine == "sqlite":
+            workspace.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            shutil.copy(workspace.address.removeprefix("sqlite:///"), directory / "copy.db")
+            address = f"sqlite:///{directory / 'copy.db'}"
+        else:
+            address = stack.enter_context(server.fresh_database())
+            source, target = dsn_of(server, workspace.address), dsn_of(server, address)
+            copy_to(source, target, directory / "copy.dump")
+        copy = Workspace(workspace.engine, address, workspace.directory)
+        stack.enter_context(copy)
+        yield copy, copy.open()
+
+
+def read_bytes(place: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.on_each_engine
+def test_h3_a_copy_of_the_database_moves_to_files_of_its_own(
+    workspace: Workspace, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Whether the original has moved the store on since or not; what was moved elsewhere is copied
+    too. Both go on, and neither touches the files of the other."""
+    place, own, cold = tmp_path / "store", tmp_path / "own", tmp_path / "cold"
+    db = make_people(workspace, place)
+    db.history.move(flush(db).ends, cold)
+    for is_ahead in (False, True):
+        with copied(workspace, postgres, tmp_path) as (there, copy):
+            before = all_names(copy, 0)
+            if is_ahead:
+                for turn in range(3):
+                    db.table("people").update(ANOTHER, name=f"Original {turn}")
+                    flush(db)
+                copy.table("people").update(ANOTHER, name="Copy")
+                with pytest.raises(UsageError, match="later commits") as refused:
+                    copy.history.flush()
+                assert "history move --to" in refused.value.hint
+            files = read_bytes(place) | read_bytes(cold)
+            with pytest.raises(UsageError, match="in this directory already"):
+                copy.history.move(None, place)
+            if not is_ahead:
+                assert kill_at_each_step(there, "move_store", str(own), apart=9) > 0
+            else:
+                copy.history.move(None, own)
+            assert copy.history.status().directory == str(own)
+            copy.table("people").update(ANOTHER, name="Copied")
+            check_store_of(copy, own)
+            copy.history.purge(flush(copy).ends)
+            with hold_store(copy._storage, 1, Owner.here()) as working:
+                assert delete_orphans(working, age_seconds=-1) >= 0
+            found = all_names(copy, 0)
+            assert {number: found[number] for number in before} == before
+            assert read_bytes(place) | read_bytes(cold) == files
+            db.table("people").update(ANOTHER, name="Original")
+            flush(db)
+            assert db.history.verify(sample=9).problems == ()
+            with pytest.raises(UsageError, match="has a history store"):
+                db.history.move(None, own)
+            shutil.rmtree(own)
+
+
+def check_store_of(db: Database, directory: Path) -> None:
+    store = flush(db)
+    assert store.directory == str(directory)
+    assert all(file.directory is None for file in read_manifest(db)[2])
+    assert db.history.verify(sample=9).problems == ()
+    check_store(db)

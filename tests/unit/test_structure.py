@@ -79,6 +79,7 @@ HEAVY_MODULES = {
     "zapdb.history.moving": "pyarrow",
     "zapdb.history.purge": "pyarrow",
     "zapdb.history.rebuilding": "pyarrow",
+    "zapdb.history.relocating": "pyarrow",
     "zapdb.history.repairing": "pyarrow",
     "zapdb.history.run": "pyarrow",
     "zapdb.history.stores": "pyarrow",

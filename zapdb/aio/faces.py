@@ -1064,12 +1064,16 @@ class DatabaseHistory(DatabaseHistoryFace):
             "task", lambda sync: sync.purge(before, exact=exact, dry_run=dry_run)
         )
 
-    async def move(self, before: When, directory: str | PathLike[str]) -> HistoryMove:
+    async def move(self, before: When | None, directory: str | PathLike[str]) -> HistoryMove:
         """Move the files of eras that ended before a moment to another directory.
 
         They are read there from then on; if it is not there, these moments raise
-        `HistoryUnreachable`, and no others. Interrupted, the next call goes on. Raises
-        `UsageError` without a store and for a directory that is used by something else,
+        `HistoryUnreachable`, and no others. Interrupted, the next call goes on.
+
+        With None, the whole store goes on in the directory, which has to be new. Its former
+        files are copied and stay: those of a copied database are still the original's.
+
+        Raises `UsageError` without a store and for a directory that is used by something else,
         `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
         """
         return await self._done("task", lambda sync: sync.move(before, directory))

@@ -112,8 +112,11 @@ def _purge(
 
 
 def history_move_command(
-    before: Annotated[str, typer.Option("--before", metavar="MOMENT", help=MOMENT_HELP)],
     to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="Where the files go.")],
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="MOMENT", help=f"{MOMENT_HELP} Else the whole store."),
+    ] = None,
     all_tenants: AllTenantsOption = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
@@ -125,17 +128,26 @@ def history_move_command(
     (`history_grace_seconds`). If the directory is not there, only these moments can't be read.
     Interrupted, the next call goes on.
 
+    Without `--before`, the whole store goes on in the directory, which has to be new, and the
+    former files stay. A copy of a database gets files of its own in this way: the former ones are
+    the original's. What only the original has put into files since is left out.
+
     With `--json`: `{directory, files, size_bytes}`. With `--all-tenants`, which needs a time:
     `{tenants: [{tenant, …}]}`.
     """
     output = Output(as_json)
-    _require_time(before, all_tenants=all_tenants)
+    if before is not None:
+        _require_time(before, all_tenants=all_tenants)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
-        done = db.history.move(read_moment_argument(db, before), to)
+        former = db.history.status().directory
+        moment = None if before is None else read_moment_argument(db, before)
+        done = db.history.move(moment, to)
         size = f"{done.size_bytes / 1e6:,.1f} MB"
         files = format_count(done.files, "file")
         output.write(("moved ", "green"), f"{files}, {size}, to {done.directory}")
+        if moment is None:
+            print_note(f"{former} stays as it is: delete it unless another database uses it")
         moved = {"directory": done.directory, "files": done.files, "size_bytes": done.size_bytes}
         return moved, 0
 

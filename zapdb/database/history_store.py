@@ -132,20 +132,27 @@ class DatabaseHistory(Facet):
             kept_from = _find_kept(session, before, partial(find_stored_before, working))
             return purge_store(working, kept_from, exact=exact, dry_run=dry_run)
 
-    def move(self, before: When, directory: str | PathLike[str]) -> HistoryMove:
+    def move(self, before: When | None, directory: str | PathLike[str]) -> HistoryMove:
         """Move the files of eras that ended before a moment to another directory.
 
         They are read there from then on; if it is not there, these moments raise
-        `HistoryUnreachable`, and no others. Interrupted, the next call goes on. Raises `UsageError`
-        without a store and for a directory that is used by something else, `HistoryUnreachable`,
-        `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
+        `HistoryUnreachable`, and no others. Interrupted, the next call goes on.
+
+        With None, the whole store goes on in the directory, which has to be new. Its former files
+        are copied and stay: those of a copied database are still the original's.
+
+        Raises `UsageError` without a store and for a directory that is used by something else,
+        `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
         """
         from zapdb.history.moving import move_eras
         from zapdb.history.purge import find_stored_before
+        from zapdb.history.relocating import move_store
         from zapdb.history.stores import take_over_store
 
         session = self._session
         with take_over_store(session.storage, session.catalog.tenant) as working:
+            if before is None:
+                return move_store(working, Path(directory))
             number = _find_kept(session, before, partial(find_stored_before, working))
             return move_eras(working, number, Path(directory))
 

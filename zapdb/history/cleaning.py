@@ -34,13 +34,17 @@ logger = logging.getLogger("zapdb.history")
 
 
 def delete_retired(working: WorkingStore) -> int:
-    """Delete the retired files whose grace is over, and then their rows; return how many."""
+    """Delete the retired files whose grace is over, and then their rows; return how many. None is
+    deleted while another database has moved a timeline on, whose readers may need them."""
     storage, tenant = working.storage, working.tenant
     with storage.transaction(TransactionMode.READ) as connection:
         now = storage.now_us(connection)
         grace = int(read_settings(connection, tenant).find(HISTORY_GRACE_SECONDS, Scope(tenant))[0])
         limit = min(now - grace * 1_000_000, find_first_pin(connection, tenant, now))
         stores = list_timelines(connection, tenant)
+    if not _may_delete(working, stores, strict=False):
+        return 0
+    with storage.transaction(TransactionMode.READ) as connection:
         gone = [
             (store, file)
             for store in stores

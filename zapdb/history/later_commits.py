@@ -30,8 +30,8 @@ def require_newest(storage: Storage, store: HistoryStore) -> None:
             directory=store.directory,
             tenant=store.tenant,
             hint="nothing was written: if the database was restored from a backup, run `zapdb "
-            "history rebuild-manifest`; if it is a copy of one that is in use, it has to leave the "
-            "files to that: `zapdb history stop`",
+            "history rebuild-manifest`; if it is a copy of one that is in use, give it files of "
+            "its own: `zapdb history move --to DIRECTORY`",
         )
 
 

@@ -38,7 +38,7 @@ COPIED_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class HistoryMove:
-    """What was moved to a directory: `files` of eras that ended before a moment."""
+    """What was moved to a directory: `files` of eras that ended before a moment, or all."""
 
     directory: str
     files: int

@@ -96,7 +96,7 @@ def rebuild_manifest(
         require_no_rollback(working.load_catalog(connection))
         working.load_in(connection)
         known = {store.timeline: store for store in list_timelines(connection, working.tenant)}
-    found = _find_manifests(working, directory)
+    found = find_manifests(working, directory)
     unnamed = _count_unnamed(working, directory, found)
     rebuilds = [_Rebuild(working, one, known.get(one.store.timeline)) for one in found]
     for rebuild in rebuilds:
@@ -106,8 +106,11 @@ def rebuild_manifest(
     return HistoryRebuild(str(directory), tuple(one.describe() for one in rebuilds), unnamed)
 
 
-def _find_manifests(working: WorkingStore, directory: Path) -> list[ManifestFile]:
-    """Return the newest manifest of each timeline, the newest timeline first."""
+def find_manifests(working: WorkingStore, directory: Path) -> list[ManifestFile]:
+    """Return the newest manifest of each timeline in a directory, the newest timeline first.
+
+    Raises `UsageError` if there is none, or one of another database, and `HistoryDamaged`.
+    """
     newest = dict[str, ManifestFile]()
     for path in list_manifests(directory, working.tenant):
         one = read_manifest_file(path)
@@ -195,7 +198,7 @@ class _Rebuild:
                 files=len(missing),
                 hint="restore them from a backup, or mount the directory that they were moved to",
             )
-        self.files = [_with_keys(store, file) for file in self._found.files]
+        self.files = [find_keys(store, file) for file in self._found.files]
         for file in self.files:
             _require_as_written(store, file)
         self._compare_with_log()
@@ -310,7 +313,8 @@ def _follow(working: WorkingStore, connection: Connection, made: ManifestFile) -
     return replace(made.store, state="baseline" if is_unfinished else "follows", problem=None)
 
 
-def _with_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
+def find_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
+    """Return the row of a file with its keys, which no manifest has; raises `HistoryDamaged`."""
     if not file.rows or file.kind == "moments":
         return file
     path = file.place_in(store.directory)

@@ -166,7 +166,8 @@ def _require_same(found: HistoryStore, directory: Path | None) -> None:
             "the tenant has a history store in another directory",
             directory=found.directory,
             given=str(directory.resolve()),
-            hint="`zapdb history start` without a directory goes on with it",
+            hint="`zapdb history start` without a directory goes on with it; `zapdb history move "
+            "--to DIRECTORY` gives it another one",
         )
 
 
