@@ -364,11 +364,25 @@ HISTORY_RETRY_SECONDS: Final = 5.0
 """The pause before it tries again what failed: the directory is not there, or the disk is full."""
 HISTORY_ORPHAN_SECONDS: Final = 24 * 3600.0
 """The age from which a file that no row names is deleted from a history store."""
+HISTORY_MANIFEST_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""A manifest of a history store that is rebuilt; a file takes about 500 bytes of it."""
 INSERT_BATCH_RECORDS: Final = 2_000
 IMPORT_BLOCK_RECORDS: Final = 20_000
 """Rows of columns (Parquet, Arrow, frames) that an import writes in one transaction."""
 IMPORT_BLOCK_SIZE_BYTES: Final = 16 * 1024 * 1024
 """A block of more bytes is written in smaller parts."""
+PARQUET_FOOTER_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""The footer of a Parquet file that is imported or restored, or of a store that is rebuilt."""
+PARQUET_COLUMNS_MAX: Final = 10_000
+"""Columns of such a file, those inside of structs and lists too."""
+PARQUET_DEPTH_MAX: Final = 40
+"""Nesting of its columns; a list takes two levels."""
+PARQUET_PAGE_SIZE_BYTES_MAX: Final = 512 * 1024 * 1024
+"""One of its pages without compression."""
+PARQUET_LIST_VALUES_MAX: Final = 16 * 1024 * 1024
+"""Values in the lists of a row group, unless each has a byte of its own in the file."""
+PARQUET_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""What the rows that are read at a time may have, about."""
 PAGE_RECORDS_MAX: Final = 1_000
 """Records that a scan fetches at a time."""
 ARROW_PAGE_RECORDS: Final = 8_192

@@ -8,15 +8,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from msgspec import structs
+from pyarrow import parquet
 
 import zapdb
 from tests.contract.every_type import make_shop
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS
 from tests.support import PostgresServer, Workspace, error_of
 from zapdb.database import Database, RecordChange
-from zapdb.errors import CorruptExport, IncompatibleVersion, RecordExists, UsageError
+from zapdb.errors import (
+    CorruptExport,
+    IncompatibleVersion,
+    RecordExists,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.export import loading
 from zapdb.export.all_tenants import export_all_tenants, load_all_tenants
 from zapdb.export.directory import export_directory
@@ -155,6 +163,49 @@ def test_what_is_damaged_is_named(workspace: Workspace, tmp_path: Path) -> None:
         assert error.message.startswith(message)
     newer = load(lambda d: edit(d / "manifest.json", '"format": 1', '"format": 2'))
     assert isinstance(newer, IncompatibleVersion)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_hostile_parquet_is_refused_before_anything_is_loaded(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """More records than the export, or another schema; the right file is loaded then."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many([{"id": number, "title": "a"} for number in range(9)])
+    whole, url = tmp_path / "whole", f"sqlite:///{tmp_path / 'other.db'}"
+    export_directory(db, whole)
+    path = whole / "tables/items.parquet"
+    raw, rows = path.read_bytes(), parquet.read_table(path)
+
+    def write(table: Any, **form: Any) -> ZapdbError:
+        parquet.write_table(table, path, **form)
+        error = error_of(lambda: load_export(whole, url))
+        assert error is not None
+        assert str(error.context["file"]) == str(path)
+        return error
+
+    error = write(pyarrow.concat_tables([rows] * 3))
+    assert (error.code, error.context["problem"]) == (
+        "corruption.export",
+        "it has 27 records instead of 9",
+    )
+    deep = pyarrow.int8()
+    for _ in range(60):
+        deep = pyarrow.struct([("a", deep)])
+    nested = write(rows.append_column("deep", pyarrow.nulls(9, deep)))
+    assert "nested too deeply" in str(nested.context["problem"])
+    assert not (tmp_path / "other.db").exists()
+    for table in (
+        rows.drop_columns("title"),
+        rows.append_column("title", pyarrow.nulls(9)),
+        rows.set_column(1, "title", pyarrow.array([[{"a": [1]}]] * 9)),
+    ):
+        assert isinstance(write(table), CorruptExport)
+    with zapdb.open(url) as other:
+        assert other.table("items").count() == 0
+    path.write_bytes(raw)
+    assert load_export(whole, url).inserted == 9
 
 
 def test_an_export_is_as_of_one_moment(workspace: Workspace, tmp_path: Path) -> None:

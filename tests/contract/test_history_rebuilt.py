@@ -7,10 +7,13 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.contract.stored_pasts import (
     begin,
@@ -42,7 +45,12 @@ from zapdb.database import Database
 from zapdb.errors import HistoryDamaged, HistoryPurged, UsageError, ZapdbError
 from zapdb.history.cleaning import delete_orphans
 from zapdb.history.files import read_digest
-from zapdb.history.manifest_files import list_manifests
+from zapdb.history.manifest_files import (
+    ManifestFile,
+    list_manifests,
+    read_manifest_file,
+    write_manifest,
+)
 from zapdb.history.stores import hold_store
 from zapdb.storage.history_manifest import HistoryEra, HistoryFile, HistoryStore
 
@@ -408,3 +416,54 @@ def check_store_of(db: Database, directory: Path) -> None:
     assert all(file.directory is None for file in read_manifest(db)[2])
     assert db.history.verify(sample=9).problems == ()
     check_store(db)
+
+
+def test_h3_hostile_files_are_refused_though_the_manifest_names_them(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """Their digests are right, and what they say of themselves."""
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    wanted = read_manifest(db)
+    lose_manifest(workspace)
+    (path,) = list_manifests(place, 1)
+    manifest = read_manifest_file(path)
+    for kind in ("checkpoint", "moments"):
+        victim = next(file for file in manifest.files if file.kind == kind)
+        there = victim.place_in(place)
+        raw, rows = there.read_bytes(), parquet.read_table(there)
+        deep = pyarrow.int8()
+        for _ in range(60):
+            deep = pyarrow.struct([("a", deep)])
+        text = pyarrow.array([str(at) for at in range(rows.num_rows)])
+        for table, problem in (
+            (rows.append_column("deep", pyarrow.nulls(rows.num_rows, deep)), "nested too deeply"),
+            (rows.append_column("more", text), "other columns"),
+            (rows.drop_columns(rows.column_names[-1]), "other columns"),
+            (rows.set_column(0, rows.column_names[0], text), "other columns"),
+        ):
+            parquet.write_table(table, there)
+            name_file(manifest, replace(victim, sha256=read_digest(there)))
+            with pytest.raises(HistoryDamaged, match=problem):
+                db.history.rebuild_manifest(place)
+        there.write_bytes(raw)
+        path = Path(victim.path).with_name(f"{kind}-x.parquet")
+        name_file(manifest, replace(victim, id="x", path=str(path)))
+        there.rename(place / path)
+        with pytest.raises(HistoryDamaged, match="not what was written"):
+            db.history.rebuild_manifest(place)
+        (place / path).rename(there)
+    name_file(manifest, manifest.files[0])
+    db.history.rebuild_manifest(place)
+    assert read_manifest(db) == wanted
+
+
+def name_file(manifest: ManifestFile, changed: HistoryFile) -> None:
+    """Write the manifest with another row of a file."""
+    files = [changed if file.sha256 == changed.sha256 else file for file in manifest.files]
+    if changed.id in {file.id for file in manifest.files}:
+        files = [changed if file.id == changed.id else file for file in manifest.files]
+    directory = Path(manifest.store.directory)
+    for path in list_manifests(directory, 1):
+        path.unlink()
+    write_manifest(replace(manifest, files=files))

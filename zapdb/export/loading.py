@@ -16,7 +16,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any
 
-from pyarrow import parquet
+import pyarrow
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.database import Database, Table, open
@@ -50,6 +50,7 @@ from zapdb.jobs.undivided import WorkPace
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations.chain import digest_chain
 from zapdb.records.arrow import read_values
+from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.records.record_lines import read_lines
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
@@ -98,6 +99,7 @@ def load_export(
                 file=source / file,
                 hint="copy the whole directory again, or export again",
             )
+    _require_bounded(manifest, source)
     with _opened(source, url, tenant) as db:
         _require_same_chain(db, manifest, source)
         db.admin.run_jobs()
@@ -126,6 +128,7 @@ class _LoadPace:
 
 def _load(db: Database, manifest: Manifest, source: Path, pace: _LoadPace) -> Loaded:
     inserted = 0
+    _require_columns(db, manifest, source)
     pace.work.expect(sum(table.records for table in manifest.tables))
     for found in _in_order(db, manifest):
         inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(pace)
@@ -266,18 +269,53 @@ class _TableLoad:
     def _read_parquet(self, schema: TableSchema, path: Path) -> Iterator[Values]:
         zones = self.db._session.catalog.zones
         try:
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(INSERT_BATCH_RECORDS):
+            with BoundedFile(path) as file:
+                for batch in file.read(INSERT_BATCH_RECORDS):
                     yield from read_values(schema, batch, zones)
         except (OSError, ValueError) as error:
             if isinstance(error, ZapdbError):
                 raise
-            raise CorruptExport(
-                "a file of the export can't be read",
-                file=path,
-                problem=str(error).splitlines()[0],
-                hint="copy the file again, or export again",
-            ) from None
+            raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> CorruptExport:
+    return CorruptExport(
+        "a file of the export can't be read",
+        file=path,
+        problem=str(error).partition("\n")[0],
+        hint="copy the file again, or export again",
+    )
+
+
+def _require_bounded(manifest: Manifest, source: Path) -> None:
+    """Raise `CorruptExport`, before anything is done, for files that can't be read within bounds,
+    or have other numbers of records than the export."""
+    for table in manifest.tables if manifest.form == "parquet" else ():
+        path = source / table.file
+        try:
+            with BoundedFile(path) as file:
+                rows = file.rows
+        except (OSError, pyarrow.ArrowInvalid) as error:
+            raise _unreadable(path, error) from None
+        if rows != table.records:
+            problem = f"it has {rows:,} records instead of {table.records:,}"
+            raise _unreadable(path, ValueError(problem))
+
+
+def _require_columns(db: Database, manifest: Manifest, source: Path) -> None:
+    """Raise `CorruptExport`, before anything is loaded, for a file with other columns than its
+    table has fields."""
+    for table in manifest.tables if manifest.form == "parquet" else ():
+        path, schema = source / table.file, db._session.catalog.table(table.name).schema
+        with BoundedFile(path) as file:
+            empty = pyarrow.RecordBatch.from_pylist([], schema=file.schema)
+        names = [field.name for field in schema.fields]
+        try:
+            if sorted(empty.schema.names) != sorted(names):
+                raise ValueError(f"its columns are not {', '.join(names)}")
+            list(read_values(schema, empty))
+        except ValueError as error:
+            raise _unreadable(path, error) from error
 
 
 def _load_beside(db: Database, table: Table, source: Path, exported: ExportedTable) -> None:

@@ -30,6 +30,7 @@ from zapdb.errors import CorruptCatalog, HistoryDamaged
 from zapdb.history.columns import FROM, KEY, UNTIL
 from zapdb.limits import HISTORY_HELD_SIZE_BYTES
 from zapdb.memo import Memo
+from zapdb.records.arrow.bounded_parquet import require_bounded
 from zapdb.schema import TableSchema, canonical_bytes, read_canonical_bytes
 from zapdb.storage.history_manifest import HISTORY_FORMAT, FileKind, HistoryFile
 
@@ -314,6 +315,15 @@ def reading_file(path: Path, row: HistoryFile) -> Iterator[None]:
         ) from error
 
 
+def _not_of_a_store(path: Path, error: Exception) -> HistoryDamaged:
+    return HistoryDamaged(
+        "this is not a file of a history store",
+        path=str(path),
+        cause=str(error)[:200],
+        hint="restore it from a backup",
+    )
+
+
 def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
     """Read what a file says of itself; raises `HistoryDamaged` for a file that no store has."""
     try:
@@ -322,12 +332,7 @@ def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
         packed = metadata.get(SCHEMA_KEY)
         schema = None if packed is None else read_canonical_bytes(packed)
     except (pyarrow.ArrowInvalid, KeyError, ValueError, CorruptCatalog) as error:
-        raise HistoryDamaged(
-            "this is not a file of a history store",
-            path=str(path),
-            cause=str(error)[:200],
-            hint="restore it from a backup",
-        ) from error
+        raise _not_of_a_store(path, error) from error
     if footer.format > HISTORY_FORMAT:
         raise HistoryDamaged(
             "the file has a newer format than this release knows",
@@ -337,6 +342,16 @@ def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
             hint="use a newer release of zapdb",
         )
     return footer, schema
+
+
+def read_untrusted_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
+    """Do the same for a file that somebody else may have written, and that no digest is known of:
+    raises `HistoryDamaged` for one that can't be read within bounds, too."""
+    try:
+        require_bounded(path)
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise _not_of_a_store(path, error) from error
+    return read_footer(path)
 
 
 def read_digest(path: Path) -> bytes:

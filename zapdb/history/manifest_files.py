@@ -24,6 +24,7 @@ import msgspec
 
 from zapdb.errors import HistoryDamaged
 from zapdb.history.files import UNFINISHED, list_directory, make_directory, sync_directory
+from zapdb.limits import HISTORY_MANIFEST_SIZE_BYTES_MAX
 from zapdb.storage.history_manifest import HISTORY_FORMAT, HistoryEra, HistoryFile, HistoryStore
 
 DIGEST_DIGITS: Final = 32
@@ -75,6 +76,9 @@ def write_manifest(made: ManifestFile) -> Path:
 
 def read_manifest_file(path: Path) -> ManifestFile:
     """Raises `HistoryDamaged` for a file that is not what was written, and `OSError`."""
+    if path.stat().st_size > HISTORY_MANIFEST_SIZE_BYTES_MAX:
+        limit = f"{HISTORY_MANIFEST_SIZE_BYTES_MAX:,}"
+        raise _damaged(path, f"it is too large for a manifest (limit: {limit} bytes)")
     raw = path.read_bytes()
     if hashlib.sha256(raw).hexdigest()[:DIGEST_DIGITS] != path.stem.rpartition("-")[2]:
         raise _damaged(path, "its digest is another one")

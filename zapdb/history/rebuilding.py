@@ -11,6 +11,7 @@ from which on the store follows the log again.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +24,9 @@ from pyarrow import compute, parquet
 from zapdb.activation.activate import bump_catalog_version
 from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
 from zapdb.history.cleaning import list_store_files
-from zapdb.history.columns import KEY
+from zapdb.history.columns import KEY, column_name, file_schema
 from zapdb.history.cutting import cut_end
-from zapdb.history.files import read_footer, reading_file
+from zapdb.history.files import read_untrusted_footer, reading_file
 from zapdb.history.manifest_files import (
     ManifestFile,
     list_manifests,
@@ -50,6 +51,8 @@ from zapdb.storage.history_manifest import (
 from zapdb.storage.moments import LoggedMoment
 
 PRUNED: Final = "the change log was pruned in front of the store"
+_NAMED: Final = re.compile("[0-9a-f]{32}")
+"""The id of a file, which is a part of its path."""
 _PLACE: Final = ("moment", "stamp", "commit_order", "visible_at")
 
 
@@ -142,7 +145,7 @@ def _count_unnamed(working: WorkingStore, directory: Path, found: Sequence[Manif
         unnamed += path not in named
         if path.suffix != ".parquet":
             continue
-        footer, _ = read_footer(path)
+        footer, _ = read_untrusted_footer(path)
         if (footer.database, footer.tenant) != (working.database, working.tenant):
             raise _foreign(path)
         if footer.commit > commits.get(footer.timeline, 0) + 1:
@@ -198,6 +201,8 @@ class _Rebuild:
                 files=len(missing),
                 hint="restore them from a backup, or mount the directory that they were moved to",
             )
+        for file in self._found.files:
+            _require_columns(store, file)
         self.files = [find_keys(store, file) for file in self._found.files]
         for file in self.files:
             _require_as_written(store, file)
@@ -323,21 +328,48 @@ def find_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
     return replace(file, key_lower=keys[0].as_py(), key_upper=keys[-1].as_py())
 
 
+def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
+    """Raise `HistoryDamaged` for a file that can't be read within bounds, or has not the columns of
+    its table. Nothing of it is decoded."""
+    path = file.place_in(store.directory)
+    if not _NAMED.fullmatch(file.id) or file.path != _path_of(file):
+        raise _not_as_written(path, file, "its path is none of a store's")
+    _, schema = read_untrusted_footer(path)
+    with reading_file(path, file):
+        there = parquet.read_schema(path)
+    if file.kind == "moments":
+        wanted = MOMENTS_SCHEMA
+    elif schema is None:
+        raise _not_as_written(path, file, "it lacks the schema of its table")
+    else:
+        names = {*there.names}
+        texts = [f.name for f in schema.fields if column_name(f, as_text=True) in names]
+        wanted = file_schema(schema, texts)
+    if not there.remove_metadata().equals(wanted):
+        raise _not_as_written(path, file, "it has other columns than its table")
+
+
+def _path_of(file: HistoryFile) -> str:
+    return f"{file.tenant}/{file.table_number}/{file.kind}-{file.id}.parquet"
+
+
 def _require_as_written(store: HistoryStore, file: HistoryFile) -> None:
-    path, problem = file.place_in(store.directory), None
-    if file.path != f"{file.tenant}/{file.table_number}/{file.kind}-{file.id}.parquet":
-        problem = "its path is none of a store's"
-    problem = problem or find_problem(path, file)
+    path = file.place_in(store.directory)
+    problem = find_problem(path, file)
     if problem is not None:
-        raise HistoryDamaged(
-            "a file of the history store is not what was written",
-            path=str(path),
-            problem=problem,
-            table=file.table_number,
-            first_moment=file.first_moment,
-            last_moment=file.last_moment,
-            hint="restore it from a backup",
-        )
+        raise _not_as_written(path, file, problem)
+
+
+def _not_as_written(path: Path, file: HistoryFile, problem: str) -> HistoryDamaged:
+    return HistoryDamaged(
+        "a file of the history store is not what was written",
+        path=str(path),
+        problem=problem,
+        table=file.table_number,
+        first_moment=file.first_moment,
+        last_moment=file.last_moment,
+        hint="restore it from a backup",
+    )
 
 
 def _read_moments(store: HistoryStore, file: HistoryFile) -> Any:

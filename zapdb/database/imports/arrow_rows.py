@@ -19,7 +19,7 @@ from zapdb.errors import InvalidValue, MissingExtra, TransactionConflict, UsageE
 
 try:
     import pyarrow
-    from pyarrow import ipc, parquet, types
+    from pyarrow import ipc, types
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
@@ -34,6 +34,7 @@ from zapdb.database.undivided_work import FrameJob
 from zapdb.indexes import BoundTable
 from zapdb.limits import IMPORT_BLOCK_RECORDS, IMPORT_BLOCK_SIZE_BYTES
 from zapdb.records.arrow import GivenColumn, make_column, parse_uuids
+from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
 from zapdb.values import Json, Timestamp, Uuid
@@ -311,7 +312,8 @@ class ArrowFileSource(ArrowSource):
 def _count_rows(path: str) -> int:
     """How many rows a Parquet file has; 0 for one of Arrow, which does not say."""
     try:
-        return int(parquet.ParquetFile(path).metadata.num_rows)
+        with BoundedFile(path) as held:
+            return held.rows
     except pyarrow.ArrowInvalid:
         return 0
 
@@ -333,12 +335,11 @@ def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
 
 def _open_parquet(path: str, passed: int) -> ArrowData:
     """Row groups that are passed over as a whole are not read."""
-    held = parquet.ParquetFile(path)
-    groups = list(range(held.metadata.num_row_groups))
-    while groups and held.metadata.row_group(groups[0]).num_rows <= passed:
-        passed -= held.metadata.row_group(groups.pop(0)).num_rows
-    batches = held.iter_batches(IMPORT_BLOCK_RECORDS, row_groups=groups)
-    return ArrowData(held.schema_arrow, batches, passed)
+    held = BoundedFile(path)
+    groups = list(range(len(held.row_groups)))
+    while groups and held.row_groups[groups[0]] <= passed:
+        passed -= held.row_groups[groups.pop(0)]
+    return ArrowData(held.schema, held.read(IMPORT_BLOCK_RECORDS, groups), passed)
 
 
 def _open_ipc(path: str, passed: int) -> ArrowData:
