@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, error_of
@@ -44,6 +46,21 @@ def test_a_job_says_what_has_ended_its_last_run(db: Database, tmp_path: Path) ->
     path.write_text("id,title\n1,a\n")
     table.import_file(path)
     assert [(job.state, job.error) for job in db.jobs.list()] == [("done", "")]
+
+
+def test_a_parquet_file_that_is_damaged_is_named(db: Database, tmp_path: Path) -> None:
+    path, rows = tmp_path / "items.parquet", 3_000
+    titles = [f"title {number}" for number in range(rows)]
+    table = pyarrow.table({"id": range(rows), "title": titles})
+    parquet.write_table(table, path, row_group_size=2_000)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:6_000] + bytes(64) + raw[6_064:])
+    with pytest.raises(UsageError, match="the file is damaged") as refused:
+        db.table("items").import_file(path)
+    assert refused.value.context["source"] == str(path)
+    assert db.table("items").count() == 0
+    path.write_bytes(raw)
+    assert db.table("items").import_file(path).written == rows
 
 
 def test_a_record_that_does_not_decode_is_named_by_its_table(

@@ -149,11 +149,6 @@ def test_damaged_files_are_refused_or_read_and_nothing_else(tmp_path: Path) -> N
         try:
             with BoundedFile(path) as file:
                 assert sum(len(batch) for batch in file.read(1_000)) == file.rows
-        except (
-            pyarrow.ArrowInvalid,
-            pyarrow.ArrowNotImplementedError,
-            OSError,
-            UnicodeDecodeError,
-        ):
+        except pyarrow.ArrowInvalid:
             refused += 1
     assert refused > 200

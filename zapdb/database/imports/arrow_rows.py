@@ -323,13 +323,27 @@ def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
     with Path(path).open("rb") as file:
         is_parquet = file.read(4) == b"PAR1"
     try:
-        return _open_parquet(path, passed) if is_parquet else _open_ipc(path, passed)
+        found = _open_parquet(path, passed) if is_parquet else _open_ipc(path, passed)
+        return found._replace(batches=_naming_file(path, found.batches))
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise UsageError(
             "this is no Parquet or Arrow file",
             source=path,
             problem=str(error),
             hint="say what it is, as in --format csv",
+        ) from None
+
+
+def _naming_file(path: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches; raises `UsageError` where the file is damaged."""
+    try:
+        yield from batches
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise UsageError(
+            "the file is damaged",
+            source=path,
+            problem=str(error),
+            hint="make it again; an import goes on after the rows that were imported",
         ) from None
 
 

@@ -51,7 +51,7 @@ class BoundedFile:
     """A Parquet file that was looked through; raises `pyarrow.ArrowInvalid` and `OSError`."""
 
     def __init__(self, path: str | Path) -> None:
-        with Path(path).open("rb") as file:
+        with Path(path).open("rb") as file, _read_by_arrow():
             footer = _read_footer(file)
             leaves = _list_leaves(footer.of_structs(2))
             groups = [_Group(file, group, leaves) for group in footer.of_structs(4)]
@@ -105,6 +105,10 @@ def _read_by_arrow() -> Iterator[None]:
         yield
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise _invalid(str(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _invalid(str(error)) from error  # of bytes that can't be decompressed or decoded
 
 
 def _invalid(problem: str) -> Exception:
