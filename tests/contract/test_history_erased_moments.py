@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.contract.stored_pasts import begin, check_store, flush
+import pytest
+from pyarrow import parquet
+
+from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
+from zapdb.database import Database
 from zapdb.jobs import roll_back_newest
+from zapdb.records import codec_for
 
 DOUBLE = (
     "transform: {table: items, from: {title: string}, into: {title: {type: string, default: ''}},"
@@ -16,15 +21,13 @@ DOUBLE = (
 )
 
 
-def test_no_moment_counts_what_a_roll_back_did_to_an_erased_record(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    """No file has a row of that change: it belongs to no era."""
+def roll_back_in_store(workspace: Workspace, directory: Path) -> Database:
+    """Three records whose migration is rolled back, and in files."""
     workspace.write(1, ITEMS)
     db = workspace.open()
     db.admin.set_setting("change_log", "on")
     db.table("items").insert_many([{"id": number, "title": "a"} for number in range(3)])
-    begin(db, tmp_path / "store")
+    begin(db, directory)
     db.close()
     workspace.write(2, DOUBLE)
     db = workspace.open()
@@ -34,10 +37,58 @@ def test_no_moment_counts_what_a_roll_back_did_to_an_erased_record(
     workspace.remove(2)
     db = workspace.open()
     db.admin.run_jobs()
+    flush(db)
+    return db
+
+
+@pytest.mark.on_each_engine
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_no_moment_counts_what_a_roll_back_did_to_an_erased_record(
+    workspace: Workspace, tmp_path: Path, is_pruned: bool
+) -> None:
+    """No file has a row of that change, which belongs to no era; files of moments have its key,
+    until it is erased."""
+    db = roll_back_in_store(workspace, tmp_path / "store")
     db.table("items").delete(1)
     flush(db)
-    assert any(one.updated == 3 for moment in db.moments() for one in moment.changes)
+    (rolled_back,) = (m for m in db.moments() if [one.updated for one in m.changes] == [3])
+    assert len(list_unfiled(tmp_path)) >= 3
+    if is_pruned:
+        db.change_log.prune(db.change_log.end())
 
-    assert db.history.erase("items", 1).changes == 3
-    check_store(db)
+    assert db.history.erase("items", 1).changes == (0 if is_pruned else 3)
+    if not is_pruned:
+        check_store(db)
     assert db.history.verify().problems == ()
+    (found,) = (m for m in db.moments() if m.number == rolled_back.number)
+    assert [one.updated for one in found.changes] == [2]
+    erased = codec_for(db._catalog.table("items").schema).encode_key({"id": 1})
+    left = list_unfiled(tmp_path)
+    assert left
+    assert erased not in left
+    live = {file.place_in(tmp_path / "store") for file in read_manifest(db)[2]}
+    assert set((tmp_path / "store/1/0").glob("*.parquet")) <= live
+
+
+def list_unfiled(directory: Path) -> list[bytes]:
+    """The keys in all files of moments, the retired ones too."""
+    return [
+        key
+        for path in directory.rglob("moments-*.parquet")
+        for unfiled in parquet.read_table(path).column("unfiled").to_pylist()
+        for one in unfiled
+        for key in one["keys"]
+    ]
+
+
+def test_a_file_of_moments_that_is_repaired_has_the_keys_of_a_roll_back(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    db = roll_back_in_store(workspace, tmp_path / "store")
+    wanted = sorted(list_unfiled(tmp_path))
+    assert len(wanted) >= 3
+    for path in tmp_path.rglob("moments-*.parquet"):
+        path.unlink()
+    assert db.history.repair().left == ()
+    assert sorted(list_unfiled(tmp_path)) == wanted
+    check_store(db)

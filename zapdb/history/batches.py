@@ -67,9 +67,12 @@ class _TableBatch:
         self._waiting: list[tuple[int, MadeRow]] = []
 
     def _take_rows(self, rows: Any) -> None:
+        assert self._files.take is not None
         self._files.take(self.era, self.revision, self._files.batch.last, rows)
 
     def add(self, revision: int, row: MadeRow) -> None:
+        if self._files.take is None:
+            return
         self._waiting.append((revision, row))
         if len(self._waiting) >= DECODED_ROWS:
             self.decode()
@@ -87,6 +90,8 @@ class _TableBatch:
 
     def add_plain(self, rows: PlainRows) -> None:
         """Add the changes of the table on a page."""
+        if self._files.take is None:
+            return
         if rows.revision == DELETION:
             self._rows.add_deleted(rows.made)
             return
@@ -117,12 +122,12 @@ class BatchReader:
         after: LoggedMoment,
         until: int,
         eras: Mapping[int, HistoryEra],
-        take: TakeRows,
+        take: TakeRows | None,
         changes_max: int = HISTORY_BATCH_CHANGES_MAX,
     ) -> LogBatch:
         """Read whole transactions after a moment, up to a stamp, and give the rows of tables with
-        an era to `take`. The batch has no moments if there are none, or if a rollback is under
-        way; it has all transactions of one. Raises `ChangesPruned`."""
+        an era to `take`, if that is wanted. The batch has no moments if there are none, or if a
+        rollback is under way; it has all transactions of one. Raises `ChangesPruned`."""
         batch, count = LogBatch(), 0
         files = BatchTables(batch, eras, take)
         is_back = False  # whether a rollback has begun to convert records
@@ -283,7 +288,9 @@ class BatchReader:
         elif row.before is None:
             raise empty_change(row.table, row.transaction.number)
         table = files.open(row.table, revision, self)
-        if table is not None:
+        if table is None:
+            made.unfiled.setdefault((row.table, int(operation)), []).append(row.key)
+        else:
             batch.changes[row.table] = batch.changes.get(row.table, 0) + 1
             stored = MadeRow(row.key, row.after or b"", made.found.moment.number, operation)
             table.add(revision, stored)
@@ -292,7 +299,9 @@ class BatchReader:
 class BatchTables:
     """The files that a batch fills, by table."""
 
-    def __init__(self, batch: LogBatch, eras: Mapping[int, HistoryEra], take: TakeRows) -> None:
+    def __init__(
+        self, batch: LogBatch, eras: Mapping[int, HistoryEra], take: TakeRows | None
+    ) -> None:
         self.batch = batch
         self.eras = eras
         self.take = take

@@ -33,6 +33,7 @@ from zapdb.limits import HISTORY_PINS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_erasures import Erasure, list_unfinished, write_proof
 from zapdb.storage.history_manifest import (
+    NO_TABLE,
     PIN_PREFIX,
     HistoryEra,
     HistoryFile,
@@ -151,7 +152,10 @@ def _delete_former(working: WorkingStore, erasure: Erasure, *, now: bool) -> int
         gone = [
             (store, file)
             for store in list_timelines(connection, working.tenant)
-            for file in _list_candidates(connection, store, erasure, "retired")
+            for file in [
+                *_list_candidates(connection, store, erasure, "retired"),
+                *_list_former_moments(connection, store, erasure),
+            ]
         ]
     for store, file in gone:
         directory = Path(file.directory or store.directory)
@@ -161,6 +165,15 @@ def _delete_former(working: WorkingStore, erasure: Erasure, *, now: bool) -> int
         with working.changing() as connection:
             delete_file_rows(connection, [file for _, file in gone])
     return len(gone)
+
+
+def _list_former_moments(
+    connection: Connection, store: HistoryStore, erasure: Erasure
+) -> list[HistoryFile]:
+    """Return the files of moments that may have the key of a record."""
+    if erasure.fields:
+        return []
+    return list_history_files(connection, store, table=NO_TABLE, state="retired")
 
 
 def _wait_for_pins(working: WorkingStore, *, now: bool) -> int:

@@ -1,10 +1,11 @@
 """Taking the changes of an erased record out of the counts of moments.
 
 Which they are is known by the change log, which tells the transactions, and by the rows of the
-record, which tell the moments: the log may have been pruned, and what a roll back or a migration
-does to a record is in no file. So the one is kept with the erasure, and the other is read before
-the rows go. All files of moments that count one of them are written anew, and take the place of the
-old ones in one transaction, with which the erasure has this behind it: nothing is subtracted twice.
+record, which tell the moments: the log may have been pruned, or have what is not in files yet. So
+the one is kept with the erasure, and the other is read before the rows go. What a roll back or a
+migration does to a record is in no file of its table: those of moments have its key. All files of
+moments that count one of them are written anew, and take the place of the old ones in one
+transaction, with which the erasure has this behind it: nothing is subtracted twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow
-from pyarrow import parquet
+from pyarrow import compute, parquet
 
 from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
 from zapdb.history.files import read_footer, reading_file, write_file
@@ -54,6 +55,7 @@ class _Changes:
     transactions: those up to the moment `log_ends` are the same."""
 
     table: int
+    key: bytes
     by_moment: dict[int, str]
     by_transaction: dict[int, str]
     log_ends: float
@@ -63,6 +65,13 @@ class _Changes:
         if counted is None and transaction is not None and moment <= self.log_ends:
             counted = self.by_transaction.get(transaction)
         return counted
+
+    def find_unfiled(self, unfiled: Any) -> str | None:
+        """Do the same by the keys of changes that are in no other file."""
+        for one in unfiled:
+            if one["table_number"] == self.table and self.key in one["keys"]:
+                return COUNTED[RowOperation(one["operation"])]
+        return None
 
 
 def forget_in_moments(working: WorkingStore, erasure: Erasure, listed: Listed) -> Erasure:
@@ -79,7 +88,8 @@ def forget_in_moments(working: WorkingStore, erasure: Erasure, listed: Listed) -
     commits, log_ends = list[StoreCommit](), math.inf
     for store, files in listed:
         in_files = _find_changes(store, files, erasure)
-        changes = _Changes(erasure.table_number, in_files, logged, log_ends)
+        assert erasure.key is not None, "changes of a whole record are counted"
+        changes = _Changes(erasure.table_number, erasure.key, in_files, logged, log_ends)
         change = _write_without(working, store, changes)
         if change.files:
             commits.append(StoreCommit(store, store, change))
@@ -116,8 +126,6 @@ def _find_changes(
 def _write_without(working: WorkingStore, store: HistoryStore, changes: _Changes) -> StoreChange:
     """Write the files of moments without these changes."""
     change = StoreChange()
-    if not changes.by_moment and not changes.by_transaction:
-        return change
     with working.storage.transaction(TransactionMode.READ) as connection:
         files = list_history_files(connection, store, table=NO_TABLE)
     for file in files:
@@ -126,20 +134,14 @@ def _write_without(working: WorkingStore, store: HistoryStore, changes: _Changes
             continue
         require_whole(path, file)
         with reading_file(path, file):
-            places = parquet.read_table(path, columns=["moment", "transaction"], partitioning=None)
-            mine = {
-                moment: counted
-                for moment, transaction in zip(*places.to_pydict().values(), strict=True)
-                if moment > store.begins
-                if (counted := changes.find(moment, transaction)) is not None
-            }
+            mine = _find_counted(path, store, changes)
             if not mine:
                 continue
             rows = parquet.read_table(path, schema=MOMENTS_SCHEMA, partitioning=None).to_pylist()
             footer = replace(read_footer(path)[0], commit=store.commits + 1)
         for row in rows:
             if row["moment"] in mine:
-                _subtract(row, mine[row["moment"]], changes.table)
+                _subtract(row, mine[row["moment"]], changes)
         directory = Path(file.directory or store.directory)
         with writing_to(str(directory)):
             made = pyarrow.Table.from_pylist(rows, schema=MOMENTS_SCHEMA)
@@ -149,11 +151,32 @@ def _write_without(working: WorkingStore, store: HistoryStore, changes: _Changes
     return change
 
 
-def _subtract(row: dict[str, Any], counted: str, table: int) -> None:
+def _find_counted(path: Path, store: HistoryStore, changes: _Changes) -> dict[int, str]:
+    """Return which moments of a file count a change of the record, and how."""
+    columns = ["moment", "transaction", "unfiled"]
+    rows = parquet.read_table(path, columns=columns, partitioning=None)
+    moments, transactions = (rows.column(name).to_pylist() for name in columns[:2])
+    mine = {
+        moment: counted
+        for moment, transaction in zip(moments, transactions, strict=True)
+        if (counted := changes.find(moment, transaction)) is not None
+    }
+    lengths = compute.list_value_length(rows.column("unfiled"))
+    for row in rows.filter(compute.greater(lengths, 0)).to_pylist():
+        counted = changes.find_unfiled(row["unfiled"])
+        if counted is not None:
+            mine[row["moment"]] = counted
+    return {moment: counted for moment, counted in mine.items() if moment > store.begins}
+
+
+def _subtract(row: dict[str, Any], counted: str, changes: _Changes) -> None:
     row[counted] -= 1
     for one in row["changes"]:
-        if one["table_number"] == table:
+        if one["table_number"] == changes.table:
             one[counted] -= 1
+    for one in row["unfiled"]:
+        if one["table_number"] == changes.table:
+            one["keys"] = [key for key in one["keys"] if key != changes.key]
     row["changes"] = [
         one for one in row["changes"] if any(one[n] for n in one if n != "table_number")
     ]

@@ -41,6 +41,13 @@ _EVENT: Final = pyarrow.struct(
         pyarrow.field("after", pyarrow.binary()),
     ]
 )
+_UNFILED: Final = pyarrow.struct(
+    [
+        pyarrow.field("table_number", pyarrow.int64()),
+        pyarrow.field("operation", pyarrow.int8()),
+        pyarrow.field("keys", pyarrow.list_(pyarrow.binary())),
+    ]
+)
 MOMENTS_SCHEMA: Final = pyarrow.schema(
     [
         pyarrow.field("moment", pyarrow.int64()),
@@ -56,10 +63,12 @@ MOMENTS_SCHEMA: Final = pyarrow.schema(
         pyarrow.field("events", pyarrow.int64()),
         pyarrow.field("changes", pyarrow.list_(_COUNTS)),
         pyarrow.field("schema_events", pyarrow.list_(_EVENT)),
+        pyarrow.field("unfiled", pyarrow.list_(_UNFILED)),
     ]
 )
 """The columns. `changes` has the counts of the columns before it by table, `schema_events` the rows
-of the log with an event; times of no transaction are null."""
+of the log with an event; times of no transaction are null. `unfiled` has the keys of changes that
+are counted and in no other file, as those of a roll back: an erasure looks for them there."""
 
 
 class LoggedEvent(NamedTuple):
@@ -89,6 +98,8 @@ class MomentCounts:
     found: FollowedMoment
     events: Sequence[LoggedEvent] = ()
     tables: dict[int, TableCounts] = field(default_factory=dict)
+    unfiled: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
+    """The keys of changes that belong to no era, by table and operation."""
 
     def add(self, row: ChangeRow) -> None:
         counted = self.tables.setdefault(row.table, TableCounts())
@@ -152,3 +163,8 @@ def _list_columns(moments: Sequence[MomentCounts]) -> Iterator[list[Any]]:
         for tables in counted
     ]
     yield [[tuple(event) for event in made.events] for made in moments]
+    yield [_list_unfiled(made) for made in moments]
+
+
+def _list_unfiled(made: MomentCounts) -> list[tuple[int, int, list[bytes]]]:
+    return [(*of, keys) for of, keys in sorted(made.unfiled.items())]

@@ -288,7 +288,7 @@ class _Repair:
         after = file.first_moment - 1
         if file.first_moment == self._store.begins:
             moments, after = [self._make_baseline()], file.first_moment
-        moments += self._read_log(after, file.last_moment, {}, lambda *_: None)
+        moments += self._read_log(after, file.last_moment, None, None)
         until = self._find_moment(file.last_moment)
         rows = to_arrow(moments)
         return [self._working.write(self._loaded, "moments", None, 0, until, rows)]
@@ -304,17 +304,25 @@ class _Repair:
         revisions = {number: at.entry.revision for number, at in tables.items()}
         return make_baseline(moment, revisions, events.find_position(catalog.position))
 
-    def _read_log(self, after: int, last: int, eras: dict[int, HistoryEra], take: Any) -> list[Any]:
-        """Read the transactions behind a moment up to another one; returns their moments."""
+    def _read_log(
+        self, after: int, last: int, eras: dict[int, HistoryEra] | None, take: Any
+    ) -> list[Any]:
+        """Read the transactions behind a moment up to another one, with the changes of some eras,
+        or of those that were open then; returns their moments."""
         reader, found = open_batches(self._working), list[Any]()
         at, end = self._find_moment(after), self._find_moment(last)
         while at.number < last:
-            batch = reader.read(at, end.stamp, eras, take)
+            wanted = self._find_open(at.number) if eras is None else eras
+            batch = reader.read(at, end.stamp, wanted, take)
             if not batch.moments:
                 break
             found += [one for one in batch.moments if one.found.moment.number <= last]
             at = batch.last
         return found
+
+    def _find_open(self, moment: int) -> dict[int, HistoryEra]:
+        eras = self._damaged.timeline.eras
+        return {era.table_number: era for era in eras if era.holds(moment)}
 
     def _find_moment(self, number: int) -> LoggedMoment:
         with self._working.storage.transaction(TransactionMode.READ) as connection:
