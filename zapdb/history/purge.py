@@ -19,7 +19,7 @@ from zapdb.errors import UsageError
 from zapdb.history.cutting import cut_era
 from zapdb.history.files import reading_file
 from zapdb.history.store_changes import StoreChange, StoreCommit
-from zapdb.history.working_store import WorkingStore
+from zapdb.history.working_store import WorkingStore, require_format
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryEra,
@@ -59,9 +59,11 @@ def purge_store(
     `HistoryUnreachable`, `HistoryDamaged` and `DiskFull`.
     """
     with working.storage.transaction(TransactionMode.READ) as connection:
-        working.load_in(connection)
+        if exact:  # the files that are cut need the schemas of their tables
+            working.load_in(connection)
         timelines = list_timelines(connection, working.tenant)
         _require_stored(timelines, kept_from)
+        require_format(timelines[0])
         found = [
             _plan(
                 store,

@@ -115,16 +115,20 @@ class WorkingStore:
             return self.load_in(connection)
 
     def load_in(self, connection: Connection) -> LoadedStore | None:
-        if not self.database:
-            row = rows.get(connection, DatabaseRow)
-            self.database = "" if row is None else row.id
+        self.read_database(connection)
         self.load_catalog(connection)
         store = read_store(connection, self.tenant)
         if store is None:
             return None
-        _require_format(store)
+        require_format(store)
         eras = {era.table_number: era for era in list_eras(connection, store, is_last=True)}
         return LoadedStore(store, eras)
+
+    def read_database(self, connection: Connection) -> None:
+        """Read the id of the database, which each manifest and file has."""
+        if not self.database:
+            row = rows.get(connection, DatabaseRow)
+            self.database = "" if row is None else row.id
 
     def load_catalog(self, connection: Connection) -> TenantCatalog:
         """Read the tenant's catalog and the revisions of its tables, if they have changed."""
@@ -286,8 +290,7 @@ class WorkingStore:
     def _write_manifest(self, commit: StoreCommit) -> tuple[StoreCommit, Path]:
         """Write the manifest behind a commit; returns the commit with its number."""
         with self.storage.transaction(TransactionMode.READ) as connection:
-            if not self.database:
-                self.load_in(connection)
+            self.read_database(connection)
             eras = list_eras(connection, commit.was)
             files = list_history_files(connection, commit.was)
             timelines = list_timelines(connection, self.tenant)
@@ -395,7 +398,8 @@ def to_row(footer: FileFooter, written: WrittenFile) -> HistoryFile:
     )
 
 
-def _require_format(store: HistoryStore) -> None:
+def require_format(store: HistoryStore) -> None:
+    """Raise `UsageError` for a store that a newer release has written."""
     if store.format > HISTORY_FORMAT:
         raise UsageError(
             "the history store has a newer format than this release knows",

@@ -345,13 +345,23 @@ def _insert(connection: Connection, table: sa.Table, rows: list[dict[str, Any]])
 
 def retire_files(connection: Connection, files: Iterable[HistoryFile], now_us: int) -> None:
     """Take files out of the manifest's live ones; they are deleted later."""
-    at = HISTORY_FILES.c
-    for (tenant, timeline), ids in _by_timeline(files):
-        connection.core_execute(
-            sa.update(HISTORY_FILES)
-            .where(at.tenant == tenant, at.timeline == timeline, at.id.in_(ids))
-            .values(state="retired", retired_at=now_us)
+    mark = connection.storage.placeholder
+    for named, parameters in _name_files(connection, files):
+        connection.run(
+            f"UPDATE zapdb_history_files SET state = 'retired', retired_at = {mark} WHERE {named}",
+            [now_us, *parameters],
         )
+
+
+def _name_files(
+    connection: Connection, files: Iterable[HistoryFile]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yield conditions for the rows of files, some hundreds each, with their parameters."""
+    mark = connection.storage.placeholder
+    for (tenant, timeline), ids in _by_timeline(files):
+        marks = ", ".join([mark] * len(ids))
+        condition = f"tenant = {int(tenant)} AND timeline = {mark} AND id IN ({marks})"
+        yield condition, [timeline, *ids]
 
 
 def _by_timeline(files: Iterable[HistoryFile]) -> Iterator[tuple[tuple[int, str], list[str]]]:
@@ -368,15 +378,9 @@ def _list_pages(ids: Iterator[str]) -> Iterator[list[str]]:
 
 def delete_file_rows(connection: Connection, files: Iterable[HistoryFile]) -> None:
     """Delete the rows of retired files that are gone."""
-    at = HISTORY_FILES.c
-    for (tenant, timeline), ids in _by_timeline(files):
-        connection.core_execute(
-            sa.delete(HISTORY_FILES).where(
-                at.tenant == tenant,
-                at.timeline == timeline,
-                at.id.in_(ids),
-                at.state == "retired",
-            )
+    for named, parameters in _name_files(connection, files):
+        connection.run(
+            f"DELETE FROM zapdb_history_files WHERE {named} AND state = 'retired'", parameters
         )
 
 
