@@ -37,6 +37,9 @@ def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
     assert (refused.status, "the history store is stopped" in refused.err) == (2, True)
     assert current.run("history", "start").status == 0
     (current.directory / "past").rename(current.directory / "away")
+    unneeded = current.run("history", "flush")
+    assert (unneeded.status, "is not there" in unneeded.err) == (1, True)
+    assert current.run("history", "status").status == 0
     current.run("data", "put", "people", "id=1", "age=98")
     gone = current.run("history", "flush")
     assert (gone.status, "is not there" in gone.err) == (1, True)
@@ -97,6 +100,8 @@ def test_the_past_is_erased_and_purged(current: Project) -> None:
     assert (one.status, one.json["fields"]) == (0, ["age"])
     unknown = current.run("history", "erase", "persons", "1", "--yes")
     assert (unknown.status, "no table has or ever had this name" in unknown.err) == (1, True)
+    never = current.run("history", "erase", "people", "77", "--yes")
+    assert (never.status, "nothing of it was found" in never.err) == (0, True)
     done = current.run("history", "erase", "people", "1", "--yes", "--json")
     assert (done.status, done.json["changes"], done.json["rows"]) == (0, 1, 1)
     assert len(done.json["key_sha256"]) == 64

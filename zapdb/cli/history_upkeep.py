@@ -348,6 +348,8 @@ def _write_proof(output: Output, done: HistoryErasure) -> None:
     )
     if done.key_sha256 is not None:
         output.write(f"key: SHA-256 {done.key_sha256}")
+    if not (done.changes or done.archived_values or done.large_values or done.rows):
+        print_note("nothing of it was found: look whether this is the key that was meant")
     for place in done.not_reached:
         output.write(f"not reached: {place}")
 

@@ -23,10 +23,10 @@ from zapdb.history.erased_files import finish_erasures
 from zapdb.history.follower import FollowerStep, HistoryFollower
 from zapdb.history.retention import Retention
 from zapdb.history.stores import START_HINT, hold_store, is_wanted
-from zapdb.history.working_store import WorkingStore
+from zapdb.history.working_store import WorkingStore, writing_to
 from zapdb.limits import HISTORY_POLL_SECONDS, HISTORY_RETRY_SECONDS
 from zapdb.storage import Storage
-from zapdb.storage.history_manifest import read_store
+from zapdb.storage.history_manifest import HistoryStore, read_store
 
 CLEAN_SECONDS: Final = 600.0
 """How often files that nothing needs are looked for."""
@@ -45,8 +45,10 @@ def flush_store(storage: Storage, tenant: int, wait_seconds: float = 60.0) -> No
     `HistoryUnreachable`, `DiskFull`, `ChangesPruned`.
     """
     with hold_store(storage, tenant, Owner.here(), wait_seconds) as working:
-        _require_following(working)
+        store = _require_following(working)
         _go_to_end(working, HistoryFollower(working), lambda step: None)
+        with writing_to(store.directory):
+            pass  # it is there, also if there was nothing to be written
 
 
 def run_store(
@@ -80,7 +82,7 @@ def run_store(
             logger.warning("the history store is followed by another process: %s", error.message)
 
 
-def _require_following(working: WorkingStore) -> None:
+def _require_following(working: WorkingStore) -> HistoryStore:
     store = read_store(working.storage.connection(), working.tenant)
     if store is None:
         raise UsageError("the tenant has no history store", hint=START_HINT)
@@ -92,6 +94,7 @@ def _require_following(working: WorkingStore) -> None:
             if store.state == "stopped"
             else "`zapdb history start` begins a new timeline, with a gap before it",
         )
+    return store
 
 
 def _follow(working: WorkingStore, stop: threading.Event, report: Report, wait: Wait) -> bool:
