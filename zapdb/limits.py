@@ -364,6 +364,11 @@ HISTORY_RETRY_SECONDS: Final = 5.0
 """The pause before it tries again what failed: the directory is not there, or the disk is full."""
 HISTORY_ORPHAN_SECONDS: Final = 24 * 3600.0
 """The age from which a file that no row names is deleted from a history store."""
+HISTORY_ROW_GROUP_SIZE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""A row group of a file of a store that is rebuilt, when it is decoded: its writer holds
+`HISTORY_HELD_SIZE_BYTES` and what comes at once."""
+HISTORY_MOMENTS_ROWS_MAX: Final = 4 * 1024 * 1024
+"""Rows of a file of moments of such a store."""
 HISTORY_MANIFEST_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 """A manifest of a history store that is rebuilt; a file takes about 500 bytes of it."""
 INSERT_BATCH_RECORDS: Final = 2_000

@@ -44,7 +44,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged, HistoryPurged, UsageError, ZapdbError
 from zapdb.history.cleaning import delete_orphans
-from zapdb.history.files import read_digest
+from zapdb.history.files import ROW_GROUP_ROWS, read_digest
 from zapdb.history.manifest_files import (
     ManifestFile,
     list_manifests,
@@ -435,14 +435,18 @@ def test_h3_hostile_files_are_refused_though_the_manifest_names_them(
         deep = pyarrow.int8()
         for _ in range(60):
             deep = pyarrow.struct([("a", deep)])
+        keys = pyarrow.array([bytes(2_000)] * rows.num_rows)
+        too_long = "too large" if kind == "checkpoint" else "other columns"
         text = pyarrow.array([str(at) for at in range(rows.num_rows)])
         for table, problem in (
             (rows.append_column("deep", pyarrow.nulls(rows.num_rows, deep)), "nested too deeply"),
             (rows.append_column("more", text), "other columns"),
             (rows.drop_columns(rows.column_names[-1]), "other columns"),
             (rows.set_column(0, rows.column_names[0], text), "other columns"),
+            (rows.set_column(0, rows.column_names[0], keys), too_long),
+            (pyarrow.concat_tables([rows] * (1 + ROW_GROUP_ROWS)), "too large"),
         ):
-            parquet.write_table(table, there)
+            parquet.write_table(table.replace_schema_metadata(rows.schema.metadata), there)
             name_file(manifest, replace(victim, sha256=read_digest(there)))
             with pytest.raises(HistoryDamaged, match=problem):
                 db.history.rebuild_manifest(place)

@@ -26,7 +26,7 @@ from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
 from zapdb.history.cleaning import list_store_files
 from zapdb.history.columns import KEY, column_name, file_schema
 from zapdb.history.cutting import cut_end
-from zapdb.history.files import read_untrusted_footer, reading_file
+from zapdb.history.files import ROW_GROUP_ROWS, read_untrusted_footer, reading_file
 from zapdb.history.manifest_files import (
     ManifestFile,
     list_manifests,
@@ -37,6 +37,12 @@ from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.stores import require_no_rollback, require_plain
 from zapdb.history.verifying import find_problem
 from zapdb.history.working_store import LoadedStore, WorkingStore, write_follower, writing_to
+from zapdb.limits import (
+    HISTORY_MOMENTS_ROWS_MAX,
+    HISTORY_ROW_GROUP_SIZE_BYTES_MAX,
+    RECORD_KEY_SIZE_BYTES_MAX,
+)
+from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryEra,
@@ -330,7 +336,8 @@ def find_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
 
 def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
     """Raise `HistoryDamaged` for a file that can't be read within bounds, or has not the columns of
-    its table. Nothing of it is decoded."""
+    its table. What reads it later, by row groups, or all keys or moments at once, has memory for
+    that."""
     path = file.place_in(store.directory)
     if not _NAMED.fullmatch(file.id) or file.path != _path_of(file):
         raise _not_as_written(path, file, "its path is none of a store's")
@@ -347,6 +354,27 @@ def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
         wanted = file_schema(schema, texts)
     if not there.remove_metadata().equals(wanted):
         raise _not_as_written(path, file, "it has other columns than its table")
+    with reading_file(path, file), BoundedFile(path) as bounded:
+        if not _fits(bounded, file):
+            raise _not_as_written(path, file, "its row groups or keys are too large")
+
+
+def _fits(bounded: BoundedFile, file: HistoryFile) -> bool:
+    """Whether the row groups of a file, and its keys, are as large as a writer's at most."""
+    is_of_moments = file.kind == "moments"
+    if is_of_moments and bounded.rows > HISTORY_MOMENTS_ROWS_MAX:
+        return False
+    for number, rows in enumerate(bounded.row_groups):
+        if rows > ROW_GROUP_ROWS:
+            return False
+        size = 0
+        for batch in bounded.read(ROW_GROUP_ROWS, [number]):
+            size += batch.nbytes
+            lengths = [0] if is_of_moments else compute.binary_length(batch.column(0))
+            key_size = compute.max(lengths).as_py() or 0
+            if size > HISTORY_ROW_GROUP_SIZE_BYTES_MAX or key_size > RECORD_KEY_SIZE_BYTES_MAX:
+                return False
+    return True
 
 
 def _path_of(file: HistoryFile) -> str:
