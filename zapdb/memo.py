@@ -31,13 +31,13 @@ class Memo(Generic[Key, Made]):
         """What is kept under the key, or was made now. None is nothing to keep."""
         found = self._made.get(key)
         if found is None:
-            found = make()
-            self.put(key, found)
+            found = self.put(key, make())
         return found
 
-    def put(self, key: Key, made: Made) -> None:
-        """Keep something under the key, in the place of what was kept there."""
+    def put(self, key: Key, made: Made) -> Made:
+        """Keep something under the key, in the place of what was kept there; returns it."""
         self._made[key] = made
         with suppress(RuntimeError, StopIteration):  # another thread does the same
             while len(self._made) > self.most:
                 self._made.pop(next(iter(self._made)), None)
+        return made

@@ -16,6 +16,7 @@ import msgspec
 from zapdb.database.habits import hint_for_field, in_python, no_field_attribute
 from zapdb.datasets import STRENGTHS, Collation, Strength, is_known_locale
 from zapdb.errors import InvalidValue, UnknownField, UnsupportedOperation, UsageError
+from zapdb.indexes import BoundTable
 from zapdb.indexes.ordering import Order
 from zapdb.indexes.predicates import (
     And,
@@ -39,28 +40,19 @@ PARENTHESES: Final = (
 )
 
 
-class FieldExpression:
+class FieldExpression(msgspec.Struct, frozen=True, eq=False):
     """A field of a table, maybe under a collation; comparing it makes a condition.
 
     `== != < <= > >=`, `between`, `in_`, `startswith`, `is_null` and `matches` make conditions;
     `-field`, `descending()` and `nulls_last()` make an order.
     """
 
-    __slots__ = ("_collation", "_known", "_name", "_table")
-
-    def __init__(
-        self,
-        table: str,
-        name: str,
-        known: tuple[TableSchema, Field] | None = None,
-        collation: Collation | Literal["declared"] | None = None,
-    ) -> None:
-        self._table = table
-        self._name = name
-        self._known = known
-        """The table and the field that it was taken from; it is found by the field's number from
-        then on."""
-        self._collation = collation
+    _table: str
+    _name: str
+    _known: tuple[TableSchema, Field] | None = None
+    """The table and the field that it was taken from; it is found by the field's number from then
+    on."""
+    _collation: Collation | Literal["declared"] | None = None
 
     def __repr__(self) -> str:
         kind = "" if self._known is None else f" ({self._known[1].type})"
@@ -115,7 +107,10 @@ class FieldExpression:
         """Return the condition that the field equals one of the values."""
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise InvalidValue.of(str(self), "a list of values", values)
-        return self._compare("in", tuple(values))
+        given = tuple(values)
+        for one in given:
+            self._compare("==", one)  # each is refused as it is alone
+        return Condition(self, "in", given)
 
     def startswith(self, prefix: str) -> Predicate:
         """Return the condition that a string begins with the prefix, as `str.startswith`."""
@@ -159,15 +154,14 @@ class FieldExpression:
         return self.descending()
 
     def _compare(self, op: Operator, value: Any) -> Condition:
-        for one in value if op == "in" else (value,):
-            if isinstance(one, (FieldExpression, Predicate)):
-                raise UsageError(
-                    "a field can only be compared with a value, not with a field or a condition",
-                    field=self,
-                    hint=PARENTHESES
-                    if isinstance(one, Predicate)
-                    else "compare two fields in Python, or by db.sql('SELECT … WHERE …')",
-                )
+        if isinstance(value, msgspec.Struct):  # as fields and conditions are, and no value is
+            raise UsageError(
+                "a field can only be compared with a value, not with a field or a condition",
+                field=self,
+                hint=PARENTHESES
+                if isinstance(value, Predicate)
+                else "compare two fields in Python, or by db.sql('SELECT … WHERE …')",
+            )
         if value is None and op != "==":
             raise InvalidValue(
                 "null cannot be compared by order or prefix",
@@ -252,34 +246,33 @@ class FieldOrder(msgspec.Struct, frozen=True, eq=False):
         return f"{'-' * self.descending}{self.field}{'.nulls_last()' * self.nulls_last}"
 
 
-class Fields:
+class Fields(msgspec.Struct, frozen=True, eq=False):
     """The fields of a table: `items.f.due`, or `items.f["class"]` for a word of Python's own.
 
     It has no other attributes, so a field can have any name.
     """
 
-    __slots__ = ("_find_table",)
+    _find_bound: Callable[[], BoundTable]
 
-    def __init__(self, find_table: Callable[[], TableSchema]) -> None:
-        self._find_table = find_table
-
-    def __getattr__(self, name: str) -> FieldExpression:
+    def __getattribute__(self, name: str) -> FieldExpression:
+        # `__getattr__` would be called once Python has made an error that there is no attribute.
         if name.startswith("_"):
-            raise AttributeError(name)
-        return make_field(self._find_table(), name)
+            found: FieldExpression = object.__getattribute__(self, name)
+            return found
+        return make_field(object.__getattribute__(self, "_find_bound")().adapter.schema, name)
 
     def __getitem__(self, name: str) -> FieldExpression:
-        return make_field(self._find_table(), name)
+        return make_field(self._find_bound().adapter.schema, name)
 
     def __iter__(self) -> Iterator[FieldExpression]:
-        table = self._find_table()
+        table = self._find_bound().adapter.schema
         return (FieldExpression(table.name, field.name, (table, field)) for field in table.fields)
 
     def __dir__(self) -> list[str]:
-        return [field.name for field in self._find_table().fields]
+        return [field.name for field in self._find_bound().adapter.schema.fields]
 
     def __repr__(self) -> str:
-        table = self._find_table()
+        table = self._find_bound().adapter.schema
         return f"<fields of {table.name!r}: {', '.join(f.name for f in table.fields)}>"
 
 
@@ -301,17 +294,15 @@ def _find_named(table: TableSchema, name: object) -> Field:
 # --- binding to a table --------------------------------------------------------------------
 
 
-def bind_all(
-    table: TableSchema, predicates: Iterable[Any], values: Mapping[str, Any]
-) -> list[Predicate]:
-    """Return the parts of conditions that must all be true, and of fields having values: see
+def bind_all(table: TableSchema, predicates: Iterable[Any], values: Mapping[str, Any]) -> And:
+    """Return the condition that all of some are true, and that fields have the values: see
     `bind`."""
-    parts = list[Predicate]()
+    parts: tuple[Predicate, ...] = ()
     for one in predicates:
         parts += parts_of(bind(table, one), And)
     for name, value in values.items():
-        parts.append(bind(table, make_field(table, name) == value))
-    return parts
+        parts += (bind(table, make_field(table, name) == value),)
+    return And(parts)
 
 
 def bind(table: TableSchema, given: Any) -> Predicate:
@@ -385,9 +376,19 @@ def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
             table=table.name,
             hint=f"fields are {table.name}.f.{table.fields[0].name}, …",
         )
-    is_ours = given._table == table.name
-    if given._known is not None:
-        is_ours = given._known[0].number == table.number
+    known, collation = given._known, given._collation
+    field = known[1] if known is not None and known[0] is table else _find_again(table, given)
+    if collation is None:
+        return field, None
+    if not isinstance(field.type, String):
+        raise UsageError("only strings have a collation", field=given)
+    return field, _declared_collation(table, field) if collation == _DECLARED else collation
+
+
+def _find_again(table: TableSchema, given: FieldExpression) -> Field:
+    """Return a field that was taken from another schema of the table, or that is only a name."""
+    known = given._known
+    is_ours = given._table == table.name if known is None else known[0].number == table.number
     if not is_ours:
         raise UsageError(
             "this is a condition on, or a field of, another table",
@@ -395,19 +396,9 @@ def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:
             field=given,
             hint="query the other table first, and give its keys to in_([…])",
         )
-    if given._known is None:
-        field = _find_named(table, given._name)
-    elif given._known[0] is table:
-        field = given._known[1]
-    else:
-        field = find_field(table, given._known[1].number, given._name)
-    if given._collation is None:
-        return field, None
-    if not isinstance(field.type, String):
-        raise UsageError("only strings have a collation", field=given)
-    if isinstance(given._collation, Collation):
-        return field, given._collation
-    return field, _declared_collation(table, field)
+    if known is None:
+        return _find_named(table, given._name)
+    return find_field(table, known[1].number, given._name)
 
 
 def _declared_collation(table: TableSchema, field: Field) -> Collation:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from zapdb.database.arrow import WHOLE_TABLE, KeyRange, read_batches, read_pages
 from zapdb.database.bound_plan import BoundPlan
 from zapdb.database.explanation import count_spans
-from zapdb.database.fields import bind
+from zapdb.database.fields import bind, bind_all
 from zapdb.database.selection import Selection
 from zapdb.database.table_reading import ReadableTable
 from zapdb.indexes import BoundTable
@@ -73,7 +73,7 @@ def bind_now(table: ReadableTable) -> BoundTable:
 
 
 def _plan(bound: BoundTable, predicate: Predicate) -> QueryPlan | UnionPlan:
-    return Selection(predicate=bind(bound.adapter.schema, predicate)).plan(bound, None)
+    return Selection(bind_all(bound.adapter.schema, (predicate,), {})).plan(bound, None)
 
 
 def _matches_few(

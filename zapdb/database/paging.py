@@ -209,8 +209,9 @@ def page_sizes(expected: int | None) -> Iterator[int]:
 
 def first_page_size(expected: int | None) -> int:
     """Return how many rows are fetched first where about so many are expected; None: unknown."""
-    size = PAGE_RECORDS_FIRST if expected is None else max(expected, 1)
-    return min(size, PAGE_RECORDS_MAX)
+    if expected is None:
+        return PAGE_RECORDS_FIRST
+    return (expected or 1) if expected < PAGE_RECORDS_MAX else PAGE_RECORDS_MAX
 
 
 def next_page_size(size: int) -> int:

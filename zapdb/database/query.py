@@ -56,7 +56,7 @@ _NO_FIELDS: Final = frozenset[int]()
 _record_of: Final = itemgetter(1)
 
 
-class Query(Uncounted):
+class Query(Uncounted, msgspec.Struct, eq=False):
     """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
     Immutable; nothing is read before it is iterated or a reading method is called. Iterating
@@ -68,14 +68,9 @@ class Query(Uncounted):
     It is not guaranteed: it may change when an index is created or dropped.
     """
 
-    __slots__ = ("_bound", "_selection", "_session")
-
-    def __init__(
-        self, session: Session, bound: BoundTable, selection: Selection = EVERY_RECORD
-    ) -> None:
-        self._session = session
-        self._bound = bound
-        self._selection = selection
+    _session: Session
+    _bound: BoundTable
+    _selection: Selection = EVERY_RECORD
 
     def __repr__(self) -> str:
         return f"<query {self._bound.adapter.schema.name}{self._selection}>"
@@ -89,8 +84,8 @@ class Query(Uncounted):
         Raises `UnknownField`, `InvalidValue` for a value that does not fit its field, and
         `UsageError` for an argument that is not a condition.
         """
-        asked, table = self._selection, self._bound.adapter.schema
-        return self._but(asked.narrowed(bind_all(table, predicates, values)))
+        more = bind_all(self._bound.adapter.schema, predicates, values)
+        return self._with(predicate=self._selection.predicate & more)
 
     def order_by(self, *fields: Any) -> Query:
         """Order by these fields: a field, its name, or either with a minus: `"-due"`.
@@ -360,9 +355,11 @@ class Query(Uncounted):
     def _read_records(self, most: int | None = None) -> Iterator[Record]:
         """Return the records, of which the caller takes so many at most."""
         session, asked = self._session, self._selection
-        bound, limit = session.rebind(self._bound), asked.at_most(most)
-        found = read_quickly(session, bound, asked, limit)
+        limit = asked.at_most(most)
+        found = read_quickly(session, self._bound, asked, limit)
         if found is None:
+            # The next one is quick again. Other threads set the attribute, too.
+            bound = self._bound = session.rebind(self._bound)
             planning = Planning(asked, asked.ordering)
             found = PlanExecution(session, bound, planning).read(limit=limit)
         records: Iterator[Record] = map(_record_of, found)

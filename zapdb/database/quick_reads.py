@@ -22,7 +22,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.choosing import shape_of
 from zapdb.indexes.keys import UNIQUE_ORDERED_SIZE_BYTES, KeyBuilder
 from zapdb.indexes.planning import PathFit
-from zapdb.indexes.predicates import And, Comparison, Predicate, parts_of
+from zapdb.indexes.predicates import Comparison, Predicate
 from zapdb.indexes.spans import Span, bind_match
 from zapdb.records import PagedRows
 from zapdb.storage import Connection, MissingTable
@@ -34,11 +34,15 @@ class QuickRead:
 
     bound: BoundTable
     fit: PathFit
-    index: IndexMaintainer | None
+    size: int
+    """Of the first page."""
+    index: IndexMaintainer | None = None
     """None: the table is read by its keys."""
-    points: tuple[tuple[int, Callable[[Any], bytes]], ...]
+    points: tuple[tuple[int, Callable[[Any], bytes]], ...] = ()
     """The places of the equalities that fix the whole key of an index's entries, and what encodes
     their values; empty if the query is not of that shape."""
+    key_sql: str = ""
+    """The statement for the first page of the entries with such a key."""
 
     def find_span(self, parts: Sequence[Predicate]) -> Span | None:
         """Return the only range of keys that a query of the shape reads; None if it has several, or
@@ -46,24 +50,23 @@ class QuickRead:
         spans, rechecked, _ = bind_match(self.fit.path, self.fit.match, parts, 0)
         return None if rechecked or len(spans) != 1 else spans[0]
 
-    def fetch(
-        self, connection: Connection, parts: Sequence[Any], limit: int
-    ) -> tuple[int, PagedRows] | None:
+    def fetch(self, connection: Connection, parts: Sequence[Any]) -> tuple[int, PagedRows] | None:
         """Return the catalog version and the first rows; None if the query has no quick read, or if
         keys may be truncated."""
-        index, descending = self.index, self.fit.order.is_reversed
+        index = self.index
         if index is not None and self.points:
             key = b"".join([encode(parts[place].value) for place, encode in self.points])
             if len(key) <= UNIQUE_ORDERED_SIZE_BYTES:
-                return index.entries.page_of(connection, key, limit, descending=descending)
+                return index.entries.fetch_page(connection, self.key_sql, (key,))
         span = self.find_span(parts)
         if span is None:
             return None
+        size, descending = self.size, self.fit.order.is_reversed
         if index is None:
             page = self.bound.records.page
-            return page(connection, span.lower, span.upper, None, limit, descending=descending)
+            return page(connection, span.lower, span.upper, None, size, descending=descending)
         lower, upper = span.entry_bounds(unique=index.entries.unique)
-        found = index.entries.page(connection, lower, upper, None, limit, descending=descending)
+        found = index.entries.page(connection, lower, upper, None, size, descending=descending)
         return None if index.may_tie(found[1]) else found
 
     def read_behind(
@@ -72,7 +75,7 @@ class QuickRead:
         """Yield the pages behind the first one."""
         bound_plan = BoundPlan(self.fit.bind(parts), self.bound)
         (span,) = bound_plan.plan.spans
-        size = next_page_size(len(rows))
+        size = next_page_size(self.size)
         yield from read_span(session, bound_plan, span, rows[-1][:2], size)
 
 
@@ -82,15 +85,14 @@ def read_quickly(
     """Return the records of a query with their keys, up to a limit; the first page is read here.
     None: there is no quick read."""
     connection = session.idle_connection()
-    if connection is None or bound.adapter.rewritten or limit == 0:
+    if connection is None:
         return None
-    parts = parts_of(selection.predicate, And)
-    quick = _find_quick_read(bound, selection, parts)
+    parts, size = selection.predicate.parts, first_page_size(limit)
+    quick = _find_quick_read(bound, selection, size)
     if quick is None:
         return None
-    size = first_page_size(limit)
     try:
-        page = quick.fetch(connection, parts, size)
+        page = quick.fetch(connection, parts)
     except MissingTable:  # of an index that was built again
         return None
     if page is None or page[0] != bound.catalog.version:
@@ -106,33 +108,31 @@ def read_quickly(
     return records if limit is None else islice(records, limit)
 
 
-def _find_quick_read(
-    bound: BoundTable, selection: Selection, parts: tuple[Predicate, ...]
-) -> QuickRead | None:
-    shape = shape_of(parts)
+def _find_quick_read(bound: BoundTable, selection: Selection, size: int) -> QuickRead | None:
+    shape = shape_of(selection.predicate.parts)
     if shape is None:
         return None
     kept = bound.adapter.quick_reads
-    key = (shape, selection.orders, selection.is_reversed, selection.pinned)
+    key = (shape, selection.orders, selection.is_reversed, selection.pinned, size)
     known = kept.find(key)
     if known is None:
-        known = kept.get(key, lambda: _make_quick_read(bound, selection, parts) or False)
+        known = kept.put(key, _make_quick_read(bound, selection, size) or False)
     return known or None
 
 
-def _make_quick_read(
-    bound: BoundTable, selection: Selection, parts: tuple[Predicate, ...]
-) -> QuickRead | None:
+def _make_quick_read(bound: BoundTable, selection: Selection, size: int) -> QuickRead | None:
+    parts = selection.predicate.parts
     fit = selection.planner(bound).fit(parts, selection.ordering(bound))
-    if fit is None or fit.left or fit.sorting != "none":
+    if fit is None or fit.left or fit.sorting != "none" or bound.adapter.rewritten:
         return None
     if any(isinstance(part, Comparison) and part.op == "in" for part in parts):
         return None
     keys = fit.path.keys
     if keys is None:
-        return QuickRead(bound, fit, None, ())
+        return QuickRead(bound, fit, size)
     index = find_index(bound, keys.index.number, keys.index.name)
-    return QuickRead(bound, fit, index, _find_points(fit, parts, keys))
+    key_sql = index.entries.make_key_sql(size, descending=fit.order.is_reversed)
+    return QuickRead(bound, fit, size, index, _find_points(fit, parts, keys), key_sql)
 
 
 def _find_points(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from zapdb.indexes import BoundTable
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering, order_of_index
 from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import EVERYTHING, And, Predicate, parts_of
+from zapdb.indexes.predicates import EVERYTHING, And
 
 
 class PinnedIndex(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class PinnedIndex(msgspec.Struct, frozen=True):
 class Selection(msgspec.Struct, frozen=True):
     """Which records, in which order, how many, and what comes with them."""
 
-    predicate: Predicate = EVERYTHING
+    predicate: And = EVERYTHING
     orders: tuple[Order, ...] = ()
     limit: int | None = None
     includes: tuple[Include, ...] = ()
@@ -50,10 +50,6 @@ class Selection(msgspec.Struct, frozen=True):
         if self.includes:
             parts.append(f" with {', '.join(names_of(self.includes))}")
         return "".join(parts)
-
-    def narrowed(self, parts: Sequence[Predicate]) -> Selection:
-        """The same with conditions more."""
-        return self.but(predicate=And((*parts_of(self.predicate, And), *parts)))
 
     def but(self, **changes: Any) -> Selection:
         """The same with some changes."""

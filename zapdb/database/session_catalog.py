@@ -152,8 +152,7 @@ class SessionCatalog:
             found = known.writes_back[number] = known.settings.writes_back(number)
         return found
 
-    @property
-    def _current(self) -> _LoadedCatalog:
+    def _find_loaded(self) -> _LoadedCatalog:
         begun = self.open
         connection = self.storage.known_connection() if begun is None else begun.connection
         if connection is None or not connection.pinned:
@@ -164,7 +163,7 @@ class SessionCatalog:
     @property
     def catalog(self) -> TenantCatalog:
         """The tenant catalog that this process has cached; in a snapshot, the snapshot's."""
-        return self._current.catalog
+        return self._find_loaded().catalog
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -191,7 +190,7 @@ class SessionCatalog:
 
     def bind_active(self, name: str) -> BoundTable:
         """Return the table with this name in the active schema."""
-        loaded = self._current
+        loaded = self._find_loaded()
         return self._open(loaded, loaded.catalog.table(name))
 
     def bind_numbered(self, number: int, name: str) -> BoundTable:
@@ -202,18 +201,18 @@ class SessionCatalog:
     def rebind(self, bound: BoundTable) -> BoundTable:
         """Return the same table, even under another name, in the present tenant catalog; raises
         `UnknownName`."""
-        if bound.catalog is self._current.catalog:
+        if bound.catalog is self._find_loaded().catalog:
             return bound
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 
     def _require_pins(self, table: str | int) -> _LoadedCatalog:
         """Return the loaded catalog; raise `FingerprintUnknown` for a table whose pin is
         violated."""
-        loaded = self._current
+        loaded = self._find_loaded()
         if table in loaded.violations:
             if not (self.storage.local.only_builds or self.storage.is_in_transaction):
                 self.reload()  # it may match again, which only its uses notice
-                loaded = self._current
+                loaded = self._find_loaded()
             if table in loaded.violations:
                 raise copy.copy(loaded.violations[table])  # each with a traceback of its own
         return loaded

@@ -19,9 +19,8 @@ from zapdb.database.session import Session, TableRead
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import InvalidValue, RecordNotFound, UnknownField, UsageError
 from zapdb.indexes import BoundTable
-from zapdb.indexes.predicates import And, Predicate
+from zapdb.indexes.predicates import Predicate
 from zapdb.records import ReadConflict, Record
-from zapdb.schema import TableSchema
 from zapdb.storage import Connection, MissingTable
 from zapdb.storage.transaction_owners import has_begun
 
@@ -226,8 +225,8 @@ class ReadableTable(Uncounted):
         """Return a query for the records for which the conditions are true, and fields have the
         values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
         bound = self._current()
-        parts = bind_all(bound.adapter.schema, predicates, values)
-        return Query(self._session, bound, Selection(And(tuple(parts))))
+        every = bind_all(bound.adapter.schema, predicates, values)
+        return Query(self._session, bound, Selection(every))
 
     def order_by(self, *fields: Any) -> Query:
         """Return a query for all records in the order of fields: see `Query.order_by`."""
@@ -236,7 +235,7 @@ class ReadableTable(Uncounted):
     @property
     def f(self) -> Fields:
         """The fields of the table, for conditions and orders: `items.f.due < today`."""
-        return Fields(self._find_schema)
+        return Fields(self._current)
 
     def __getitem__(self, name: str) -> FieldExpression:
         """Return a field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
@@ -343,9 +342,6 @@ class ReadableTable(Uncounted):
         return UsageError(
             "a key is expected, not a record", table=self.name, hint=f"give its key: {shown}"
         )
-
-    def _find_schema(self) -> TableSchema:
-        return self._current().adapter.schema
 
     def _current(self) -> BoundTable:
         """Return the table in this thread's tenant catalog; in a writing transaction, that is the

@@ -292,7 +292,8 @@ def make_plan(
 def shape_of(parts: Sequence[Predicate]) -> Hashable:
     """Return what conditions have in common that differ in their values alone: one plan answers
     them all. None if the plan depends on the values."""
-    ranges, shapes = 1, list[Hashable]()
+    ranges = 1
+    shapes: list[Hashable] = []
     for part in parts:
         shape, count = part.describe()
         shapes.append(shape)

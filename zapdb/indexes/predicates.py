@@ -46,7 +46,7 @@ class Predicate(msgspec.Struct, frozen=True):
         most."""
         raise TypeError(self)
 
-    def __and__(self, other: Predicate) -> Predicate:
+    def __and__(self, other: Predicate) -> And:
         return And((*parts_of(self, And), *parts_of(_as_predicate(other), And)))
 
     def __or__(self, other: Predicate) -> Predicate:

@@ -182,7 +182,8 @@ def bind_match(
 ) -> tuple[tuple[Span, ...], tuple[Predicate, ...], bytes]:
     """Return what a path reads for the values of a predicate: the spans, the parts that their keys
     may leave open, and the leading components that have one value each."""
-    prefixes, lead, rechecked = [b""], b"", list[Predicate]()
+    prefixes, lead = [b""], b""
+    rechecked: list[Predicate] = []
     for at, (place, is_exact, encode) in enumerate(match.fixed):
         comparison = parts[place]
         assert isinstance(comparison, Comparison)

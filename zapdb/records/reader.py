@@ -69,13 +69,13 @@ class RecordReader:
     def read_many(self, rows: PagedRows) -> Iterator[tuple[bytes, Record]]:
         """Return the records of a page with their keys; each is read when it is taken, as `read`
         does."""
+        if len(rows) == 1:
+            _, key, value = rows[0]
+            return iter(((key, self.read(key, value)),))
         first = rows[0][2][:1] if rows else b""
         plain = self._plain.get(first)
         if plain is not None and self._iterate is not None:
             return self._iterate(rows, first, plain[1], self.read)
-        if len(rows) == 1:
-            _, key, value = rows[0]
-            return iter(((key, self.read(key, value)),))
         keys, values = [key for _, key, _ in rows], [value for _, _, value in rows]
         if plain is None or {value[:1] for value in values} != {first}:
             return zip(keys, map(self.read, keys, values), strict=True)

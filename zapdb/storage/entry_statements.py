@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from zapdb.limits import STATEMENTS_KEPT_MAX
 from zapdb.memo import Memo
@@ -52,7 +51,7 @@ class EntryStatements:
             f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
         )
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
-        self._page_sqls = Memo[Any, str](STATEMENTS_KEPT_MAX)
+        self._page_sqls = Memo[tuple[bool, bool, bool, int, bool], str](STATEMENTS_KEPT_MAX)
 
     def insert_many(
         self,
@@ -223,48 +222,34 @@ class EntryStatements:
         page before, exclusive in the direction of the scan. The catalog version is returned even
         without an entry, because the table of a rebuilt index looks empty.
         """
-        has, parameters = (lower is not None, upper is not None, after is not None), []
-        if lower is not None:
-            parameters.append(lower)
-        if upper is not None:
-            parameters.append(upper)
+        parameters = [bound for bound in (lower, upper) if bound is not None]
         if after is not None:
             parameters += after[:1] if self.unique else after
-        sql = self._page_sqls.get(
-            (has, limit, descending), lambda: self._make_page_sql(*has, limit, descending)
+        shape = (lower is not None, upper is not None, after is not None, limit, descending)
+        sql = self._page_sqls.find(shape)
+        return self.fetch_page(
+            connection, sql or self._page_sqls.put(shape, self._make_page_sql(*shape)), parameters
         )
-        return self._fetch_page(connection, sql, parameters, limit)
 
-    def page_of(
-        self, connection: Connection, key: bytes, limit: int, *, descending: bool
+    def fetch_page(
+        self, connection: Connection, sql: str, parameters: Sequence[bytes]
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
-        """Return the same of the first entries with this very key."""
-        sql = self._page_sqls.get(
-            (limit, descending), lambda: self._make_key_sql(limit, descending)
-        )
-        return self._fetch_page(connection, sql, (key,), limit)
-
-    def _fetch_page(
-        self, connection: Connection, sql: str, parameters: Sequence[bytes], limit: int
-    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
-        if limit == 1:  # most look-ups: no list is made of the row
-            row = connection.fetch_one(sql, parameters)
-            rows = [] if row is None else [row]
-        else:
-            rows = connection.fetch_all(sql, parameters)
+        """Return the same by a statement that is made already."""
+        rows = connection.fetch_all(sql, parameters)
         if not rows:
             return self.records.read_catalog_version(connection), []
         version = as_number(rows[0][0])
         if rows[0][1] is None:
             return version, []
-        entries = list[tuple[bytes, bytes, bytes]]()
+        entries: list[tuple[bytes, bytes, bytes]] = []
         for _, key, record, value in rows:
             if type(key) is not bytes or type(record) is not bytes or type(value) is not bytes:
                 require_bytes([(key, record, value)])
             entries.append((key, record, value))
         return version, entries
 
-    def _make_key_sql(self, limit: int, descending: bool) -> str:
+    def make_key_sql(self, limit: int, *, descending: bool) -> str:
+        """Return the statement for the page of the first entries with one very key."""
         return self._join_records([f"x.key = {self.storage.placeholder}"], limit, descending)
 
     def _make_page_sql(

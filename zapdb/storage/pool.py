@@ -145,10 +145,13 @@ class ConnectionPool(ABC):
 
     def known_connection(self) -> Connection | None:
         """Return the same connection if it exists already; never refused."""
-        found = self.local.active or find_begun(self)
+        local = self.local
+        found = local.active
+        if found is None and has_begun():
+            found = find_begun(self)
         if found is None or self.is_inherited:
-            return self.local.connection
-        return found.connection if found.is_mine or self.local.active else None
+            return local.connection
+        return found.connection if found.is_mine or local.active else None
 
     def own_connection(self) -> Connection:
         """Return the connection that this thread keeps."""

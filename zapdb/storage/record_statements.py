@@ -162,7 +162,7 @@ class RecordStatements:
             f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
             parameters,
         )
-        page = list[tuple[bytes, bytes, bytes]]()
+        page: list[tuple[bytes, bytes, bytes]] = []
         for row in rows:  # cells are checked in the same loop, in half the time
             key, value = row[0], row[1]
             if type(key) is not bytes or type(value) is not bytes:

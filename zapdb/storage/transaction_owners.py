@@ -15,6 +15,7 @@ import contextvars
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _BEGUN: Final[ContextVar[tuple[weakref.ref[OpenTransaction], ...]]] = ContextVar(
     "zapdb transactions", default=()
 )
+has_begun: Final[Callable[[], object]] = _BEGUN.get
+"""Whether this context has a transaction, maybe one that has ended: nothing else is asked as often,
+so Python makes no frame for it."""
 _PACKAGE: Final = f"{__name__.partition('.')[0]}."
 _NOBODYS: Final = ("contextlib", "contextvars")
 """Modules that enter blocks for other code."""
@@ -66,11 +70,6 @@ def note_begun(begun: OpenTransaction) -> None:
     """Make later calls of this context without a handle use the transaction."""
     alive = [known for known in _BEGUN.get() if (one := known()) is not None and not one.is_ended]
     _BEGUN.set((*alive, weakref.ref(begun)))
-
-
-def has_begun() -> bool:
-    """Return whether this context has a transaction, maybe one that has ended."""
-    return bool(_BEGUN.get())
 
 
 def find_begun(pool: ConnectionPool) -> OpenTransaction | None:

@@ -32,9 +32,10 @@ class Integer(ValueType):
     def check(self, value: Any, path: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.refuse(value, path)
-        if not INTEGER_MIN <= value <= INTEGER_MAX:
+        number = value if type(value) is int else int(value)
+        if not INTEGER_MIN <= number <= INTEGER_MAX:
             raise self.refuse(value, path)
-        return int(value)
+        return number
 
     def encode(self, value: int) -> bytes:
         return encode_varint(value)

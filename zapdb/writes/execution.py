@@ -186,7 +186,9 @@ def _note_changes(connection: Connection, bound: BoundTable, writes: Sequence[Wr
 
 
 def _write_attachments(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
-    blobs, restored, archived = dict[bytes, bytes](), list[tuple[int, bytes]](), list[ArchiveRow]()
+    blobs: dict[bytes, bytes] = {}
+    restored: list[tuple[int, bytes]] = []
+    archived: list[ArchiveRow] = []
     for write in writes:
         if write.blobs:
             blobs |= write.blobs

@@ -150,7 +150,8 @@ def plan_update(
     old, values, changed = changes
     value = bound.codec.encode(bound.prefix, values, attachments)
     new, blobs = _read_new(bound, key, value, attachments)
-    removed, added = list[bytes | None](), list[bytes | None]()
+    removed: list[bytes | None] = []
+    added: list[bytes | None] = []
     for index in bound.indexes:
         # The others keep their entries, and large values need not be loaded for it.
         moved = index.move_entry(key, old, new) if index.is_on(changed) else (None, None)
