@@ -2,14 +2,16 @@
 
 A query has a quick read if one path has its records in order and leaves nothing to compare or to
 sort. Whether it has depends on its shape alone, so the answer is kept with the table, for one
-catalog version. Wherever anything is not as usual (a transaction, another catalog version, several
-ranges, truncated keys), there is no quick read, and `PlanExecution` reads the query in full.
+catalog version; so does whether an index is being rewritten. Wherever anything is not as usual
+(another catalog version, several ranges, truncated keys), there is no quick read, and
+`PlanExecution` reads the query in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -50,6 +52,24 @@ class QuickRead:
         spans, rechecked, _ = bind_match(self.fit.path, self.fit.match, parts, 0)
         return None if rechecked or len(spans) != 1 else spans[0]
 
+    def read(self, session: Session, parts: Sequence[Any]) -> PagedRows | None:
+        """Return the first rows; None if the query has no quick read."""
+        connection = session.idle_connection()
+        if connection is None:
+            # In a transaction or a snapshot, which may know another catalog version.
+            return session.read_active(self.bound, partial(self._fetch_active, parts))[1]
+        try:
+            page = self.fetch(connection, parts)
+        except MissingTable:  # of an index that was built again
+            return None
+        return page[1] if page is not None and page[0] == self.bound.catalog.version else None
+
+    def _fetch_active(
+        self, parts: Sequence[Any], connection: Connection, now: BoundTable
+    ) -> tuple[int | None, PagedRows | None]:
+        page = self.fetch(connection, parts) if now is self.bound else None
+        return (None, None) if page is None else page
+
     def fetch(self, connection: Connection, parts: Sequence[Any]) -> tuple[int, PagedRows] | None:
         """Return the catalog version and the first rows; None if the query has no quick read, or if
         keys may be truncated."""
@@ -84,20 +104,11 @@ def read_quickly(
 ) -> Iterator[Found] | None:
     """Return the records of a query with their keys, up to a limit; the first page is read here.
     None: there is no quick read."""
-    connection = session.idle_connection()
-    if connection is None:
-        return None
     parts, size = selection.predicate.parts, first_page_size(limit)
     quick = _find_quick_read(bound, selection, size)
-    if quick is None:
+    rows = None if quick is None else quick.read(session, parts)
+    if quick is None or rows is None:
         return None
-    try:
-        page = quick.fetch(connection, parts)
-    except MissingTable:  # of an index that was built again
-        return None
-    if page is None or page[0] != bound.catalog.version:
-        return None
-    rows = page[1]
     if session.writes_back(bound):
         write_back_page(session, bound, ((key, value) for _, key, value in rows))
     found = bound.adapter.reader.read_many(rows)

@@ -35,7 +35,7 @@ class Uuid(ValueType):
         return value
 
     def encode(self, value: uuid.UUID) -> bytes:
-        return value.bytes
+        return value.int.to_bytes(16, "big")
 
     def encode_source(self, value: str, path: str, names: Namespace) -> tuple[list[str], str]:
         check, kind = names.bind(self.check, "check_uuid"), names.bind(uuid.UUID, "UUID")
