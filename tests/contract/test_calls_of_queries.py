@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.contract.tables import INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace
 from zapdb.database import Database, Table
 from zapdb.errors import (
@@ -229,3 +231,37 @@ def test_a_prompt_shows_what_can_be_called(items: Table) -> None:
         *("one", "order_by", "page", "reverse", "sum", "to_arrow", "to_pandas", "update", "using"),
         "where",
     }
+
+
+def test_a_query_that_is_kept_is_of_the_table_as_it_is(workspace: Workspace, db: Database) -> None:
+    """It takes the new schema once, and knows it from then on; so does one of a handle."""
+    following = workspace.follow()
+    items = following.table("items")
+    field = items.f.size
+    query = items.where(field == 3)
+    assert query.first().id == 3
+    fresh = "add_field: {table: items, field: {name: size, type: integer, default: 0}}"
+    workspace.write(2, RENAME_SIZE, fresh)
+    workspace.open()
+    assert [record.extent for record in query] == [3] * 6
+    known = query._bound
+
+    def check(handle: Any) -> None:
+        found = handle.table("items")
+        assert found.where(found.f.extent == 3, found.f.size == 0).first().id == 3
+        assert found.where(found.f.size == 3).first() is None
+        assert found.where(field == 3).first().id == 3
+
+    check(following)
+    with following.snapshot() as then:
+        check(then)
+        workspace.open().table("items").update(3, extent=9)
+        check(then)
+    with following.transaction() as tx:
+        changed = tx.table("items")
+        changed.update(3, extent=3)
+        check(tx)
+        changed.update(3, extent=9)
+        assert changed.where(extent=9).one().id == 3
+    assert query.first().id == 8
+    assert query._bound is known

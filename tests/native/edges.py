@@ -406,6 +406,89 @@ def written_structs() -> Iterator[Any]:
             yield whole | more | {name: None}
 
 
+class OtherInteger(int):
+    def __int__(self) -> int:
+        return 5
+
+
+class OtherFloat(float):
+    def __float__(self) -> float:
+        return 5.5
+
+
+class OtherString(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "other"
+
+    def encode(self, *_: Any) -> bytes:
+        return b"other"
+
+
+class OtherBytes(bytes):
+    def __bytes__(self) -> bytes:
+        return b"other"
+
+
+class OtherList(list[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([5])
+
+
+class OtherTuple(tuple[Any, ...]):
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((b"other", 5))
+
+
+class OtherDict(dict[str, Any]):
+    def __getitem__(self, _: str) -> Any:
+        return 5
+
+    def get(self, *_: Any) -> Any:
+        return 5
+
+    def items(self) -> Any:
+        return {"other": 5}.items()
+
+
+class OtherDecimal(decimal.Decimal):
+    def __str__(self) -> str:
+        return "5"
+
+
+class OtherTime(datetime.datetime):
+    def date(self) -> datetime.date:
+        return datetime.date(2024, 2, 29)
+
+    def time(self) -> datetime.time:
+        return datetime.time(1)
+
+
+class OtherUuid(uuid.UUID):
+    __slots__ = ()
+
+    @property
+    def bytes(self) -> bytes:
+        return b"5" * 16
+
+
+def disguised() -> Iterator[Any]:
+    """What says that it is something else than its base class holds: that is no ordinary value,
+    also within another one. And values of types that other types have for a base."""
+    values = (
+        *(OtherInteger(1), OtherFloat(1.5), OtherString("open"), OtherBytes(b"x"), True, False),
+        *(OtherList([1]), OtherTuple((b"a", 1)), OtherDict(number=1), OtherDict(), 0, 1),
+        *(OtherDecimal(1), OtherUuid(int=1), datetime.date.min, datetime.datetime.min),
+        *(OtherTime(1999, 1, 1, tzinfo=zone) for zone in (datetime.UTC, datasets.zone("UTC"))),
+        OtherTime(1999, 1, 1),
+    )
+    for value in values:
+        yield from (value, [value], {"a": value}, (value, 1), (b"a", value))
+
+
 def written_uuids() -> Iterator[Any]:
     """And what has the parts of one, or none, and is none."""
     number, strange = uuid.UUID(int=5), uuid.UUID(int=5)
@@ -417,7 +500,11 @@ def written_uuids() -> Iterator[Any]:
 WRITTEN: list[tuple[ValueType, Callable[[], Iterator[Any]]]] = [
     (String(), written_texts),
     (List(String()), lambda: ([text] for text in written_texts())),
+    (List(Integer()), lambda: ([number] for number in written_integers())),
+    (List(PLACE), lambda: ([place] for place in written_structs())),
     (PLACE, written_structs),
+    (Boolean(), lambda: iter((True, False, None, "x"))),
+    (STATE, lambda: iter((*(name for _, name in STATE.members), "", "other", None))),
     (Reference("people", 1, (String(),)), written_texts),
     (Reference("people", 1, (Binary(), Integer())), written_keys),
     (Uuid(), written_uuids),
@@ -441,8 +528,9 @@ def compare_written(tally: Tally) -> None:
     for kind, values in WRITTEN:
         fields = Field(1, "id", Integer()), Field(2, "v", kind)
         pair = pair_of(TableSchema(1, "edges", (1,), fields))
-        records = [{"id": 1, "v": value} for value in values()]
-        for record in (*records, {"v": records[0]["v"]}, records[0] | {"other": 1}):
+        records = [{"id": 1, "v": value} for value in itertools.chain(values(), disguised())]
+        strange = {"v": records[0]["v"]}, records[0] | {"other": 1}, OtherDict(records[0])
+        for record in (*records, *strange):
             given = (b"\x81", record, MemoryBlobs().attachments())
             expected = outcome(pair.python.encode, *given)
             tally.compare_written(kind, record, expected, outcome(pair.alone.encode, *given))
@@ -450,6 +538,16 @@ def compare_written(tally: Tally) -> None:
 
 def compare_keys(tally: Tally) -> None:
     """As long as a key can be, and longer; of too few fields, and too many."""
+    for kind in (Integer(), String(), Binary(), Date(), Timestamp(), Uuid(), Boolean()):
+        pair = pair_of(TableSchema(1, "keys", (1,), (Field(1, "k", kind),)))
+        for given in disguised():
+            expected, found = outcome(pair.python.key_of, given), outcome(pair.alone.key_of, given)
+            tally.compare_written(kind, given, expected, found)
+        expected, found = (
+            outcome(codec.encode_key, OtherDict(k=kind.neutral()))
+            for codec in (pair.python, pair.alone)
+        )
+        tally.compare_written(kind, "a disguised dict", expected, found)
     pair = pair_of(TableSchema(1, "keys", (1,), (Field(1, "k", Binary()),)))
     for given in (*((b"a" * size,) for size in range(1_016, 1_026)), (), (b"a", 1)):
         expected, found = outcome(pair.python.key_of, *given), outcome(pair.alone.key_of, *given)

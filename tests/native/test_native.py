@@ -20,6 +20,7 @@ import pytest
 
 from tests import forms
 from tests.bench.codec import MEMBERS, make_members
+from tests.bench.people import make_people
 from tests.blobs import NO_BLOBS, MemoryBlobs
 from tests.codecs_in_use import CODECS, using_codec
 from tests.fuzz.test_fuzz import hostile
@@ -65,20 +66,28 @@ def test_random_records_and_damage_are_treated_alike(seed: int) -> None:
     assert found.counts["decode, declined"] == 0
 
 
-def test_no_record_of_the_benchmark_is_declined() -> None:
-    pair = pair_of(MEMBERS)
+def benchmark_records() -> Iterator[dict[str, Any]]:
+    """Those of `tests.bench.codec`, and of `people`, whose fields have the same types."""
+    names = [field.name for field in MEMBERS.fields]
+    yield from (member | {"id": number} for number, member in enumerate(make_members()))
+    for person in make_people(0, 1_000):
+        yield dict(zip(names, person.values(), strict=True))
+
+
+def test_no_record_of_the_benchmarks_is_declined() -> None:
+    pair, page, records = pair_of(MEMBERS), [], []
     index = builds_of(MEMBERS, (IndexComponent(2), IndexComponent(3, descending=True)))
-    for number, member in enumerate(make_members()):
-        record = member | {"id": number}
+    for record in benchmark_records():
         key, data = pair.alone.encode_key(record), pair.alone.encode(b"\x81", record, NO_BLOBS)
         assert data == pair.python.encode(b"\x81", record, NO_BLOBS)
-        assert pair.alone.key_of(number) == key
+        assert pair.alone.key_of(record["id"]) == key
         whole = pair.alone.decode(key, data, 1, NO_BLOBS)
         assert index.alone(whole) == index.python(whole)
-        assert pair.alone.decode(key, data, 1, NO_BLOBS) == pair.python.decode(
-            key, data, 1, NO_BLOBS
-        )
+        assert whole == pair.python.decode(key, data, 1, NO_BLOBS)
         assert pair.alone.skip(data, 1) == len(data)
+        page.append((b"", key, data))
+        records.append((key, whole))
+    assert list(rows_of(pair.alone)(page, b"\x81", NO_BLOBS, decline)) == records
 
 
 def test_the_limits_are_those_of_python() -> None:

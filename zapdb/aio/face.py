@@ -300,7 +300,7 @@ class ReadableTableFace(AwaitedRecords, Face[Any], Generic[R]):
     @property
     def f(self) -> Fields:
         """The fields of the table, for conditions and orders: `items.f.due < today`."""
-        return Fields(lambda: self._built(lambda items: items._current().adapter.schema))
+        return Fields(lambda: self._built(lambda items: items._current()))
 
     if not TYPE_CHECKING:  # to a type checker, a class with `__getattr__` has every attribute
 

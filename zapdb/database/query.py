@@ -358,10 +358,9 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         limit = asked.at_most(most)
         found = read_quickly(session, self._bound, asked, limit)
         if found is None:
-            # The next one is quick again. Other threads set the attribute, too.
-            bound = self._bound = session.rebind(self._bound)
-            planning = Planning(asked, asked.ordering)
-            found = PlanExecution(session, bound, planning).read(limit=limit)
+            execution = self._execution()
+            found = execution.read(limit=limit)
+            self._bound = execution.bound  # the table as it is now, so that the next one is quick
         records: Iterator[Record] = map(_record_of, found)
         if asked.includes:
             records = load_included(session, self._bound, asked.includes, records)
