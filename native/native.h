@@ -33,7 +33,7 @@
 #define ZAP_LOST 2              /* there was no memory for more */
 #define ZAP_SCALAR_MAX 16       /* bytes of any value of a fixed size, and of a varint or a head */
 
-/* Of the formats: see docs/formats. */
+/* Of the formats: see docs/format. */
 #define ZAP_SIGN ((uint64_t)1 << 63)
 
 typedef struct {

@@ -570,7 +570,13 @@ def compare_built(tally: Tally) -> None:
 
 
 def compare_ends(tally: Tally) -> None:
-    """Values that end before their length does, where what is left is the next value."""
+    """Values that end before their length does, where what is left is the next value; and records
+    that begin behind the end of what is stored."""
+    nothing = pair_of(TableSchema(1, "edges", (1,), (Field(1, "id", Integer()),)))
+    for start in range(4):
+        expected = outcome(nothing.python.skip, b"\x81", start)
+        found = outcome(nothing.alone.skip, b"\x81", start)
+        tally.compare_written(Integer(), f"from {start} on", expected, found)
     place = next(written_structs())
     for kind, value in ((Json(), [1, "x"]), (PLACE, place), (Json(), 2.5)):
         fields = Field(1, "id", Integer()), Field(2, "v", kind), Field(3, "w", Integer())

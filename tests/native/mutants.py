@@ -93,6 +93,7 @@ MUTANTS: Final = (
     Mutant("parts.c", "- begin > ZAP_KEY_MAX", "- begin > ZAP_KEY_MAX + 1"),
     Mutant("parts.c", "is_present = value != Py_None", "is_present = 1 || value != Py_None"),
     Mutant("parts.c", "f->order < 0 && p < w->at", "f->order < 0 && p < w->at - 1"),
+    Mutant("plan.c", "|| at > PyBytes_GET_SIZE(data)", ""),
     Mutant("plan.c", "known == PyDict_GET_SIZE(source)", "known >= 0"),
     Mutant("plan.c", "nargs == plan->nargs", "nargs >= plan->nargs"),
     Mutant("plan.c", "&& r.end - r.start <= ZAP_KEY_MAX", ""),
