@@ -131,7 +131,8 @@ def test_records_that_can_not_be_read_are_listed(people: Project) -> None:
             "restore or delete these records, and run `zapdb convert run --retry-quarantined`\n"
         )
     shown = people.run("jobs", "show", "convert")
-    assert f"  can't be read: record {bytes(key).hex()}: stored bytes can't be decoded" in shown.out
+    named = f"record 0 ({bytes(key).hex()})"
+    assert f"  can't be read: {named}: stored bytes can't be decoded" in shown.out
     assert "  waits: 1 record is in quarantine, " in shown.out
     (found,) = people.run("jobs", "show", "convert", "--json").json["quarantine"]
     assert found["key"] == bytes(key).hex()

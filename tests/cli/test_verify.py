@@ -76,7 +76,7 @@ def test_a_record_that_does_not_decode(current: Project) -> None:
     current.sql("UPDATE zapdb_records_1 SET value = CAST(value || x'00' AS BLOB) WHERE key = x'87'")
     result = current.run("verify")
     assert result.status == 1
-    assert "people: record 87: " in result.out
+    assert "people: record 7 (87): " in result.out
     assert result.out.endswith("\n1 problem\n")
     found = current.run("verify", "--json")
     assert found.status == 1
@@ -88,7 +88,7 @@ def test_an_index_entry_that_is_missing(current: Project) -> None:
     current.sql("DELETE FROM zapdb_entries_1 WHERE record = x'87'")
     result = current.run("verify")
     assert result.status == 1
-    assert "people: record 87: no entry in 'by_age'\n" in result.out
+    assert "people: record 7 (87): no entry in 'by_age'\n" in result.out
     assert "people: index 'by_age': 19 entries for 20 records\n" in result.out
     assert result.out.endswith("\n2 problems\n")
 

@@ -13,12 +13,14 @@ from pyarrow import parquet
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, error_of
+from zapdb.catalog.kinds import Job
 from zapdb.database import Database
-from zapdb.errors import CorruptRecord, InvalidValue, UsageError
+from zapdb.errors import CorruptRecord, InvalidValue, JobError, UsageError
 from zapdb.export.directory import export_directory
 from zapdb.export.sql_script import export_sql
 from zapdb.jobs import plan_jobs, run_job, run_locally
 from zapdb.mirror.keeping import keep_mirror
+from zapdb.storage import Storage
 
 
 @pytest.fixture
@@ -66,22 +68,49 @@ def test_a_parquet_file_that_is_damaged_is_named(db: Database, tmp_path: Path) -
 def test_a_record_that_does_not_decode_is_named_by_its_table(
     workspace: Workspace, db: Database, tmp_path: Path
 ) -> None:
-    db.table("items").insert_many({"id": n, "title": "a"} for n in range(3))
-    workspace.execute("UPDATE zapdb_records_1 SET value = ?", (b"\x01\xff\xff",))
+    table, upsert = db.table("items"), tmp_path / "upsert.csv"
+    table.insert_many({"id": n, "title": "a"} for n in range(3))
+    ((key, _), *_) = workspace.execute("SELECT key, value FROM zapdb_records_1 ORDER BY key DESC")
+    workspace.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (b"\x81\xff\xff", key))
+    upsert.write_text("id,title\n1,b\n2,b\n")
     target = f"sqlite:///{tmp_path / 'mirror.db'}"
     for work in (
         lambda: export_directory(db, tmp_path / "parquet"),
         lambda: export_directory(db, tmp_path / "csv", form="csv"),
         lambda: export_sql(db, tmp_path / "out.sql", "sqlite"),
         lambda: keep_mirror(db, target, once=True),
+        lambda: table.import_file(upsert, mode="upsert"),
+        lambda: table.get(2),
+        lambda: list(table.where()),
+        lambda: table.to_arrow().read_all(),
+        lambda: table.update(2, title="b"),
     ):
         error = error_of(work)
         assert isinstance(error, CorruptRecord)
-        assert error.context["table"] == "items"
+        assert (error.context["table"], error.context["key"]) == ("items", "2")
         assert "`zapdb verify`" in error.hint
     errors = {job.kind: job.error for job in db.jobs.list()}
     assert errors == dict.fromkeys(errors, "stored bytes can't be decoded (table items)")
     assert not (tmp_path / "out.sql").exists()
+
+
+def test_a_job_says_what_has_ended_its_runner(workspace: Workspace, db: Database) -> None:
+    db.table("items").insert(id=1, title="a")
+    workspace.write(2, ADD_COLOR)
+    db.close()
+
+    def refuse(_: Storage, job: Job) -> None:
+        raise JobError("Spark gave up on the job", job=job.id, cause="no zapdb")
+
+    with workspace.open() as opened:
+        (job,) = plan_jobs(opened._storage, 1)
+        with pytest.raises(JobError):
+            run_job(opened._storage, job, refuse)
+        (reason, way) = opened.jobs.get(job.id).waits
+        assert reason.endswith("with an error: Spark gave up on the job (cause no zapdb)")
+        assert way.startswith("no process works on it")
+        assert run_job(opened._storage, job, run_locally) is not None
+        assert opened.jobs.get(job.id).job.error == ""
 
 
 def test_a_target_with_foreign_tables_is_refused_before_anything_is_begun(

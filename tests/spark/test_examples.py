@@ -20,7 +20,7 @@ from tests.spark.cluster import Cluster, running_cluster
 from tests.support import ROOT
 from zapdb.cli.program import run_program
 from zapdb.errors import JobError, UsageError
-from zapdb.spark.session import require_java, require_master
+from zapdb.spark.session import explain_start, require_java, require_master
 
 COUNT = 40_000 if forms.is_long else 10_000
 ONE_EXECUTOR = ("--conf", "spark.cores.max=1")
@@ -127,6 +127,9 @@ def test_a_java_that_is_missing_or_too_old_is_named(tmp_path, monkeypatch):
 
 
 def test_a_master_that_cannot_be_reached_is_named() -> None:
+    over = "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+    assert "did not answer" in explain_start("spark://host:7077", over).message
+    assert explain_start("local[*]", over).context["cause"] == over
     with pytest.raises(JobError, match="the Spark master can't be reached"):
         require_master("spark://127.0.0.1:9")
     with pytest.raises(UsageError, match="not the address of a Spark master"):

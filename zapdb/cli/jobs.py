@@ -34,6 +34,8 @@ from zapdb.jobs.throttle import wait
 from zapdb.jobs.waiting import find_lagging, find_waits, is_worked_on
 from zapdb.jobs.window import parse_window
 from zapdb.printing import show_moment
+from zapdb.records import codec_for
+from zapdb.records.record_name import DecodeKey
 from zapdb.storage import Storage, TransactionMode
 
 JobArgument = Annotated[
@@ -193,11 +195,20 @@ def _write_status(
     for reason in status.waits:
         output.write(("  waits: ", "yellow"), reason)
     write_findings(job, output)
+    decode_key = _find_key_decoder(catalog, job)
     for record in status.quarantine:
-        output.write("  can't be read: record ", str(record))
+        output.write("  can't be read: record ", record.show(decode_key))
     hidden = progress.quarantined - len(status.quarantine)
     if hidden:
         output.write(f"  … and {hidden:,} more")
+
+
+def _find_key_decoder(catalog: TenantCatalog, job: Job) -> DecodeKey | None:
+    """What decodes the keys of a job's table; None if that is not active."""
+    for descriptor in catalog.tables.values():
+        if descriptor.schema.number == job.table:
+            return codec_for(descriptor.schema, catalog.zones).decode_key
+    return None
 
 
 def _show_reads(status: JobStatus) -> str:

@@ -32,6 +32,7 @@ from zapdb.records import (
     encode_prefix,
 )
 from zapdb.records.attachments import NO_ARCHIVE
+from zapdb.records.record_name import name_record
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import (
     ArchiveStatements,
@@ -219,11 +220,13 @@ def make_reader_of(
             return compile_program(catalog, descriptor, target, position, revision)
         return compile_from_newer(storage, catalog, target, position, revision)
 
+    codec = codec_for(target, catalog.zones)
     return RecordReader(
-        decode or codec_for(target, catalog.zones).decode,
+        decode or codec.decode,
         find_program,
         revision,
         lambda key, value: Attachments(load, make_uuid7, archives.open(key, value)),
+        lambda error, key: name_record(error, target.name, codec.decode_key, key),
     )
 
 

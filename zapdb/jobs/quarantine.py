@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from zapdb.errors import BlobMissing, CorruptRecord, ZapdbError
 from zapdb.limits import ERROR_VALUE_CHARS_MAX
 from zapdb.printing import one_line
+from zapdb.records.record_name import DecodeKey, show_stored_key
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import QUARANTINE, RANGES
@@ -35,8 +36,12 @@ class QuarantinedRecord:
     reason: str
     found_at: int
 
-    def __str__(self) -> str:
-        return f"{self.key.hex()[: 2 * KEY_BYTES_SHOWN]}: {self.reason}"
+    def show(self, decode_key: DecodeKey | None) -> str:
+        """The key as people give it, if it can be decoded, and in hex; and the reason."""
+        raw = self.key.hex()[: 2 * KEY_BYTES_SHOWN]
+        shown = self.key.hex() if decode_key is None else show_stored_key(decode_key, self.key)
+        named = raw if shown == self.key.hex() else f"{shown} ({raw})"
+        return f"{named}: {self.reason}"
 
 
 def describe_error(error: ZapdbError) -> str:

@@ -24,7 +24,8 @@ from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecor
 from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.jobs.known_revisions import find_wrong_ranges
 from zapdb.jobs.validation import find_violations
-from zapdb.records import Attachments, OwnedBlobs, Record, codec_for, decode_prefix
+from zapdb.records import Attachments, Codec, OwnedBlobs, Record, codec_for, decode_prefix
+from zapdb.records.record_name import show_stored_key
 from zapdb.schema import TableSchema
 from zapdb.storage import ArchiveStatements, BlobStatements, Connection, RecordStatements, Storage
 from zapdb.storage.archives import count_unowned
@@ -67,6 +68,17 @@ class RecordChecks(ABC):
     def read(self, key: bytes, value: bytes) -> Record:
         """The record; raises `CorruptRecord`, `BlobMissing`, `CorruptBlob` and `UnknownZone`."""
 
+    @property
+    @abstractmethod
+    def codec(self) -> Codec:
+        """What decodes keys."""
+
+    def say(self, key: bytes) -> str:
+        """The beginning of a problem of a record: its key as people give it, and as it is stored,
+        in hex."""
+        shown, raw = show_stored_key(self.codec.decode_key, key), key.hex()[:KEY_DIGITS_SHOWN]
+        return f"record {raw}: " if shown == key.hex() else f"record {shown} ({raw}): "
+
     def check_related(self, connection: Connection, whole: list[tuple[bytes, Record]]) -> Problems:
         """What is wrong beside records that can be read."""
         return []
@@ -106,7 +118,7 @@ class RecordChecks(ABC):
         self, connection: Connection, key: bytes, value: bytes, problems: Problems
     ) -> Record | None:
         """A record that can be read; else None, and the problem is noted."""
-        said = _say(key)
+        said = self.say(key)
         try:
             if self._owned is None:
                 layouts = load_layouts(connection, self.catalog.tenant, self.table)
@@ -139,7 +151,7 @@ class RecordChecks(ABC):
         problems: Problems = []
         for key, values in self.archives.load_many(connection, keys).items():
             for number, encoded in values.items():
-                said = f"{_say(key)}archived value of field {number}: "
+                said = f"{self.say(key)}archived value of field {number}: "
                 value = None if not encoded else self._read_archived(connection, number, encoded)
                 if isinstance(value, CorruptRecord):
                     problems.append(Problem("archive", f"{said}{value.context['what']}"))
@@ -199,6 +211,10 @@ class ActiveChecks(RecordChecks):
         self.bound = BoundTable(storage, catalog, descriptor)
         self.indexes = [index for index in self.bound.indexes if index.is_readable]
 
+    @property
+    def codec(self) -> Codec:
+        return self.bound.codec
+
     def read(self, key: bytes, value: bytes) -> Record:
         return self.bound.reader.read(key, value)
 
@@ -208,7 +224,7 @@ class ActiveChecks(RecordChecks):
             rows = [(index.entry_key(record, key), key) for key, record in whole]
             there = index.entries.find_entries(connection, rows)
             problems += [
-                _of_index(index, f"{_say(key)}no entry in {index.name!r}")
+                _of_index(index, f"{self.say(key)}no entry in {index.name!r}")
                 for _, key in (row for row in rows if row not in there)
             ]
         if self.bound.checks or self.bound.references:
@@ -244,10 +260,6 @@ class ActiveChecks(RecordChecks):
         ]
 
 
-def _say(key: bytes) -> str:
-    return f"record {key.hex()[:KEY_DIGITS_SHOWN]}: "
-
-
 def count_entries(connection: Connection, index: IndexMaintainer) -> int:
     (count,) = connection.fetch_one(index.entries.count_sql)
     return int(count)
@@ -262,8 +274,13 @@ class ArchivedChecks(RecordChecks):
 
     def __init__(self, storage: Storage, catalog: TenantCatalog, table: TableSchema) -> None:
         super().__init__(storage, catalog, table.number)
+        self._table = table
         self._schemas: dict[int, TableSchema] | None = None
         self._attachments = Attachments(self._blobs.load, make_uuid7)
+
+    @property
+    def codec(self) -> Codec:
+        return codec_for(self._table, self.catalog.zones)
 
     def check_page(self, connection: Connection, page: Page) -> Problems:
         if self._schemas is None:

@@ -22,11 +22,12 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.catalog.range_revisions import forget_range_revisions, note_table_revision
 from zapdb.cluster.leases import Owner
-from zapdb.errors import JobError
+from zapdb.errors import JobError, ZapdbError
 from zapdb.indexes import find_collision, violations
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.building import IndexWork, RewriteWork, remove_orphans
 from zapdb.jobs.converting import ConvertWork, RollbackWork
+from zapdb.jobs.failure import describe_failure, note_failure
 from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import (
     Progress,
@@ -84,7 +85,8 @@ class _EndedJob:
 def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
     """Run a planned job to its end; None if it was superseded meanwhile.
 
-    A job that is paused, cancelled or outside its window is left as it is; the report says why.
+    A job that is paused, cancelled or outside its window is left as it is; the report says why. An
+    error of the runner is noted in the job, until it is run again.
     """
     started, is_last = time.perf_counter(), False
     while True:
@@ -92,7 +94,7 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
             held = _report_held(storage, job, started)
             if held is not None:
                 return held
-            runner(storage, job)
+            _work(storage, job, runner)
             ended = _finish(storage, job, is_last=is_last)
         except HeldBack:
             continue
@@ -117,10 +119,20 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
         is_last = True
 
 
+def _work(storage: Storage, job: Job, runner: Runner) -> None:
+    try:
+        runner(storage, job)
+    except ZapdbError as error:
+        note_failure(storage, job.id, describe_failure(error))
+        raise
+
+
 def _report_held(storage: Storage, job: Job, started: float) -> JobReport | None:
     with storage.transaction(TransactionMode.READ) as connection:
         stored = read_job(connection, job.id)
         hold = find_hold(connection, stored)
+    if hold is None and stored.error:
+        note_failure(storage, job.id, "")
     return None if hold is None else _report(storage, stored, started, hold)
 
 

@@ -27,6 +27,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job, JobKind
 from zapdb.cluster.leases import Owner
 from zapdb.errors import JobError, LeaseHeld, LeaseLost, UnknownName, ZapdbError
+from zapdb.jobs.failure import describe_failure
 from zapdb.jobs.job import (
     FREE,
     Range,
@@ -58,9 +59,6 @@ LOOK_SECONDS: Final = 0.3
 """How often the job's row is looked at."""
 NOTE_SECONDS: Final = 1.0
 """How often progress is noted, if there is any."""
-NAMED: Final = ("table", "tables", "field", "source", "row", "target", "directory")
-"""What of an error's context says where it was."""
-ERROR_CHARS_MAX: Final = 300
 EXPECTED_SHARE: Final = 0.02
 """An estimate of how many records there are is noted if the last one was off by more."""
 
@@ -341,20 +339,10 @@ def working_on(
         yield job
         is_done = not job.is_left_open
     except Exception as error:
-        failure = _describe(error)
+        failure = describe_failure(error)
         raise
     finally:
         job.close(is_done=is_done, error=failure)
-
-
-def _describe(error: Exception) -> str:
-    """An error on a line, without values of records."""
-    if not isinstance(error, ZapdbError):
-        return type(error).__name__
-    named = (f"{name} {error.context[name]}" for name in NAMED if name in error.context)
-    place = "" if error.location is None else f"{error.location}: "
-    found = ", ".join(named)
-    return one_line(f"{place}{error.message}{f' ({found})' if found else ''}", ERROR_CHARS_MAX)
 
 
 def _plan(storage: Storage, about: Undivided) -> None:

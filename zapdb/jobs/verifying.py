@@ -66,7 +66,11 @@ class VerifyWork(ReadingWork[Problems]):
         if not found:
             return
         add_findings(connection, self.job.id, number, to_findings(found))
-        unreadable = {one.unreadable: one.text for one in found if one.unreadable is not None}
+        unreadable = {
+            one.unreadable: one.text.removeprefix(self.checks.say(one.unreadable))
+            for one in found
+            if one.unreadable is not None
+        }
         put_in_quarantine(connection, self.job.tenant, self.job.id, unreadable)
 
 

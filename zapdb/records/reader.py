@@ -8,7 +8,6 @@ place on the chain to the current one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 
 from zapdb.errors import CorruptRecord
 from zapdb.records import native
@@ -22,6 +21,8 @@ Program = Callable[[int], Conversion | None]
 """revision → the program to the current layout; None if the layout is the current one.
 Raises `KeyError` for a revision without a place on the chain."""
 
+NameRecord = Callable[[CorruptRecord, bytes], object]
+"""Adds to an error which record it is about, by its key."""
 
 Rows = Sequence[tuple[bytes, bytes]]
 """Keys and records."""
@@ -35,17 +36,23 @@ class RecordReader:
     """Decodes (key, record) pairs, whatever their revision; `prefix` starts converted records.
 
     `make_attachments` makes the attachments of a record that is read: what a conversion adds to
-    them is for this read alone.
+    them is for this read alone. `name` adds to a `CorruptRecord` which record it is.
     """
 
     def __init__(
-        self, decode: Decode, program: Program, revision: int, make_attachments: MakeAttachments
+        self,
+        decode: Decode,
+        program: Program,
+        revision: int,
+        make_attachments: MakeAttachments,
+        name: NameRecord = lambda _, __: None,
     ) -> None:
         self._decode = decode
         self._iterate = native.iterate_of(decode)
         self.prefix = encode_prefix(revision)
         self._program = program
         self._make_attachments = make_attachments
+        self._name = name
         self._read: dict[int, Callable[[bytes, bytes], Record]] = {}
         self._convert: dict[int, Callable[[bytes, bytes, Attachments], bytes] | None] = {}
         self._convert_rows: dict[int, Callable[[Rows], list[bytes]]] = {}
@@ -63,8 +70,14 @@ class RecordReader:
             first = value[0]
             read = self._read.get(first) if first < 0xC0 else None
         except (IndexError, TypeError):
-            raise _no_record(value) from None
-        return (read or self._read[self._slot_of(value)])(key, value)
+            error = _no_record(value)
+            self._name(error, key)
+            raise error from None
+        try:
+            return (read or self._read[self._slot_of(value)])(key, value)
+        except CorruptRecord as error:
+            self._name(error, key)
+            raise
 
     def read_many(self, rows: PagedRows) -> Iterator[tuple[bytes, Record]]:
         """Return the records of a page with their keys; each is read when it is taken, as `read`
@@ -79,15 +92,28 @@ class RecordReader:
         keys, values = [key for _, key, _ in rows], [value for _, _, value in rows]
         if plain is None or {value[:1] for value in values} != {first}:
             return zip(keys, map(self.read, keys, values), strict=True)
-        start, shared = plain
-        found = map(self._decode, keys, values, repeat(start), repeat(shared))
-        return zip(keys, found, strict=True)
+        return self._decode_many(keys, values, *plain)
+
+    def _decode_many(
+        self, keys: list[bytes], values: list[bytes], start: int, shared: Attachments
+    ) -> Iterator[tuple[bytes, Record]]:
+        decode, key = self._decode, b""
+        try:
+            for key, value in zip(keys, values, strict=True):
+                yield key, decode(key, value, start, shared)
+        except CorruptRecord as error:
+            self._name(error, key)
+            raise
 
     def open(self, key: bytes, value: bytes, attachments: Attachments) -> tuple[Record, bytes]:
         """Do `read` and `convert` together: the record refers to the attachments of `convert`."""
         converted = self.convert(key, value, attachments)
         _, start = decode_prefix(converted, 0)
-        return self._decode(key, converted, start, attachments), converted
+        try:
+            return self._decode(key, converted, start, attachments), converted
+        except CorruptRecord as error:
+            self._name(error, key)
+            raise
 
     def convert(self, key: bytes, value: bytes, attachments: Attachments) -> bytes:
         """The record's bytes in the current layout; the same object if they have it already.
@@ -95,10 +121,14 @@ class RecordReader:
         What has to be stored with them is added to `attachments`.
         """
         slot = value[0] if value else 0
-        if slot not in self._convert:
-            slot = self._slot_of(value)
-        convert = self._convert[slot]
-        return value if convert is None else convert(key, value, attachments)
+        try:
+            if slot not in self._convert:
+                slot = self._slot_of(value)
+            convert = self._convert[slot]
+            return value if convert is None else convert(key, value, attachments)
+        except CorruptRecord as error:
+            self._name(error, key)
+            raise
 
     def convert_rows(self, rows: Rows) -> Iterator[tuple[Rows, list[bytes] | None]]:
         """Convert many records, those of a revision together.

@@ -35,6 +35,11 @@ LOCAL_MASTER: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 JAVA_RELEASE_MIN: Final = 17
 START_HINT: Final = "Spark wrote above what is wrong: check the master, and Spark's configuration"
+STOPPED: Final = "stopped SparkContext"
+NO_ANSWER_HINT: Final = (
+    "its port takes connections: check that a Spark master of the same release listens there, and "
+    "that it can reach this machine"
+)
 JAVA_HINT: Final = "Spark needs a Java of 17 or later: install a JRE, or set JAVA_HOME"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set in programs that spark-submit runs."""
@@ -86,9 +91,15 @@ def _new_session(master: str) -> SparkSession:
     except (PySparkException, Py4JJavaError, FileNotFoundError) as error:
         java = getattr(error, "java_exception", None)
         cause = (str(error) if java is None else str(java.toString())).splitlines()[0]
-        raise JobError(
-            "Spark could not be started", master=master, cause=cause, hint=START_HINT
-        ) from error
+        raise explain_start(master, cause) from error
+
+
+def explain_start(master: str, cause: str) -> JobError:
+    """The error for a session that did not start. A master that never answers ends it a minute
+    later, and Spark says no more than that it is over."""
+    if STOPPED in cause and not master.startswith(LOCAL):
+        return JobError("the Spark master did not answer", master=master, hint=NO_ANSWER_HINT)
+    return JobError("Spark could not be started", master=master, cause=cause, hint=START_HINT)
 
 
 def refuse_other_master(session: SparkSession, master: str | None) -> None:

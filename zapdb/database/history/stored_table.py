@@ -38,6 +38,7 @@ from zapdb.records import (
     encode_prefix,
 )
 from zapdb.records.derivation import restored_in
+from zapdb.records.record_name import name_record
 from zapdb.storage import BlobStatements, Connection, RecordStatements, Storage
 from zapdb.storage.history_manifest import HistoryEra
 from zapdb.storage.identifiers import make_uuid7
@@ -103,7 +104,13 @@ class StoredTable(BoundTable):
         return Attachments(self.blobs.load, make_uuid7)
 
     def make_field_reader(self, decode: Decode) -> RecordReader:
-        return StoredReader(decode, self._programs.find, NOT_STORED, self.make_attachments)
+        return StoredReader(
+            decode,
+            self._programs.find,
+            NOT_STORED,
+            self.make_attachments,
+            lambda error, key: name_record(error, self.schema.name, self.codec.decode_key, key),
+        )
 
     def find_damage(self) -> HistoryDamaged | None:
         """Compare all bytes of its files with their digests."""

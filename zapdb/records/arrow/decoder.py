@@ -31,6 +31,7 @@ from zapdb.records.codec import (
     presence_source,
 )
 from zapdb.records.layout import Layout, decode_prefix
+from zapdb.records.record_name import name_record
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.source import Namespace, compile_function, indent
@@ -117,7 +118,11 @@ class ArrowDecoder:
     def _explain(self, rows: list[StoredRow], begin: _Begin) -> None:
         """Raise what is wrong with the first of the rows that something is wrong with."""
         for key, value in rows:
-            self.decode_record(key, *begin(key, value))
+            try:
+                self.decode_record(key, *begin(key, value))
+            except CorruptRecord as error:
+                name_record(error, self.table.name, codec_for(self.table).decode_key, key)
+                raise
             try:
                 self._to_arrays([(key, value)], begin, lambda row: None)
             except NumberTooLarge as error:
