@@ -100,3 +100,11 @@ def test_wrong_targets_are_explained(current: Project) -> None:
     assert (result.status, "can't be reached" in result.err) == (1, True)
     assert "switched on" not in result.err
     assert current.run("mirror", "run", "--to", "sqlite:///m.db", "--json").status == 2
+
+
+def test_a_process_that_has_used_duckdb_ends_without_a_word(current: Project) -> None:
+    """DuckDB lists what it calls leaks if garbage is left when the process ends."""
+    to = ("--to", "duckdb:mirror.duckdb")
+    assert current.run_process("mirror", "run", "--once", *to).status == 0
+    result = current.run_process("mirror", "status", *to)
+    assert (result.out[:5], result.err) == ("table", "")

@@ -139,6 +139,8 @@ def test_a_job_of_a_table_that_was_dropped_is_not_needed_any_more(
         (job,) = plan_jobs(opened._storage, 1)
         workspace.write(3, "drop_table: {table: items, records: discard}")
         workspace.open().close()
+        (reason,) = opened.jobs.get(job.id).waits
+        assert reason == "its table items was dropped: the next `zapdb convert run` removes it"
         assert run_job(opened._storage, job, run_locally) is None
         assert opened.jobs.get(job.id).job.state == "superseded"
         with pytest.raises(UsageError, match="the job is superseded") as refused:

@@ -159,6 +159,7 @@ WRONG = [
     ("id,title", "{0},t{0}", "2,c", "a record with this key already exists"),
     ("id,title", "{0},t{0}", "3,t1", "another record has the same values"),
     ("id,title,price", "{0},t{0},{0}", "3,c,99", "check: cheap"),
+    ("id,title,price", "{0},t{0},{0}", "3,c,9.999", "with at most 2 digits after the point"),
     ("id,title,next", "{0},t{0},", "3,c,7", "a record refers to a record that does not exist"),
     ("id,title,made", "{0},t{0},", "3,c,2024-05-31 10:00", "--time-zone UTC"),
     ("id,title,made", "{0},t{0},", "3,c,31.5.2024", "value: 31.5.2024"),

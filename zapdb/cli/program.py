@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import io
 import sys
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from zapdb.accelerator import describe_codec
-from zapdb.cli.collection import put_off_collection
+from zapdb.cli.collection import end_collection, put_off_collection
 from zapdb.cli.commands import COMMANDS, load_function, make_group, show_help_without_command
 from zapdb.cli.output import print_note, report_error
 from zapdb.cli.suspects import find_suspects
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     status = run_program(sys.argv[1:] if arguments is None else arguments)
-    gc.freeze()  # Python would look through all that is there once more
+    end_collection()
     sys.exit(status)
 
 

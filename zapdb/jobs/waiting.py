@@ -99,7 +99,11 @@ def _list_waits(
     if job.state != "planned":
         return
     if _is_of_dropped_table(catalog, job):
-        yield f"its table {job.table_name} was dropped: `zapdb jobs cancel {job.id}`"
+        needed = kind_of(job).needed
+        way = (
+            "the next `zapdb convert run` removes it" if needed else f"`zapdb jobs cancel {job.id}`"
+        )
+        yield f"its table {job.table_name} was dropped: {way}"
         return
     if catalog.rolling_back is not None and job.kind != "roll_back":
         yield "a migration is being rolled back"
@@ -112,9 +116,10 @@ def _list_waits(
 
 
 def _is_of_dropped_table(catalog: TenantCatalog, job: Job) -> bool:
-    """Whether a job that somebody began can't go on; those of the schema are superseded."""
+    """Whether a job can't go on; one that the schema needed is superseded when jobs are planned.
+    A rollback converts the records of dropped tables, too."""
     active = {descriptor.schema.number for descriptor in catalog.tables.values()}
-    return not kind_of(job).needed and job.table != 0 and job.table not in active
+    return job.kind != "roll_back" and job.table != 0 and job.table not in active
 
 
 def _list_throttles(connection: Connection, job: Job) -> Iterator[str]:

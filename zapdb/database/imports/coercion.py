@@ -114,8 +114,12 @@ class _Coercer:
         """What a text stands for, in the form of documents."""
         try:
             return kind.from_document(text, self.path)
-        except InvalidValue:
-            raise self.refuse(kind, text) from None
+        except InvalidValue as error:
+            refused = self.refuse(kind, text)
+            expected = error.context.get("expected")
+            if isinstance(kind, Decimal) and expected != kind.expected:
+                refused.context["expected"] = expected  # it is a number, with too many digits
+            raise refused from None
 
 
 def _refuse(kind: ValueType, path: str, value: Any, hint: str = "") -> InvalidValue:

@@ -127,9 +127,9 @@ def split_array(stream: TextIO, name: str) -> Iterator[tuple[int, str]]:
             if mark == "]":
                 break
             if mark != ",":
-                raise text.refuse("a comma or the end of the array is missing", "")
+                raise text.refuse("a comma or the end of the array is missing", "correct the file")
     if text.next_char():
-        raise text.refuse("there is more after the array", "")
+        raise text.refuse("there is more after the array", "correct the file")
 
 
 class _Text:
@@ -170,7 +170,11 @@ class _Text:
                     return self.take(end - self._at)
             except (ValueError, RecursionError) as error:
                 if len(self._held) - self._at > OBJECT_CHARS_MAX or not self._fill():
-                    raise self.refuse("this is not JSON", str(error)) from None
+                    raise self.refuse(
+                        "this is not JSON",
+                        "correct the file; if it has an object on each line: --format ndjson",
+                        problem=str(error),
+                    ) from None
 
     def _fill(self) -> bool:
         """Read on, twice as much as is held: an element is parsed few times, however long."""
@@ -180,5 +184,5 @@ class _Text:
         self._held += more
         return bool(more)
 
-    def refuse(self, problem: str, hint: str) -> UsageError:
-        return UsageError(problem, source=self._name, line=self.line, hint=hint)
+    def refuse(self, message: str, hint: str, **context: Any) -> UsageError:
+        return UsageError(message, source=self._name, line=self.line, **context, hint=hint)
