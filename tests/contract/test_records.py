@@ -203,10 +203,11 @@ def test_insert_many_takes_a_stream(db: Database, items: Table) -> None:
 def test_a_batch_with_a_key_that_is_there_is_not_inserted(db: Database, items: Table) -> None:
     items.insert(id=6, title="there")
     records = [{"id": number, "title": "new"} for number in range(8)]
-    with pytest.raises(RecordExists, match="two of the records"):
+    with pytest.raises(RecordExists, match="already exists") as refused:
         items.insert_many(records, batch_records=3)
+    assert refused.value.context["key"] == "6"
     assert [record.id for record in items.scan()] == [0, 1, 2, 3, 4, 5, 6]
-    with pytest.raises(RecordExists):
+    with pytest.raises(RecordExists, match="two of the records"):
         items.insert_many([{"id": 9, "title": "a"}, {"id": 9, "title": "b"}])
     assert items.find(9) is None
     assert_clean(db)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from zapdb.errors.describing import REFUSED
@@ -41,6 +42,9 @@ class ZapdbError(Exception):
     code: ClassVar[str] = "error"
     exit_status: ClassVar[int] = EXIT_ERROR
     rpc_status: ClassVar[str] = "INTERNAL"
+    of_each: Mapping[int, ZapdbError] = MappingProxyType({})
+    """Of a call for many records: what is wrong with those that are wrong whatever becomes of the
+    others, by their places from 0. Errors that travel leave it behind."""
 
     def __init__(
         self,
@@ -69,7 +73,8 @@ class ZapdbError(Exception):
         return ((key, value) for key, value in self.context.items() if key != REFUSED)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.__dict__.copy())
+        state = {name: value for name, value in self.__dict__.items() if name != "of_each"}
+        return _rebuild, (type(self), state)
 
     def to_json(self) -> dict[str, Any]:
         """Return the error as plain data, for `--json` and for the wire."""

@@ -19,7 +19,7 @@ entries that a writer leaves behind (decisions/0015). A disabled index has no en
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zapdb.activation import IndexDescriptor
@@ -171,16 +171,29 @@ class IndexMaintainer:
     ) -> Collision | None:
         """Find the first entry of a unique index whose key another given entry has, or another
         record's entry; entries in `gone` do not count."""
+        stored = self.find_stored_collisions(connection, dict(enumerate(entries)), gone)
         first = dict[bytes, bytes]()
-        owners = self.entries.find_owners(connection, [key for key, _ in entries])
-        for key, record_key in entries:
-            owner = owners.get(key, record_key)
-            if (key, owner) in gone:
-                owner = record_key
-            for other in (owner, first.setdefault(key, record_key)):
-                if other != record_key:
-                    return Collision(self, key, record_key, other)
+        for number, (key, record_key) in enumerate(entries):
+            if number in stored:
+                return stored[number]
+            if first.setdefault(key, record_key) != record_key:
+                return Collision(self, key, record_key, first[key])
         return None
+
+    def find_stored_collisions(
+        self,
+        connection: Connection,
+        entries: Mapping[int, EntryRow],
+        gone: Container[EntryRow] = (),
+    ) -> dict[int, Collision]:
+        """Find the entries of a unique index whose keys other records' entries have, by the numbers
+        that they were given with; entries in `gone` do not count."""
+        owners = self.entries.find_owners(connection, [key for key, _ in entries.values()])
+        return {
+            number: Collision(self, key, record_key, owner)
+            for number, (key, record_key) in entries.items()
+            if (owner := owners.get(key, record_key)) != record_key and (key, owner) not in gone
+        }
 
     def remove_entries(self, connection: Connection, entries: Sequence[EntryRow]) -> None:
         if not self.is_built:

@@ -23,11 +23,12 @@ from operator import attrgetter
 from typing import Final
 
 from zapdb.catalog import principal
-from zapdb.errors import RecordExists, TransactionConflict
+from zapdb.errors import RecordExists, TransactionConflict, ZapdbError
 from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck, violations
 from zapdb.storage import Connection, LockedRecords, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.pending_changes import append_change
+from zapdb.writes.planning import first_of
 from zapdb.writes.write import ConvertedRecords, NewRecords, NotAsPlanned, Write
 
 NONE_INSERTED: Final = "none was inserted"
@@ -155,15 +156,20 @@ def _explain_key(
     there = bound.records.find_keys(connection, keys)
     if not there and len(set(keys)) == len(keys):
         return _conflict(bound, "another transaction inserted the record, and may undo it")
-    if len(keys) > 1:
-        return RecordExists(
-            "two of the records have the same key", table=bound.adapter.schema.name, hint=hint
+    found = {
+        place: RecordExists(
+            "a record with this key already exists",
+            table=bound.adapter.schema.name,
+            key=violations.show_key(bound, write.key),
+            hint="use upsert() to replace it",
         )
+        for place, write in enumerate(writes)
+        if write.before is None and write.key in there
+    }
+    if found:
+        return first_of(found, "" if len(keys) == 1 else hint)
     return RecordExists(
-        "a record with this key already exists",
-        table=bound.adapter.schema.name,
-        key=", ".join(map(repr, bound.codec.decode_key(keys[0]))),
-        hint="use upsert() to replace it",
+        "two of the records have the same key", table=bound.adapter.schema.name, hint=hint
     )
 
 
@@ -231,9 +237,7 @@ def _add_entries(
 ) -> None:
     refused: Refusal | None = None
     if index.descriptor.index.unique:
-        refused = partial(
-            StatementRefused, partial(_explain_entry, bound, index, entries, writes, hint)
-        )
+        refused = partial(StatementRefused, partial(_explain_entry, bound, index, writes, hint))
     try:
         index.add_entries(connection, entries, refused)
     except Collision as found:
@@ -243,21 +247,35 @@ def _add_entries(
 def _explain_entry(
     bound: BoundTable,
     index: IndexMaintainer,
-    entries: Rows,
     writes: Sequence[Write],
     hint: str,
     connection: Connection,
 ) -> Exception:
-    gone = set(_removed(writes, bound.indexes.index(index)))
-    found = index.find_collision(connection, entries, gone)
-    if found is not None:
-        return _collision(bound, found, writes, hint)
-    return _conflict(bound, "another transaction wrote a record with these values, and may undo it")
+    at = bound.indexes.index(index)
+    gone = set(_removed(writes, at))
+    entries = _entries_of(writes, at)
+    collision = index.find_collision(connection, list(entries.values()), gone)
+    if collision is None:
+        reason = "another transaction wrote a record with these values, and may undo it"
+        return _conflict(bound, reason)
+    error = _collision(bound, collision, writes, hint)
+    stored = index.find_stored_collisions(connection, entries, gone)
+    error.of_each = {place: _collision(bound, found, writes, "") for place, found in stored.items()}
+    return error
+
+
+def _entries_of(writes: Sequence[Write], at: int) -> dict[int, tuple[bytes, bytes]]:
+    """The entries that come, by the place of the write, in the order of the writes."""
+    return {
+        place: (key, write.key)
+        for place, write in enumerate(writes)
+        if write.added and (key := write.added[at]) is not None
+    }
 
 
 def _collision(
     bound: BoundTable, found: Collision, writes: Sequence[Write], hint: str
-) -> Exception:
+) -> ZapdbError:
     record = next(w.record for w in writes if w.key == found.record_key)
     assert record is not None  # it got an entry
     return violations.collision(bound, found, record, hint)
@@ -293,9 +311,12 @@ def _explain_target(
     there = reference.targets.find_keys(connection, [key for key in keys if key is not None])
     if reference.targets.name == bound.records.name:  # they are undone, and would have been there
         there |= {w.key for w in writes if w.after is not None}
-    for write in writes:
+    found = dict[int, ZapdbError]()
+    for place, write in enumerate(writes):
         key = write.targets[at] if write.targets else None
         if key is not None and key not in there:
             assert write.record is not None  # it has a reference
-            return violations.missing_target(bound, reference, write.key, write.record, hint)
+            found[place] = violations.missing_target(bound, reference, write.key, write.record)
+    if found:
+        return first_of(found, hint)
     return _conflict(bound, "another transaction inserts the record that one refers to")

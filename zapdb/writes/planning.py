@@ -8,8 +8,10 @@ checked here: types, checks, keys that fit an index.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Final
 
+from zapdb.errors import CheckViolation, ZapdbError
 from zapdb.indexes import BoundTable, violations
 from zapdb.records import Attachments, Record, decode_prefix, held, new_blobs
 from zapdb.storage.archives import ArchiveRow, archive_rows
@@ -102,14 +104,16 @@ def plan_new_records(
     rows, _ = _encode(bound, records, attachments)
     entries = [list[Stored]() for _ in bound.indexes]
     targets = [set[bytes]() for _ in bound.references]
+    wrong = dict[int, CheckViolation]()
     for start in range(0, 0 if bound.is_bare else len(rows), DECODED_AT_ONCE):
         keyed = bound.decode_rows(rows[start : start + DECODED_AT_ONCE], attachments)
-        check_records(bound, keyed, hint)
+        wrong |= find_check_violations(bound, keyed, start)
         for index, found in zip(bound.indexes, entries, strict=True):
             found += index.list_entries(keyed)
         for reference, named in zip(bound.references, targets, strict=True):
             keys = (reference.key_of(record) for _, record in keyed)
             named.update(key for key in keys if key is not None)
+    require_none(wrong, hint)
     return NewRecords(
         rows,
         [sorted(found) for found in entries],
@@ -218,7 +222,34 @@ def _before(bound: BoundTable, key: bytes, stored: bytes) -> tuple[bytes, Mappin
 
 def check_records(bound: BoundTable, records: Iterable[Keyed], hint: str = "") -> None:
     """Raises `CheckViolation` unless all checks of the table are true."""
-    for key, record in records:
+    require_none(find_check_violations(bound, records), hint)
+
+
+def find_check_violations(
+    bound: BoundTable, records: Iterable[Keyed], start: int = 0
+) -> dict[int, CheckViolation]:
+    """What is wrong with records, by their places, which are counted from `start`."""
+    if not bound.checks:
+        return {}
+    found = dict[int, CheckViolation]()
+    for place, (key, record) in enumerate(records, start):
         for check in bound.checks:
             if not check.holds(record):
-                raise violations.check_violation(bound, check, key, record, hint)
+                found[place] = violations.check_violation(bound, check, key, record)
+                break
+    return found
+
+
+def require_none(found: Mapping[int, ZapdbError], hint: str) -> None:
+    """Raise the error of the first of several records, which knows those of each."""
+    if found:
+        raise first_of(found, hint)
+
+
+def first_of(found: Mapping[int, ZapdbError], hint: str) -> ZapdbError:
+    """The error of the first of several records, which knows those of each; with a hint about all
+    of them."""
+    first = found[min(found)]
+    error = copy(first)
+    error.context, error.hint, error.of_each = {**first.context}, hint or first.hint, found
+    return error

@@ -1,9 +1,9 @@
 """Writes batches of rows: a batch is one transaction, and leaves nothing if one of its rows may not
 be skipped.
 
-A batch that the database refuses is tried again in halves, which are savepoints, until the rows
-that are refused are known. Rows refused for a missing target are tried again at the end: their
-target may stand behind them in the batch.
+A batch that the database refuses is tried again without the rows that the error names, in
+savepoints, until the rest is written; in halves where it names none. Rows that refer to others of
+their table are tried again at the end: their target may stand behind them in the batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.imports.row import ImportMode, RowBlock, SourceRow
@@ -42,6 +42,9 @@ from zapdb.writes import (
 if TYPE_CHECKING:
     from zapdb.database.table import Table
 
+ROUNDS_MAX: Final = 16
+"""How often a batch is tried without the rows that an error names. More happen where each row
+refers to the one before it."""
 ROW_ERRORS = (InvalidValue, ConstraintViolation, RecordExists, UnknownField)
 """What is wrong with a row, and not with the database."""
 
@@ -127,30 +130,44 @@ WriteRows = Callable[[Connection, Sequence[SourceRow]], None]
 def _write_in_halves(
     session: Session, write: WriteRows, rows: Sequence[SourceRow]
 ) -> list[Refused]:
-    refused = list(_try_halves(session, write, rows))
+    refused = list(_try(session, write, rows))
     while True:
-        again = [found for found in refused if isinstance(found.error, ReferenceViolation)]
-        still = [found for one in again for found in _try_halves(session, write, [one.row])]
+        again = [found for found in refused if _may_hold_later(found.error)]
+        still = [found for one in again for found in _try(session, write, [one.row])]
         if len(still) == len(again):
             return refused
-        others = [found for found in refused if not isinstance(found.error, ReferenceViolation)]
+        others = [found for found in refused if not _may_hold_later(found.error)]
         refused = [*others, *still]
 
 
-def _try_halves(session: Session, write: WriteRows, rows: Sequence[SourceRow]) -> Iterator[Refused]:
-    if not rows:
-        return
-    try:
-        with session.writing() as connection:
-            write(connection, rows)
-        return
-    except ROW_ERRORS as error:
-        if len(rows) == 1:
-            yield Refused(rows[0], error)
+def _may_hold_later(error: ZapdbError) -> bool:
+    """Whether a reference leads to its own table, whose rows are written."""
+    return (
+        isinstance(error, ReferenceViolation) and error.context["target"] == error.context["table"]
+    )
+
+
+def _try(session: Session, write: WriteRows, rows: Sequence[SourceRow]) -> Iterator[Refused]:
+    """Write rows but those that are refused, which are returned."""
+    rounds = 0
+    while rows:
+        try:
+            with session.writing() as connection:
+                write(connection, rows)
             return
-    middle = len(rows) // 2
-    yield from _try_halves(session, write, rows[:middle])
-    yield from _try_halves(session, write, rows[middle:])
+        except ROW_ERRORS as error:
+            if len(rows) == 1:
+                yield Refused(rows[0], error)
+                return
+            known = error.of_each
+        rounds += 1
+        if not known or rounds > ROUNDS_MAX:
+            middle = len(rows) // 2
+            yield from _try(session, write, rows[:middle])
+            rows, rounds = rows[middle:], 0
+            continue
+        yield from (Refused(rows[at], found) for at, found in known.items())
+        rows = [row for at, row in enumerate(rows) if at not in known]
 
 
 class Inserting:
@@ -196,6 +213,13 @@ class Upserting:
         numbers = OperationNumbers(session)
 
         def write() -> None:
+            try:
+                put()
+            except ROW_ERRORS as error:
+                error.of_each = {}  # by the places of the plans, and not of the rows
+                raise
+
+        def put() -> None:
             # A savepoint: why a run is refused is looked up beside the runs before it.
             with session.writing() as connection:
                 bound = self.table._current()
