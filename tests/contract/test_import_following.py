@@ -25,9 +25,12 @@ from tests.support import GUARD_SECONDS, PostgresServer, Workspace, wait_until
 from zapdb import asdict
 from zapdb.cli.program import run_program
 from zapdb.database import Database
+from zapdb.database.imports import ImportReport
 from zapdb.errors import JobError, LeaseHeld, StorageError, UsageError
 from zapdb.inference import CopyOptions, Follower, SourceDatabase, infer_tables, source_changes
 from zapdb.inference import source as sources
+from zapdb.inference.copy_plans import CopyPlan
+from zapdb.inference.copying import Copier
 from zapdb.jobs import Job, roll_back_newest, run_locally
 from zapdb.limits import SOURCE_LOCK
 from zapdb.storage import Storage
@@ -237,25 +240,36 @@ def test_a_killed_follower_goes_on_and_the_command_switches_over(place: Place) -
 def test_a_lost_connection_of_the_source_is_made_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server ends each session in a pass; the next try goes on."""
+    """The server ends each session in the first copy, and in a pass; the next try goes on."""
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    own, lost = Follower._bring_changes, [0]
+    own, own_copy, copies, passes = Follower._bring_changes, Copier.copy, [0], [0]
+
+    def end_sessions() -> None:
+        with place.connect() as other:
+            other.execute(f"{ended} AND datname = current_database()".encode())
+
+    def lose_in_copy(copier: Copier, plan: CopyPlan) -> ImportReport:
+        copies[0] += 1
+        if copies[0] == 2:
+            end_sessions()
+        return own_copy(copier, plan)
 
     def lose(follower: Follower, connection: sa.Connection) -> int:
-        lost[0] += 1
-        if lost[0] == 2:
-            with place.connect() as other:
-                other.execute(f"{ended} AND datname = current_database()".encode())
-        elif lost[0] == 4:
+        passes[0] += 1
+        if passes[0] == 2:
+            end_sessions()
+        elif passes[0] == 4:
             raise KeyboardInterrupt
         return own(follower, connection)
 
+    monkeypatch.setattr(Copier, "copy", lose_in_copy)
     monkeypatch.setattr(Follower, "_bring_changes", lose)
-    err = io.StringIO()
-    with contextlib.redirect_stderr(err):
+    err, out = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out):
         command = ("import", place.source, "-d", place.workspace.address, "--follow")
         assert run_program((*command, "--every", "0.05")) == 130
-    assert "waiting: the source database can't be reached" in err.getvalue()
+    assert err.getvalue().count("waiting: the source database can't be reached") == 2
+    assert out.getvalue().startswith("copied 160 rows\n")
     with place.workspace.follow() as db:
         place.require_equal(db)
 

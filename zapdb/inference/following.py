@@ -152,7 +152,7 @@ class Follower:
 
     def copy(self) -> int:
         """Copy all rows, if that is not done; goes on after an interruption. Returns how many were
-        written. Raises `SourceLost`: called again, it goes on."""
+        copied, earlier calls included. Raises `SourceLost`: called again, it goes on."""
         with self._source.noticing_loss():
             return self._copy()
 
@@ -180,7 +180,7 @@ class Follower:
         self._job.expect(None)  # as long as there are changes
         self._save({**self._checkpoint.state, "is_copied": True})
         forget_all(copier.checkpoints)
-        return sum(report.written for report in reports)
+        return sum(report.written + report.resumed_after for report in reports)
 
     # Passes
 
