@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import sys
-
-import pytest
+from typing import Final
 
 from tests.cli.program import Project
 
@@ -34,7 +34,7 @@ def test_an_export_as_json(current: Project) -> None:
     (table,) = made["tables"]
     assert (made["format"], made["position"], table["records"]) == ("csv", 4, 20)
     assert (current.directory / "out" / table["file"]).read_text().startswith("id,")
-    assert table["digest"].startswith("c1:")
+    assert table["digest"].startswith("t1:")
 
 
 def test_wrong_use_is_explained(current: Project) -> None:
@@ -127,11 +127,32 @@ def test_a_past_is_exported_and_restored(current: Project) -> None:
     assert (early.status, "were not recorded" in early.err) == (1, True)
 
 
-def test_a_missing_extra_is_named(current: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("zapdb.export.directory", "zapdb.export.content_digest"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    result = current.run("export", "out")
-    assert (result.status, result.out) == (1, "")
-    assert "package: pyarrow\n  hint: pip install 'zapdb[sql]'" in result.err
+ALONE: Final = """\
+import sys
+sys.modules["pyarrow"] = None
+from zapdb.cli.program import main
+main()
+"""
+
+
+def test_text_needs_no_extra_and_a_missing_one_is_named(current: Project) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", ALONE, *arguments]
+        # Not by the nursery, whose processes have imported all packages.
+        return subprocess.run(command, cwd=current.directory, capture_output=True, text=True)
+
+    for form in ("csv", "ndjson"):
+        made = run("export", form, "--format", form)
+        assert (made.returncode, made.stderr) == (0, "")
+        loaded = run("import", form, "-d", f"sqlite:///{form}.db")
+        assert (loaded.returncode, loaded.stderr) == (0, "")
+        assert loaded.stdout.startswith("imported 20 records of 1 table; counts and digests")
+    refused = run("export", "out")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "hint: pip install 'zapdb[sql]'; or write text, which needs no package" in refused.stderr
     assert not (current.directory / "out").exists()
+    assert current.run("export", "out").status == 0
+    refused = run("import", "out", "-d", "sqlite:///out.db")
+    assert "package: pyarrow\n  hint: pip install 'zapdb[sql]'" in refused.stderr
+    assert not (current.directory / "out.db").exists()
+    assert current.run("jobs", "list").out == "no jobs\n"

@@ -24,7 +24,10 @@ from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
 from zapdb.database import Database
 from zapdb.errors import UsageError
+from zapdb.export.all_tenants import export_all_tenants
+from zapdb.export.directory import export_directory
 from zapdb.export.manifest import Form, Manifest
+from zapdb.export.record_files import TEXT_HINT, require_form
 from zapdb.export.sql_script import ScriptEngine, export_sql
 
 CHANGES: Final = "changes.ndjson"
@@ -66,7 +69,7 @@ def export_command(
     digest of each table's records. Large values, archived values of dropped fields, settings and
     the last numbers of sequences are in it; the change log and records of dropped tables are not.
     `zapdb import DIRECTORY` loads it into an empty database, on either engine, and compares counts
-    and digests. Needs the extra `sql` in each format: the digests are those of columns in Arrow.
+    and digests. Parquet needs the extra `sql`; `--format csv` and `ndjson` need no other package.
 
     With `--all-tenants`, the directory has an export of each tenant in `tenants/`, and `zapdb
     import` loads each under its name. With `--change-log`, the changes are written to
@@ -108,11 +111,10 @@ def export_command(
             }
         )
         return
+    require_form(form, TEXT_HINT)
     if all_tenants:
         _export_all(target, form, database, migrations, output)
         return
-    from zapdb.export.directory import export_directory
-
     with _opened(database, tenant) as db, counter:
         counter.begin()
         authored = find_migrations_if_any(migrations)
@@ -145,8 +147,6 @@ def _refuse_together(given: dict[str, bool]) -> None:
 def _export_all(
     target: Path, form: Form, database: str | None, migrations: str | None, output: Output
 ) -> None:
-    from zapdb.export.all_tenants import export_all_tenants
-
     job = CommandJob("export", place_of(target), database, None)
     with _opened(database, None) as db, JobCounter(job) as counter:
         counter.begin()

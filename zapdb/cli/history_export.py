@@ -22,6 +22,7 @@ from zapdb.cli.sources.exports import load_exported
 from zapdb.cli.undivided import CommandJob, JobCounter, place_of
 from zapdb.errors import UsageError
 from zapdb.export.manifest import Form
+from zapdb.export.past_directory import export_past
 
 
 def history_export_command(
@@ -44,7 +45,6 @@ def history_export_command(
 
     With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, exact}`.
     """
-    from zapdb.export.past_directory import export_past
 
     output = Output(as_json)
     job = CommandJob("export", place_of(target), database, tenant)

@@ -20,6 +20,7 @@ from zapdb.errors import CorruptExport, UsageError
 from zapdb.export.directory import export_directory, make_empty
 from zapdb.export.loading import Loaded, load_export
 from zapdb.export.manifest import FORMAT, Form, Manifest, require_known_format
+from zapdb.export.record_files import TEXT_HINT, require_form
 from zapdb.jobs.undivided import WorkPace
 
 LIST: Final = "tenants.json"
@@ -64,6 +65,7 @@ def export_all_tenants(
 
     Raises `UsageError` if tenants are at different positions, and what `export_directory` raises.
     """
+    require_form(form, TEXT_HINT)
     target, tenants = Path(directory), db.admin.tenants()
     positions = {tenant.position for tenant in tenants if not tenant.removing}
     if len(positions) > 1:

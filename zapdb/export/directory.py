@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from os.path import realpath
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -17,7 +17,6 @@ from zapdb.database.table_reading import ReadableTable
 from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.export.archived_values import ArchiveDigest, list_archived_values
-from zapdb.export.content_digest import TableDigest, digest_batches
 from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import (
     ARCHIVES,
@@ -33,7 +32,14 @@ from zapdb.export.manifest import (
 )
 from zapdb.export.migration_files import write_migrations
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
-from zapdb.export.record_files import csv_writer, json_writer, write_batches
+from zapdb.export.record_digest import RecordDigest
+from zapdb.export.record_files import (
+    TEXT_HINT,
+    csv_writer,
+    json_writer,
+    require_form,
+    write_batches,
+)
 from zapdb.export.snapshots import read_catalog, written_whole
 from zapdb.export.table_errors import naming_table
 from zapdb.jobs.undivided import WorkPace
@@ -41,6 +47,9 @@ from zapdb.migrations.chain import Chain, digest_chain
 from zapdb.release import __version__
 from zapdb.schema import TableSchema
 from zapdb.storage.sequences import read_last_numbers
+
+if TYPE_CHECKING:
+    from zapdb.export.content_digest import TableDigest
 
 
 @dataclass(frozen=True)
@@ -78,9 +87,10 @@ def export_directory(
     snapshot stays open. `pace` is the job of a caller that has its own. An export that was
     interrupted begins anew, in another directory.
 
-    Raises `UsageError` for a directory that is not empty, `RollbackInProgress`, and `JobError` if
-    the job is cancelled.
+    Raises `UsageError` for a directory that is not empty, `RollbackInProgress`, `JobError` if the
+    job is cancelled, and `MissingExtra` for Parquet without `pyarrow`.
     """
+    require_form(form, TEXT_HINT)
     with noted_as_job(db._session, "export", realpath(directory)) as job:
         return _export(db, Path(directory), form, migrations, ExportPace(progress, pace or job))
 
@@ -201,8 +211,8 @@ class _TableExport:
             with written_whole(path) as stream:
                 return self._with_long_numbers(file, partial(self._write_parquet, stream, pace))
         with written_whole(path) as binary:
-            self._write_lines(binary, pace)
-        return self._with_long_numbers(file, self._read)
+            digest = self._write_lines(binary, pace)
+        return ExportedTable(self.schema.name, file, digest.records, str(digest))
 
     def _with_long_numbers(
         self, file: str, read: Callable[[list[str]], TableDigest]
@@ -214,22 +224,24 @@ class _TableExport:
     def _write_parquet(
         self, stream: IO[bytes], pace: ExportPace, as_text: list[str]
     ) -> TableDigest:
+        from zapdb.export.content_digest import TableDigest
+
         stream.seek(0)
         stream.truncate()
         digest, reader = TableDigest(self.schema), self.table.to_arrow(as_text=as_text)
         write_batches(reader.schema, _pass(digest, reader), stream, pace.note)
         return digest
 
-    def _read(self, as_text: list[str]) -> TableDigest:
-        return digest_batches(self.schema, self.table.to_arrow(as_text=as_text))
-
-    def _write_lines(self, stream: IO[bytes], pace: ExportPace) -> None:
+    def _write_lines(self, stream: IO[bytes], pace: ExportPace) -> RecordDigest:
+        digest = RecordDigest(self.schema)
         with open(stream.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
             make = csv_writer if self.form == "csv" else json_writer
             write = make(self.schema, text)
             for record in self.table.scan():
+                digest.add(record)
                 pace.note_line(write(record))
             pace.flush()
+        return digest
 
 
 def _pass(digest: TableDigest, batches: Iterable[Any]) -> Iterator[Any]:

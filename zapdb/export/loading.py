@@ -16,8 +16,6 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.database import Database, Table, open
 from zapdb.database.bulk import KEYS_PER_STATEMENT
@@ -36,7 +34,6 @@ from zapdb.export.archived_values import (
     list_archived_values,
     load_archived_values,
 )
-from zapdb.export.content_digest import TableDigest, digest_batches
 from zapdb.export.exported_settings import load_settings
 from zapdb.export.manifest import (
     MIGRATIONS,
@@ -45,12 +42,12 @@ from zapdb.export.manifest import (
     Manifest,
     read_manifest,
 )
+from zapdb.export.record_digest import digest_records
+from zapdb.export.record_files import require_form
 from zapdb.indexes import BoundTable
 from zapdb.jobs.undivided import WorkPace
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations.chain import digest_chain
-from zapdb.records.arrow import read_values
-from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.records.record_lines import read_lines
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
@@ -87,11 +84,13 @@ def load_export(
     """Load an exported directory into a database that has no records yet, and verify it.
 
     It is a job of `db.jobs`, and `on_wait` is called with the reason while that is held back.
-    Raises `UsageError` for a database that has other migrations or records, and `CorruptExport` if
-    the files are not what was exported, or if verification finds a problem.
+    Raises `UsageError` for a database that has other migrations or records, `CorruptExport` if the
+    files are not what was exported, or if verification finds a problem, and `MissingExtra` for
+    Parquet without `pyarrow`.
     """
     source = Path(directory)
     manifest = read_manifest(source)
+    require_form(manifest.form)
     for file in manifest.list_files():
         if not (source / file).is_file():
             raise CorruptExport(
@@ -99,7 +98,10 @@ def load_export(
                 file=source / file,
                 hint="copy the whole directory again, or export again",
             )
-    _require_bounded(manifest, source)
+    if manifest.form == "parquet":
+        from zapdb.export.parquet_files import require_bounded_files
+
+        require_bounded_files(manifest, source)
     with _opened(source, url, tenant) as db:
         _require_same_chain(db, manifest, source)
         db.admin.run_jobs()
@@ -128,7 +130,10 @@ class _LoadPace:
 
 def _load(db: Database, manifest: Manifest, source: Path, pace: _LoadPace) -> Loaded:
     inserted = 0
-    _require_columns(db, manifest, source)
+    if manifest.form == "parquet":
+        from zapdb.export.parquet_files import require_columns
+
+        require_columns(db, manifest, source)
     pace.work.expect(sum(table.records for table in manifest.tables))
     for found in _in_order(db, manifest):
         inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(pace)
@@ -257,7 +262,9 @@ class _TableLoad:
         form = self.manifest.form
         try:
             if form == "parquet":
-                yield from self._read_parquet(schema, path)
+                from zapdb.export.parquet_files import read_parquet_records
+
+                yield from read_parquet_records(schema, path, self.db._session.catalog.zones)
             else:
                 with path.open(encoding="utf-8", newline="") as text:
                     for _, values in read_lines(schema, text, form):
@@ -265,57 +272,6 @@ class _TableLoad:
         except ZapdbError as error:
             error.context.setdefault("file", path)
             raise
-
-    def _read_parquet(self, schema: TableSchema, path: Path) -> Iterator[Values]:
-        zones = self.db._session.catalog.zones
-        try:
-            with BoundedFile(path) as file:
-                for batch in file.read(INSERT_BATCH_RECORDS):
-                    yield from read_values(schema, batch, zones)
-        except (OSError, ValueError) as error:
-            if isinstance(error, ZapdbError):
-                raise
-            raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: Exception) -> CorruptExport:
-    return CorruptExport(
-        "a file of the export can't be read",
-        file=path,
-        problem=str(error).partition("\n")[0],
-        hint="copy the file again, or export again",
-    )
-
-
-def _require_bounded(manifest: Manifest, source: Path) -> None:
-    """Raise `CorruptExport`, before anything is done, for files that can't be read within bounds,
-    or have other numbers of records than the export."""
-    for table in manifest.tables if manifest.form == "parquet" else ():
-        path = source / table.file
-        try:
-            with BoundedFile(path) as file:
-                rows = file.rows
-        except (OSError, pyarrow.ArrowInvalid) as error:
-            raise _unreadable(path, error) from None
-        if rows != table.records:
-            problem = f"it has {rows:,} records instead of {table.records:,}"
-            raise _unreadable(path, ValueError(problem))
-
-
-def _require_columns(db: Database, manifest: Manifest, source: Path) -> None:
-    """Raise `CorruptExport`, before anything is loaded, for a file with other columns than its
-    table has fields."""
-    for table in manifest.tables if manifest.form == "parquet" else ():
-        path, schema = source / table.file, db._session.catalog.table(table.name).schema
-        with BoundedFile(path) as file:
-            empty = pyarrow.RecordBatch.from_pylist([], schema=file.schema)
-        names = [field.name for field in schema.fields]
-        try:
-            if sorted(empty.schema.names) != sorted(names):
-                raise ValueError(f"its columns are not {', '.join(names)}")
-            list(read_values(schema, empty))
-        except ValueError as error:
-            raise _unreadable(path, error) from error
 
 
 def _load_beside(db: Database, table: Table, source: Path, exported: ExportedTable) -> None:
@@ -346,11 +302,23 @@ def _compare(db: Database, manifest: Manifest, source: Path) -> None:
     with db.snapshot() as snap:
         for exported in manifest.tables:
             table = db._session.catalog.table(exported.name).schema
-            batches = snap.table(exported.name).to_arrow(as_text=list(exported.as_text))
-            found = digest_batches(table, batches)
-            _require_same(found, exported, source)
+            digest = _digest if manifest.form == "parquet" else _digest_lines
+            _require_same(*digest(snap.table(exported.name), table, exported), exported, source)
             if exported.archive is not None:
                 _require_same_archive(snap.table(exported.name), exported.archive, source)
+
+
+def _digest(table: Table, schema: TableSchema, exported: ExportedTable) -> tuple[int, str]:
+    """How many records there are, and their digest."""
+    from zapdb.export.content_digest import digest_batches
+
+    found = digest_batches(schema, table.to_arrow(as_text=list(exported.as_text)))
+    return found.records, str(found)
+
+
+def _digest_lines(table: Table, schema: TableSchema, _: ExportedTable) -> tuple[int, str]:
+    found = digest_records(schema, table.scan())
+    return found.records, str(found)
 
 
 def _require_same_archive(table: Table, exported: ExportedArchive, source: Path) -> None:
@@ -369,14 +337,14 @@ def _require_same_archive(table: Table, exported: ExportedArchive, source: Path)
         )
 
 
-def _require_same(found: TableDigest, exported: ExportedTable, source: Path) -> None:
-    if (found.records, str(found)) == (exported.records, exported.digest):
+def _require_same(records: int, digest: str, exported: ExportedTable, source: Path) -> None:
+    if (records, digest) == (exported.records, exported.digest):
         return
     raise CorruptExport(
         "a table does not have the records that were exported",
         table=exported.name,
         exported=f"{exported.records:,} records, {exported.digest}",
-        found=f"{found.records:,} records, {found}",
+        found=f"{records:,} records, {digest}",
         file=source / exported.file,
         hint="the file was changed, or the table had other records: copy the directory again, and "
         "load it into a new database",

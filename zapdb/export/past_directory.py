@@ -19,6 +19,7 @@ from zapdb.export.directory import ExportedState, write_export
 from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import ExportedMoment, Form, Manifest
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
+from zapdb.export.record_files import TEXT_HINT, require_form
 from zapdb.jobs.undivided import WorkPace
 from zapdb.storage.sequences import read_last_numbers
 
@@ -41,8 +42,10 @@ def export_past(
 
     It is a job of `db.jobs`, as that of `export_directory`; `pace` is the job of a caller that has
     its own. Raises `UsageError` for a directory that is not empty, before anything is written the
-    errors of `past.table`, and `JobError` if the job is cancelled.
+    errors of `past.table`, `JobError` if the job is cancelled, and `MissingExtra` for Parquet
+    without `pyarrow`.
     """
+    require_form(form, TEXT_HINT)
     noted = noted_as_job(past._session, "export", realpath(directory))
     with noted if pace is None else nullcontext(pace) as job, past:
         state = _read_state(past)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import IO, Any, Final, TextIO
 
+from zapdb.errors import MissingExtra
+from zapdb.export.manifest import Form
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain, to_cell
 from zapdb.schema import Field, TableSchema
@@ -20,9 +23,21 @@ NoteWritten = Callable[[int, int], object]
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """How a cell begins that spreadsheets run, by OWASP's list: the last ones are the wide forms."""
 
+TEXT_HINT: Final = "or write text, which needs no package: --format csv or ndjson"
 ROW_GROUP_RECORDS: Final = 65_536
 ROW_GROUP_SIZE_BYTES: Final = 16 * 1024 * 1024
 """A row group of a Parquet file ends with the batch that reaches either."""
+
+
+def require_form(form: Form, hint: str = "") -> None:
+    """Raise `MissingExtra` if the packages that a format needs are not installed."""
+    if form != "parquet":
+        return
+    try:
+        import_module("zapdb.export.content_digest")
+    except MissingExtra as missing:
+        missing.hint = "; ".join(filter(None, (missing.hint, hint)))
+        raise
 
 
 def csv_writer(

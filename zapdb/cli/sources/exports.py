@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.output import Output, format_count
@@ -12,9 +11,8 @@ from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.base import ImportRequest, SourceKind
 from zapdb.cli.undivided import tell_wait
 from zapdb.errors import UsageError
-
-if TYPE_CHECKING:
-    from zapdb.export.loading import Loaded
+from zapdb.export.all_tenants import is_of_all_tenants, load_all_tenants
+from zapdb.export.loading import Loaded, load_export
 
 
 class ExportKind(SourceKind):
@@ -33,9 +31,6 @@ class ExportKind(SourceKind):
 def load_exported(request: ImportRequest, output: Output, done: str) -> int:
     """Load an export of a tenant, or of all; `done` says what that is called. Returns the exit
     status."""
-    from zapdb.export.all_tenants import is_of_all_tenants
-    from zapdb.export.loading import load_export
-
     if is_of_all_tenants(request.source):
         return _load_all(request, output, done)
     address, tenant = find_database(request.database), find_tenant_name(request.tenant)
@@ -64,8 +59,6 @@ def load_exported(request: ImportRequest, output: Output, done: str) -> int:
 
 
 def _load_all(request: ImportRequest, output: Output, done: str) -> int:
-    from zapdb.export.all_tenants import load_all_tenants
-
     if request.tenant is not None:
         raise UsageError(
             "the export is of several tenants, each of which is loaded under its name",
