@@ -227,6 +227,17 @@ class Storage(Transactions):
         value) rows of their records, in no order."""
 
     @abstractmethod
+    def find_entries(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        entries: Sequence[tuple[bytes, bytes]],
+    ) -> list[Any]:
+        """Return those of the entries of an index that exist, as (key, record) rows, in no
+        order."""
+
+    @abstractmethod
     def fetch_records(
         self,
         connection: Connection,

@@ -101,16 +101,10 @@ class EntryStatements:
         self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
     ) -> set[tuple[bytes, bytes]]:
         """Return those of the entries that exist, as (key, record key)."""
-        found, mark = set[tuple[bytes, bytes]](), self.storage.placeholder
+        found = set[tuple[bytes, bytes]]()
         for start in range(0, len(rows), VALUES_PER_STATEMENT):
             some = rows[start : start + VALUES_PER_STATEMENT]
-            values = ", ".join([f"({mark}, {mark})"] * len(some))
-            there = connection.fetch_all(
-                f"WITH asked (key, record) AS (VALUES {values})"
-                f" SELECT x.key, x.record FROM asked JOIN {self.name} AS x"
-                f" ON x.tenant = {self.tenant} AND x.key = asked.key AND x.record = asked.record",
-                [part for row in some for part in row],
-            )
+            there = self.storage.find_entries(connection, self.name, self.tenant, some)
             found.update((as_bytes(key), as_bytes(record)) for key, record in there)
         return found
 

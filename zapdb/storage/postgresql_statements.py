@@ -231,6 +231,21 @@ class PostgreSQLStatements(Storage):
             parameters,
         )
 
+    def find_entries(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        entries: Sequence[tuple[bytes, bytes]],
+    ) -> list[Any]:
+        return connection.fetch_all(
+            "SELECT given.key, given.record"
+            " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, record), LATERAL"
+            f" (SELECT 1 FROM {table} AS stored WHERE stored.tenant = {int(tenant)}"
+            " AND stored.key = given.key AND stored.record = given.record LIMIT 1) AS found",
+            _columns(entries, 2),
+        )
+
     def fetch_records(
         self,
         connection: Connection,

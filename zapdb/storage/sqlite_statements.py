@@ -167,6 +167,21 @@ class SQLiteStatements(Storage):
             limit,
         )
 
+    def find_entries(
+        self,
+        connection: Connection,
+        table: str,
+        tenant: int,
+        entries: Sequence[tuple[bytes, bytes]],
+    ) -> list[Any]:
+        values = ", ".join(["(?, ?)"] * len(entries))
+        return connection.fetch_all(
+            f"WITH given (key, record) AS (VALUES {values})"
+            f" SELECT x.key, x.record FROM given CROSS JOIN {table} AS x"
+            f" WHERE x.tenant = {int(tenant)} AND x.key = given.key AND x.record = given.record",
+            [part for entry in entries for part in entry],
+        )
+
     def fetch_records(
         self,
         connection: Connection,
