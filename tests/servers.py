@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Self
@@ -114,8 +114,10 @@ def serving_wsgi(app: Any) -> Iterator[int]:
     try:
         yield server.effective_port
     finally:
-        # Its loop ends when nothing is left that it listens to.
-        server.trigger.pull_trigger(server.close)
+        # Its loop ends when nothing is left that it listens to. Where a request that has just ended
+        # wakes it, it may have closed before it is woken from here.
+        with suppress(OSError):
+            server.trigger.pull_trigger(server.close)
         server.task_dispatcher.shutdown()
         thread.join()
 

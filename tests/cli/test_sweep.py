@@ -61,7 +61,7 @@ def test_a_blob_that_is_missing_is_a_problem(swept: Project) -> None:
     swept.sql("DELETE FROM zapdb_blobs")
     result = swept.run("verify")
     assert result.status == 1
-    assert "people: record c065: 0 of the 5000 bytes of a blob\n" in result.out
+    assert "people: record 101 (c065): 0 of the 5000 bytes of a blob\n" in result.out
 
 
 def test_a_record_that_can_not_be_read_ends_the_sweep(swept: Project) -> None:

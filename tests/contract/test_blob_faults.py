@@ -148,7 +148,7 @@ def test_rule_28_damage_is_told_with_blob_and_chunk(
                 assert file.read(100) == part
     (report,) = db.admin.verify()
     assert report.problem_count == (2 if "another blob" in damage else 1)
-    assert report.problems[0].startswith("record 8")
+    assert report.problems[0].startswith(f"record {key} (8{key}): ")
     write_rows(workspace, whole)
     assert photos.get(key).data == DATA[key - 1]
     assert db.admin.verify()[0].problems == ()
@@ -195,7 +195,7 @@ def test_verification_goes_on_where_an_index_needs_the_damaged_value(
     write_rows(workspace, rows)
     (report,) = db.admin.verify()
     assert report.problem_count == 1
-    assert report.problems[0].startswith("record 83: ")
+    assert report.problems[0].startswith("record 3 (83): ")
     error = error_of(lambda: photos.get(3).notes)
     assert type(error) is (CorruptBlob if kept else BlobMissing)
 

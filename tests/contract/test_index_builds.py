@@ -400,7 +400,7 @@ def test_verification_tells_a_record_that_no_encoder_wrote(
     )
     (report,) = db.admin.verify()
     assert report.problem_count == 1
-    assert report.problems[0].startswith("record 80: ")
+    assert report.problems[0].startswith("record 0 (80): ")
 
 
 # Interruptions

@@ -379,5 +379,5 @@ def test_verification_finds_what_is_missing(
     workspace.execute(spoil)
     (report,) = db.admin.verify()
     assert report.problem_count == 1
-    assert report.problems[0].startswith("record 87: ")
+    assert report.problems[0].startswith("record 7 (87): ")
     assert problem.replace(",", "") in report.problems[0]

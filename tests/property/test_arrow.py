@@ -16,6 +16,7 @@ from tests.strategies import damage, records_of, tables
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.records import codec_for, decoder_of
 from zapdb.records.arrow import arrow_decoder, decode_batch, encode_batch
+from zapdb.records.record_name import show_stored_key
 from zapdb.schema import TableSchema
 from zapdb.values import (
     Decimal,
@@ -176,7 +177,8 @@ def test_batches_refuse_the_damaged_records_that_the_codec_refuses(
                     decoder = arrow_decoder(table, names, every)
                     decode_batch(decoder, rows, lambda *_: NO_BLOBS).validate(full=True)
             except CorruptRecord as error:
-                refusals.append(error.context)
+                named = {"table": table.name, "key": show_stored_key(codec.decode_key, bad[0])}
+                refusals.append(error.context if way == "arrow" else error.context | named)
             except BlobMissing:  # bytes became the reference of a blob that is nowhere
                 assert way == "arrow"
         assert not refusals or (len(refusals) == 2 and refusals[0] == refusals[1])

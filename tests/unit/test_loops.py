@@ -64,6 +64,8 @@ LOOPS = {
     "jobs/range_work.py": PAGES,
     "jobs/verify.py": PAGES,
     "records/arrow/batches.py": "halves what does not fit",
+    "records/arrow/bounded_parquet.py": STREAM,
+    "records/arrow/compact_thrift.py": STREAM,
     "records/record_lines.py": STREAM,
     "spark/kept_open.py": WORK,
     "spark/runner.py": "each round but a few in a row reads records of the ranges that are left",
