@@ -839,7 +839,7 @@ def check_ends(query: Any, name: str, rows: list[Row]) -> None:
         assert query.sum(name) == sum(values)
 
 
-PROGRAMS = {"sqlite": 8, "postgresql": 4}
+PROGRAMS = {"sqlite": 6, "postgresql": 3}
 PROGRAMS_LONG = {"sqlite": 200, "postgresql": 60}
 STEPS, STEPS_LONG = 25, 40
 

@@ -309,7 +309,7 @@ class Life(RuleBasedStateMachine):
         self.model.check(self.db)
 
 
-LIVES = {"sqlite": 12, "postgresql": 5}
+LIVES = {"sqlite": 8, "postgresql": 4}
 LIVES_LONG = {"sqlite": 120, "postgresql": 40}
 
 

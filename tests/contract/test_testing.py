@@ -132,7 +132,6 @@ def test_migrations_that_fail_say_so_in_each_test(
 
 
 @pytest.mark.parametrize("given", ["option", "ini"])
-@pytest.mark.on_each_engine
 def test_the_fixtures_of_pytest(
     engine: str, server: str | None, tmp_path: Path, given: str
 ) -> None:
