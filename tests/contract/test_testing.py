@@ -131,7 +131,7 @@ def test_migrations_that_fail_say_so_in_each_test(
     assert left_behind(request, engine) == []
 
 
-@pytest.mark.parametrize("given", ["option", "ini"])
+@pytest.mark.parametrize("given", [pytest.param("option", marks=pytest.mark.on_each_engine), "ini"])
 def test_the_fixtures_of_pytest(
     engine: str, server: str | None, tmp_path: Path, given: str
 ) -> None:
