@@ -65,7 +65,7 @@ def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
     """Delete the tombstones that are older than the last `kept` changes; returns how many."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        # Locked as whoever changes rows does first: else each may hold a row that the other wants.
+        # Writers of rows lock it first, too: else each may hold a row that the other one wants.
         horizon = read_seq(connection, lock=True) - kept
         if horizon <= read_horizon(connection):
             return 0

@@ -3,7 +3,7 @@ fields. Nothing is known of what they mean here."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow
 
@@ -12,15 +12,18 @@ DEPTH_MAX: Final = 16
 VARINT_BITS_MAX: Final = 70
 
 
+T = TypeVar("T")
+
+
 class ThriftStruct(dict[int, Any]):
     """Values by the numbers of their fields. Raises `pyarrow.ArrowInvalid` for one that is wanted
     and is not there, or of another type."""
 
     def number(self, field: int) -> int:
-        return self._find(field, int)  # type: ignore[no-any-return]  # it has that type
+        return self._find(field, int)
 
     def of_struct(self, field: int) -> ThriftStruct:
-        return self._find(field, ThriftStruct)  # type: ignore[no-any-return]  # it has that type
+        return self._find(field, ThriftStruct)
 
     def of_structs(self, field: int) -> list[ThriftStruct]:
         found: list[Any] = self._find(field, list)
@@ -28,9 +31,9 @@ class ThriftStruct(dict[int, Any]):
             raise pyarrow.ArrowInvalid("its description is damaged")
         return found
 
-    def _find(self, field: int, kind: type) -> Any:
+    def _find(self, field: int, kind: type[T]) -> T:
         found = self.get(field)
-        if type(found) is not kind:
+        if not isinstance(found, kind) or isinstance(found, bool):
             raise pyarrow.ArrowInvalid("its description is damaged")
         return found
 
