@@ -1,5 +1,6 @@
 """A MariaDB server for tests of the long form: Debian's packages, unpacked beside the environment,
-in a process of its own on a unix socket."""
+in a process of its own on a unix socket; or a server of MySQL that runs already, whose socket
+`ZAPDB_MYSQL_SOCKET` names, and where root needs no password."""
 
 from __future__ import annotations
 
@@ -56,6 +57,11 @@ class MariaServer:
     @classmethod
     @contextmanager
     def start(cls) -> Iterator[MariaServer]:
+        if socket := os.environ.get("ZAPDB_MYSQL_SOCKET"):
+            server = cls.__new__(cls)
+            server.socket, server._numbers = Path(socket), itertools.count(1)
+            yield server
+            return
         directory = Path(tempfile.mkdtemp(prefix="zapdb-maria-", dir=find_memory()))
         server = cls(find_program(), directory)
         try:
@@ -69,6 +75,11 @@ class MariaServer:
     def wait(self) -> None:
         wait_until(lambda: self.socket.exists() or self.process.poll() is not None, "it listens")
         assert self.process.poll() is None, self._log.read_text()
+
+    @property
+    def is_mysql(self) -> bool:
+        """Whether it is no MariaDB, which has types of its own."""
+        return "MariaDB" not in self.execute("SELECT version()")[0][0]
 
     @contextmanager
     def fresh_database(self) -> Iterator[str]:

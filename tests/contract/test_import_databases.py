@@ -325,6 +325,23 @@ def test_a_circle_of_references(place: Place) -> None:
     assert [record["owner"] for record in place.records("houses")] == [2, 1, None]
 
 
+@pytest.mark.on_each_engine
+def test_references_to_tables_that_are_not_looked_at(place: Place) -> None:
+    gone = "gone"
+    if "sqlite" not in place.source:
+        gone = "elsewhere.people"
+        place.execute(
+            "CREATE SCHEMA elsewhere", "CREATE TABLE elsewhere.people (id INTEGER PRIMARY KEY)"
+        )
+    place.execute(
+        "CREATE TABLE people (id INTEGER PRIMARY KEY)",
+        f"CREATE TABLE pets (id INTEGER PRIMARY KEY, owner INTEGER REFERENCES {gone} (id))",
+    )
+    inferred = place.infer()
+    assert inferred.status == 3, inferred.err
+    assert f"pets.owner: refers to {gone}, which is not imported" in inferred.out
+
+
 def test_wrong_sources(place: Place) -> None:
     assert "has no tables" in place.infer().err or "no such file" in place.infer().err
     other = place.run("import", place.target, "--infer", "-m", place.migrations)

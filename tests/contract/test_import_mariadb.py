@@ -1,4 +1,4 @@
-"""`zapdb import` of a MySQL database: of a MariaDB server, by PyMySQL."""
+"""`zapdb import` of a MySQL database: of a MariaDB server, or one of MySQL, by PyMySQL."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ NOTES = (
     "no_key: left out: it has no primary key",
     "words.line: an index of words or places: left out",
 )
+OF_MARIA = {
+    " token uuid, address inet6,": "",
+    " '12345678-1234-5678-1234-567812345678', '::1',": "",
+}
+"""What MySQL lacks of ODD."""
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +105,17 @@ def test_a_shop_of_eleven_tables_comes_over_whole(place: Place) -> None:
 
 
 def test_what_has_no_equivalent_is_said(place: Place, maria: MariaServer) -> None:
-    place.execute("SET time_zone = '+00:00'", *ODD)
+    odd, notes = "\n".join(ODD), {*NOTES}
+    if maria.is_mysql:
+        notes -= {note for note in NOTES if "odd.address" in note}
+        for text, instead in OF_MARIA.items():
+            odd = odd.replace(text, instead)
+        place.execute("CREATE TABLE newer (id int PRIMARY KEY, v vector(3))")
+        notes.add("newer: left out: SQLAlchemy can't read its columns")
+    place.execute("SET time_zone = '+00:00'", *odd.split("\n"))
     inferred = place.infer()
     assert inferred.status == 3, inferred.err
-    for note in NOTES:
+    for note in notes:
         assert note in inferred.out, (note, inferred.out)
     place.migrate()
     # Moments are the same, wherever the server is, and whatever zone other times are of.
@@ -121,7 +133,8 @@ def test_what_has_no_equivalent_is_said(place: Place, maria: MariaServer) -> Non
     assert (odd["id"], odd["big"], odd["made"]) == (2**64 - 1, 2**64 - 2, 1999)
     assert (odd["flag"], odd["total"], odd["bits"], odd["raw"]) == (True, 2, b"\0*", b"\0\xff")
     assert (odd["long_time"], odd["members"], odd["kind"]) == ("-101:02:03.500000", "a,b c", "y-z")
-    assert (odd["name"], odd["address"], odd["day"].isoformat()) == ("ä", "::1", "2024-02-29")
+    assert (odd["name"], odd["day"].isoformat()) == ("ä", "2024-02-29")
+    assert maria.is_mysql or odd["address"] == "::1"
     assert odd["stamped"] == datetime.datetime(2024, 5, 31, 10, tzinfo=datetime.UTC)
     assert odd["seen"] == datetime.datetime(2024, 2, 29, 0, 2, 3, 4, tzinfo=datetime.UTC)
     assert sorted(one["word"] for one in place.records("words")) == ["A", "b", "c ", "ö"]
@@ -131,9 +144,11 @@ def test_what_has_no_equivalent_is_said(place: Place, maria: MariaServer) -> Non
 
 def test_wrong_addresses(place: Place, maria: MariaServer) -> None:
     gone = maria.socket.with_name("gone")
+    unknown = "Access denied" if maria.is_mysql else "Unknown database"  # which has no passwords
+    unknown = "Access denied" if maria.is_mysql else "Unknown database"
     for rest, status, part in (
         (f"x?unix_socket={gone}", 1, "Can't connect to MySQL server"),
-        (f"none?unix_socket={maria.socket}", 1, "Unknown database"),
+        (f"none?unix_socket={maria.socket}", 1, unknown),
         (f"?unix_socket={maria.socket}", 2, "the address names no database"),
     ):
         address = f"mysql://root:secret@localhost/{rest}"

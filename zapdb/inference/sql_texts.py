@@ -18,9 +18,10 @@ _CAST: Final = re.compile(
 _TEXT: Final = re.compile(r"'((?:[^']|'')*)'")
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<quoted>\"[^\"]+\"|`[^`]+`|\[\w+\])"
+    r"\s*(?:(?P<introduced>_\w+'[^'\\]*')|(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<quoted>\"[^\"]+\"|`[^`]+`|\[\w+\])"
     r"|(?P<word>[A-Za-z_]\w*)|(?P<sign><>|!=|<=|>=|==|[=<>(),+\-*\[\]]))"
 )
+"""MySQL introduces texts by their character set: `_utf8mb4'AT'`. There a backslash escapes."""
 _GENERATORS: Final = re.compile(r"nextval|gen_random_uuid|uuid_generate|autoincrement", re.I)
 _NOW: Final = re.compile(r"now\(\)|current_timestamp(?:\(\d*\))?|statement_timestamp\(\)", re.I)
 
@@ -92,7 +93,10 @@ def _tokenize(text: str) -> list[tuple[str, str]]:
         if match is None:
             raise ValueError(text)
         assert match.lastgroup is not None
-        tokens.append((match.lastgroup, match[match.lastgroup]))
+        kind, token = match.lastgroup, match[match.lastgroup]
+        if kind == "introduced":
+            kind, token = "text", token[token.index("'") :]
+        tokens.append((kind, token))
         at = match.end()
     return tokens
 
@@ -132,6 +136,8 @@ class _CheckReader:
         parts = [self._read_not()]
         while self._take("AND"):
             parts.append(self._read_not())
+        if len(parts) == 1:
+            return parts[0]
         return " and ".join(f"({part})" if " or " in part else part for part in parts)
 
     def _read_not(self) -> str:

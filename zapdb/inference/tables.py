@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from zapdb.inference.inferred import (
     InferredTable,
     Note,
 )
+from zapdb.inference.reflection import find_unknown_types, reflect
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.sql_texts import is_generator, is_now, read_default_text, translate_check
 from zapdb.migrations.operations.definitions import FieldDefinition
@@ -32,8 +32,6 @@ from zapdb.schema import Now, OnDelete
 from zapdb.values import VALUE_TYPES
 
 NOT_KEYS = ("float", "json", "list", "zoned_timestamp")
-_UNKNOWN_TYPE = re.compile(r"Did not recognize type '(.+)' of column '(.+)'")
-"""A warning of SQLAlchemy, whose type of such a column has no name."""
 _ON_DELETE: dict[str, OnDelete] = {"CASCADE": "cascade", "SET NULL": "set_null"}
 
 
@@ -45,7 +43,8 @@ def infer_tables(source: SourceDatabase, only: Collection[str] = ()) -> Inferenc
     found = Inference(source.shown)
     with source.reading() as connection, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", exc.SAWarning)  # of types that get a note, and others
-        metadata = _reflect(connection)
+        metadata, left_out = reflect(connection)
+        found.notes += left_out
         if "zapdb_catalog" in metadata.tables:
             raise UsageError(
                 "the source is a database of zapdb",
@@ -56,28 +55,12 @@ def infer_tables(source: SourceDatabase, only: Collection[str] = ()) -> Inferenc
         if not tables:
             raise UsageError("the source has no tables", source=source.shown)
         said = dict.fromkeys(str(one.message) for one in caught)
-        _Inferrer(connection, found, tables, _find_unknown_types(said)).run()
+        _Inferrer(connection, found, tables, find_unknown_types(said)).run()
         views = sa.inspect(connection).get_view_names()
     said |= dict.fromkeys(str(one.message) for one in caught)
     found.notes += [Note("the source", text) for text in said if "index" in text]
     found.notes += [Note(view, "a view; its query is not imported") for view in sorted(views)]
     return found
-
-
-def _find_unknown_types(said: Iterable[str]) -> dict[str, str]:
-    """The types that SQLAlchemy does not know, by the names of their columns, of whatever table."""
-    found = dict[str, str]()
-    for match in filter(None, map(_UNKNOWN_TYPE.match, said)):
-        known = found.setdefault(match[2], match[1])
-        if known != match[1]:
-            found[match[2]] = f"{known} or {match[1]}"
-    return found
-
-
-def _reflect(connection: sa.Connection) -> sa.MetaData:
-    metadata = sa.MetaData()
-    metadata.reflect(connection, resolve_fks=False)
-    return metadata
 
 
 class _Inferrer:
@@ -150,13 +133,19 @@ class _Inferrer:
         order = list[sa.Table]()
         there = [table for name, table in self.sources.items() if name in self.keys]
         sort: Any = sort_tables_and_constraints  # has no types
-        for table, constraints in sort(sorted(there, key=lambda t: t.name)):
+        by_name = sorted(there, key=lambda t: t.name)
+        for table, constraints in sort(by_name, filter_fn=self._refers_elsewhere):
             if table is not None:
                 order.append(table)
                 continue
             for constraint in constraints:
                 cyclic.setdefault(constraint.table.name, []).append(constraint)
         return order, cyclic
+
+    def _refers_elsewhere(self, constraint: Any) -> bool | None:
+        """Whether a constraint needs no order, since its table is none of these; the sort decides
+        where it is None."""
+        return None if _target_of(constraint)[0] in self.sources else True
 
     # One table
 
@@ -336,10 +325,11 @@ class _Inferrer:
             why = "a partial index" if partial else ""
             if index.get("type") or any(k.endswith("_prefix") for k in options):
                 why = "an index of words or places"
-            why = "an index of expressions" if None in index["column_names"] else why
+            columns = index["column_names"]
+            why = why if columns and None not in columns else "an index of expressions"
             sorting = index.get("column_sorting", {})
             is_unique = bool(index["unique"])
-            found.append((index["name"], index["column_names"], is_unique, sorting, why))
+            found.append((index["name"], columns, is_unique, sorting, why))
         for given, columns, is_unique, sorting, why in found:
             fields = self._index_fields(made, columns, sorting)
             if why or not fields:
@@ -410,8 +400,9 @@ def _columns_of(constraint: Any) -> tuple[int, list[str]]:
 
 
 def _target_of(constraint: Any) -> tuple[str, list[str]]:
-    parts = [element.target_fullname.split(".") for element in constraint.elements]
-    return parts[0][-2], [part[-1] for part in parts]
+    """The table, of another schema with that schema's name, and the columns."""
+    parts = [element.target_fullname.rpartition(".") for element in constraint.elements]
+    return parts[0][0], [column for _, _, column in parts]
 
 
 def _is_only_key(column: Any, table: sa.Table) -> bool:
