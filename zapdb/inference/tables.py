@@ -320,16 +320,10 @@ class _Inferrer:
         for constraint in self._unique_constraints(made.source):
             found.append((constraint["name"], constraint["column_names"], True, {}, ""))
         for index in self.inspector.get_indexes(name, schema):
-            options = index.get("dialect_options", {})
-            partial = any(key.endswith("_where") for key in options)
-            why = "a partial index" if partial else ""
-            if index.get("type") or any(k.endswith("_prefix") for k in options):
-                why = "an index of words or places"
-            columns = index["column_names"]
-            why = why if columns and None not in columns else "an index of expressions"
             sorting = index.get("column_sorting", {})
             is_unique = bool(index["unique"])
-            found.append((index["name"], columns, is_unique, sorting, why))
+            why = _why_left_out(index)
+            found.append((index["name"], index["column_names"], is_unique, sorting, why))
         for given, columns, is_unique, sorting, why in found:
             fields = self._index_fields(made, columns, sorting)
             if why or not fields:
@@ -391,6 +385,16 @@ class _Inferrer:
                 continue
             name = _free_name(name, [known.name for known in made.checks])
             made.checks.append(InferredCheck(name, expression, text))
+
+
+def _why_left_out(index: Any) -> str:
+    """Empty if an index can be one here."""
+    options, columns = index.get("dialect_options", {}), index["column_names"]
+    if not columns or None in columns:
+        return "an index of expressions"
+    if index.get("type") or any(key.endswith("_prefix") for key in options):
+        return "an index of words or places"
+    return "a partial index" if any(key.endswith("_where") for key in options) else ""
 
 
 def _columns_of(constraint: Any) -> tuple[int, list[str]]:
