@@ -54,6 +54,7 @@ def run(bench: Bench) -> list[Row]:
 
 
 def run_spark(bench: Bench) -> list[Row]:
+    from tests.bench import spark
     from zapdb.spark import run_on_spark, start_session
 
     session = start_session()
@@ -68,7 +69,7 @@ def run_spark(bench: Bench) -> list[Row]:
                 _processor_times("the first job of a session", "the same", first, bare),
             ]
     finally:
-        session.stop()
+        spark.end(session)
 
 
 def run_growth(bench: Bench) -> list[Row]:

@@ -46,6 +46,7 @@ def run(bench: Bench) -> list[Row]:
         return []
     from pyspark.sql import SparkSession
 
+    from tests.bench import spark
     from zapdb.spark import register
 
     with PostgresServer.start() as server:
@@ -65,7 +66,7 @@ def run(bench: Bench) -> list[Row]:
             register(session)
             return compare(bench, session, address, server)
         finally:
-            session.stop()
+            spark.end(session)
 
 
 def find_driver(directory: Path) -> Path | None:
