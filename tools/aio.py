@@ -143,6 +143,7 @@ FACES = {
             "delete": WRITE,
             "delete_many": OWN,
             "delete_where": WRITE,
+            "discard_unreadable": WRITE,
             "update_where": WRITE,
         },
     ),

@@ -88,6 +88,7 @@ def test_list_as_json_is_an_object_a_line(logged: Project) -> None:
         "before": {"id": 1, "name": "Ada", "fax": "1"},
         "after": {"id": 1, "name": "Ada Lovelace", "fax": "2\n" + "x" * 80},
         "replaced": False,
+        "unreadable": None,
         "revision": 1,
         "principal": "ada",
         "transaction": 3,

@@ -100,6 +100,7 @@ def test_these_are_the_commands() -> None:
         "data get",
         "data list",
         "data put",
+        "data discard",
         "jobs cancel",
         "jobs list",
         "jobs pause",

@@ -81,6 +81,31 @@ NESTED = (
 )
 
 
+def test_a_record_that_could_not_be_read_has_its_key(workspace):
+    workspace.write(1, *NESTED)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    people, place = db.table("people"), {"street": "Weg", "number": 3}
+    for town in ("Bern", "Biel"):
+        people.insert(home=("CH", town), at=place, others=[])
+    begin = db.change_log.end()
+    workspace.execute("UPDATE zapdb_records_2 SET value = ?", (b"\x81",))
+    people.discard_unreadable(("CH", "Biel"))
+    people.discard_unreadable(("CH", "Bern"), replacement={"at": place, "others": [place]})
+    source = ZapdbChangesSource({"database": workspace.address, "table": "people"})
+    reader = source.streamReader(source.schema())
+    (partition,) = reader.partitions(
+        {"bookmark": str(begin)}, reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    )
+    rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    assert [(row["operation"], row["key"]["home"]["key_1"], row["before"]) for row in rows] == [
+        ("delete", "Biel", None),
+        ("update", "Bern", None),
+    ]
+    assert rows[0]["after"] is None
+    assert rows[1]["after"]["others"] == [place]
+
+
 def test_a_batch_has_the_changes_between_two_bookmarks(workspace):
     """The reader as Spark uses it, without Spark: nested values, large ones, nulls of structs."""
     workspace.write(1, *NESTED)

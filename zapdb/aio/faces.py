@@ -48,6 +48,7 @@ from zapdb.database.node_context import Apply
 from zapdb.database.opening import open as open_sync
 from zapdb.database.page import Page
 from zapdb.database.typing_protocols import TypedPage
+from zapdb.database.unreadable import DiscardedRecord
 from zapdb.indexes.predicates import Predicate
 from zapdb.jobs import IndexRepair, JobReport, Runner, SweepReport, TableReport, run_locally
 from zapdb.jobs.job_status import JobStatus
@@ -326,6 +327,33 @@ class Table(TableFace[R]):
         Raises `ReferenceViolation` if a reference with `on_delete: restrict` refers to it.
         """
         return await self._done("write", lambda sync: sync.delete(*key, **named))
+
+    async def discard_unreadable(
+        self,
+        /,
+        *key: Any,
+        stored_key: bytes | None = None,
+        replacement: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> DiscardedRecord:
+        """Delete a record that can't be read, which `delete` can't, and return its bytes.
+
+        Its index entries and archived values are deleted with it, and its references'
+        `on_delete` is applied. With a `replacement`, values of a new record with the same key,
+        that takes its place, and references to it stay. If the change log is on, it keeps the
+        bytes; before this moment, the past has a record that can't be read. `stored_key` is the
+        key as the quarantine of a job has it, in place of its fields. Reads all entries of the
+        table's indexes.
+
+        Raises `RecordNotFound`, `UsageError` if the record can be read, and what `delete` and
+        `insert` raise.
+        """
+        return await self._done(
+            "write",
+            lambda sync: sync.discard_unreadable(
+                *key, stored_key=stored_key, replacement=replacement, **named
+            ),
+        )
 
     async def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
         """Change fields of the records for which the conditions are true; returns how many

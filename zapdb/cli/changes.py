@@ -72,10 +72,12 @@ def changes_list_command(
     For an update, the changed fields are shown. If there are more changes, standard error has the
     bookmark to continue from. Changes of transactions that have not ended yet are not shown.
 
-    With `--json`: one object per line, `{table, operation, key, before, after, replaced, revision,
-    principal, made_at, transaction, stamp, stamped_at, bookmark}`. `before` and `after` are objects
-    of the fields, or null. An event of a schema has `event`, `field` and `position` instead of
-    `operation`, `key`, `before`, `after` and `replaced`.
+    With `--json`: one object per line, `{table, operation, key, before, after, replaced,
+    unreadable, revision, principal, made_at, transaction, stamp, stamped_at, bookmark}`. `before`
+    and `after` are objects of the fields, or null. `unreadable` are the bytes, in hex, of a record
+    that could not be read when it was discarded, in place of `before`; else null. An event of a
+    schema has `event`, `field` and `position` instead of `operation`, `key`, `before`, `after`,
+    `replaced` and `unreadable`.
     """
     output = Output(as_json)
     if newest and since is not None:
@@ -127,7 +129,9 @@ def _to_row(made: RecordChange | SchemaEvent) -> Sequence[Part]:
         (made.operation, "bold"),
         made.table,
         key,
-        show_change(made.schema_before, made.before, made.schema_after, made.after),
+        show_change(made.schema_before, made.before, made.schema_after, made.after)
+        if made.unreadable is None
+        else f"{len(made.unreadable):,} bytes that could not be read",
     )
 
 
@@ -152,6 +156,7 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
         "before": record_to_json(made.schema_before, made.before),
         "after": record_to_json(made.schema_after, made.after),
         "replaced": made.replaced,
+        "unreadable": None if made.unreadable is None else made.unreadable.hex(),
         "revision": made.revision,
         **common,
     }

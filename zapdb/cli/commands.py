@@ -56,6 +56,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "list": "data.data_list_command",
             "export": "data.data_export_command",
             "put": "data.data_put_command",
+            "discard": "discarding.data_discard_command",
         },
     ),
     "import": "importing.import_command",

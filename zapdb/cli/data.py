@@ -53,7 +53,7 @@ WhereOption = Annotated[
 
 
 @contextmanager
-def _opened(
+def opened_table(
     database: str | None, tenant: str | None, table: str, *, read_only: bool
 ) -> Iterator[tuple[Database, Table, Schema]]:
     """Open a database; yields it with one of its tables and that table's active schema."""
@@ -77,7 +77,7 @@ def data_get_command(
     With `--json`: the record as an object of its fields, with whole values.
     """
     output = Output(as_json)
-    with _opened(database, tenant, table, read_only=True) as (_, found, schema):
+    with opened_table(database, tenant, table, read_only=True) as (_, found, schema):
         values = read_key(schema, key)
         record = found.find(*values)
         if record is None:
@@ -108,7 +108,7 @@ def data_list_command(
     With `--json`: `{records: [RECORD], cursor}`; the cursor is null on the last page.
     """
     output = Output(as_json)
-    with _opened(database, tenant, table, read_only=True) as (_, found, schema):
+    with opened_table(database, tenant, table, read_only=True) as (_, found, schema):
         query = make_query(found, schema, where)
         if order_by:
             query = query.order_by(*(name.strip() for name in order_by.split(",")))
@@ -172,7 +172,7 @@ def data_export_command(
         )
     if for_spreadsheets and form != "csv":
         raise UsageError("--safe-for-spreadsheets is only for CSV", hint="add --format csv")
-    with _opened(database, tenant, table, read_only=True) as (db, found, schema):
+    with opened_table(database, tenant, table, read_only=True) as (db, found, schema):
         # Without an order, an index that answers the condition would decide the order.
         query = make_query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
         with opened_output(target, form) as stream, db.snapshot(), ProgressCounter() as counter:
@@ -228,7 +228,7 @@ def data_put_command(
             f"records of a file are read by: zapdb import FILE --table {table}",
         )
     output = Output(as_json)
-    with _opened(database, tenant, table, read_only=False) as (_, found, schema):
+    with opened_table(database, tenant, table, read_only=False) as (_, found, schema):
         record = found.upsert(**read_assignments(schema, fields))
         output.write(("put ", "green"), f"{table} {', '.join(key_texts(schema, record))}")
         plain = record_to_plain(schema, record) if as_json else None

@@ -8,10 +8,12 @@ from zapdb.database.page import Page
 from zapdb.database.query import Query
 from zapdb.database.table import Table
 from zapdb.database.transactions import Snapshot, Transaction
+from zapdb.database.unreadable import DiscardedRecord
 
 __all__ = [
     "ChangeFollower",
     "Database",
+    "DiscardedRecord",
     "Page",
     "Query",
     "RecordChange",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zapdb.database.history.versions import Version
     from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
     from zapdb.database.imports.file_formats import FormatName
+    from zapdb.database.unreadable import DiscardedRecord
     from zapdb.records import Record
 
 R = TypeVar("R")
@@ -125,6 +126,17 @@ class AsyncTypedTable(Protocol[R]):
 
     async def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
         """Delete the records for which the conditions are true; returns how many there were."""
+        ...
+
+    async def discard_unreadable(
+        self,
+        /,
+        *key: Any,
+        stored_key: bytes | None = None,
+        replacement: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> DiscardedRecord:
+        """Delete a record that can't be read, which `delete` can't; returns its bytes."""
         ...
 
     async def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:

@@ -15,7 +15,16 @@ from zapdb.catalog.stored import read_chain_state
 from zapdb.database.session import Session
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
-from zapdb.records import Attachments, Codec, Record, codec_for, decode_prefix
+from zapdb.records import (
+    Attachments,
+    Codec,
+    Record,
+    codec_for,
+    decode_prefix,
+    decode_unreadable,
+    was_unreadable,
+)
+from zapdb.records.record_name import name_record
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements
 from zapdb.storage.cells import as_time, empty_change
@@ -36,7 +45,8 @@ class RecordChange:
     from change to change. `made_at` is when the transaction wrote its changes, by the database's
     clock. An update is `replaced` if the transaction deleted the record and inserted it again.
     `schema_before` and `schema_after` are the table's schema before and after; they differ
-    only for a rollback.
+    only for a rollback. A record that could not be read when it was discarded has no `before`, but
+    `unreadable`: its bytes as they were stored.
     """
 
     table: str
@@ -54,6 +64,7 @@ class RecordChange:
     bookmark: Bookmark
     schema_before: TableSchema | None = field(repr=False)
     schema_after: TableSchema | None = field(repr=False)
+    unreadable: bytes | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         values = f"{self.before!r} → {self.after!r}" if self.before and self.after else ""
@@ -121,7 +132,8 @@ class ChangeDecoder:
         value = row.before if row.after is None else row.after
         if value is None:
             raise empty_change(row.table, row.transaction.number)
-        revision, _ = decode_prefix(value, 0)
+        unreadable = decode_unreadable(row.before)
+        revision = _read_revision(value)
         opened = self._open(row.table, revision)
         if opened is None:
             return None
@@ -138,6 +150,7 @@ class ChangeDecoder:
             revision=revision,
             schema_before=schema_before,
             schema_after=schema_after,
+            unreadable=None if unreadable is None else unreadable.stored,
             **_common_members(row),
         )
 
@@ -145,22 +158,29 @@ class ChangeDecoder:
         self, table: int, key: bytes, value: bytes | None
     ) -> tuple[TableSchema | None, Record | None]:
         """Decode a record as it was logged, and return its schema; Nones for no record, and for one
-        of a revision that is not active yet, during a rollback."""
+        of a revision that is not active yet, during a rollback. One that could not be read has a
+        schema."""
         if value is None:
             return None, None
-        revision, start = decode_prefix(value, 0)
-        opened = self._open(table, revision)
+        opened = self._open(table, _read_revision(value))
         if opened is None:
             return None, None
         schema, codec = opened
+        if decode_unreadable(value) is not None:
+            return schema, None
+        _, start = decode_prefix(value, 0)
         return schema, codec.decode(key, value, start, self._attachments)
 
     def decode_under(
         self, schema: TableSchema, layout_revision: int, key: bytes, value: bytes | None
     ) -> tuple[TableSchema | None, Record | None]:
         """Decode a record by another schema of its table; as it was logged, if that has another
-        layout."""
+        layout. Raises `CorruptRecord` for one that could not be read."""
         if value is not None:
+            if decode_unreadable(value) is not None:
+                error = was_unreadable(value)
+                name_record(error, schema.name, codec_for(schema).decode_key, key)
+                raise error
             revision, start = decode_prefix(value, 0)
             entry = self._find_entry(schema.number, revision)
             if entry is not None and entry.layout_revision == layout_revision:
@@ -228,6 +248,12 @@ class ChangeDecoder:
         found = {e.revision: e for e in read_entries(connection, self._tenant, table)}
         self._entries[table] = found
         return found
+
+
+def _read_revision(value: bytes) -> int:
+    """Return the revision of a logged record, or that of its table when it could not be read."""
+    unreadable = decode_unreadable(value)
+    return decode_prefix(value, 0)[0] if unreadable is None else unreadable.revision
 
 
 def _name_field(entries: Mapping[int, RevisionEntry], number: int) -> str | None:

@@ -390,8 +390,14 @@ class Session(SessionCatalog):
             yield connection
 
     def check_writer(self, connection: Connection) -> None:
-        """Check what a writing transaction checks first: the node's lease, and the catalog
-        version."""
+        """Check what a writing transaction checks first: the node's lease, the catalog version, and
+        that nothing is rolled back."""
+        self.check_node(connection)
+        require_not_rolling_back(self._shared.loaded.catalog)
+        connection.checked.add(self._shared)
+
+    def check_node(self, connection: Connection) -> None:
+        """Check the node's lease, and the catalog version."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
         version, lease = connection.fetch_one(self._check_sql)
         if not lease_is_held(connection, lease, self.node.lease.epoch):
@@ -402,8 +408,6 @@ class Session(SessionCatalog):
             )
         if version != self._shared.loaded.catalog.version:
             self.reload()
-        require_not_rolling_back(self._shared.loaded.catalog)
-        connection.checked.add(self._shared)
 
     def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:
         """Run a single operation; repeat it after a conflict, unless it is inside a transaction.

@@ -23,6 +23,7 @@ from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.table_reading import ReadableTable, show_parts, split_key
+from zapdb.database.unreadable import DiscardedRecord, Discarding
 from zapdb.errors import (
     RecordExists,
     RecordNotFound,
@@ -340,6 +341,28 @@ class Table(ReadableTable):
             bound = self._current()
             encoded = dict.fromkeys(self._encode_key(bound, split_key(bound, key)) for key in keys)
             return remove_many(self._session, connection, bound, list(encoded))
+
+    def discard_unreadable(
+        self,
+        /,
+        *key: Any,
+        stored_key: bytes | None = None,
+        replacement: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> DiscardedRecord:
+        """Delete a record that can't be read, which `delete` can't, and return its bytes.
+
+        Its index entries and archived values are deleted with it, and its references' `on_delete`
+        is applied. With a `replacement`, values of a new record with the same key, that takes its
+        place, and references to it stay. If the change log is on, it keeps the bytes; before this
+        moment, the past has a record that can't be read. `stored_key` is the key as the quarantine
+        of a job has it, in place of its fields. Reads all entries of the table's indexes.
+
+        Raises `RecordNotFound`, `UsageError` if the record can be read, and what `delete` and
+        `insert` raise.
+        """
+        whole = self._join_key(key, named) if named else key
+        return Discarding(self, whole, stored_key, replacement).run()
 
     def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:
         """Change fields of the records for which the conditions are true; returns how many matched:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zapdb.database.page import Page
     from zapdb.database.query import Query
     from zapdb.database.table import Table
+    from zapdb.database.unreadable import DiscardedRecord
 
 R = TypeVar("R", covariant=True)
 """The records of a table."""
@@ -306,6 +307,17 @@ class TypedTable(Protocol[R]):
 
     def delete_where(self, /, *predicates: Predicate, **values: Any) -> int:
         """Delete the records for which the conditions are true; returns how many there were."""
+        ...
+
+    def discard_unreadable(
+        self,
+        /,
+        *key: Any,
+        stored_key: bytes | None = None,
+        replacement: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> DiscardedRecord:
+        """Delete a record that can't be read, which `delete` can't; returns its bytes."""
         ...
 
     def update_where(self, /, *predicates: Predicate, **changes: Any) -> int:

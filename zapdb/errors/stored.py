@@ -25,7 +25,8 @@ class CorruptRecord(CorruptionError):
             offset=offset,
             size=len(data),
             bytes=bytes(data[max(0, offset - 4) : offset + 12]).hex(" ") or "(none)",
-            hint="run `zapdb verify` for all such records, and restore them from a backup",
+            hint="run `zapdb verify` for all such records; restore them from a backup, or delete "
+            "them with `zapdb data discard`",
         )
 
 

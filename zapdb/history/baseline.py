@@ -6,25 +6,33 @@ The greatest key that is in a file is where the next process goes on.
 
 The change log must still have all that happened since. So the follower's bookmark stays at that
 moment until all checkpoints are complete.
+
+A record that could not be read at that moment, and was discarded since, can be in no file. So the
+history of its table begins with a later batch, and has a gap before.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from zapdb.errors import CorruptRecord
 from zapdb.history.columns import HistoryRows, RowOperation
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.indexes import BoundTable
 from zapdb.limits import ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS
+from zapdb.records import UNREADABLE_MARK
 from zapdb.records.arrow import PackedRows
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import HistoryEra, HistoryFile, list_history_files
-from zapdb.storage.moments import LoggedMoment
+from zapdb.storage.moments import LaterSql, LoggedMoment
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
+
+logger = logging.getLogger("zapdb.history")
 
 
 @dataclass(slots=True)
@@ -62,12 +70,28 @@ class BaselineWriter:
                 after = self._find_place(connection, loaded, era)
                 beginning = read_beginning(working.log, connection)
                 records = RewoundStatements(working.moments, era.table_number, later, beginning)
-                found = self.read_range(connection, loaded, (era, loaded.moment), records, after)
+                place = era, loaded.moment
+                try:
+                    found = self.read_range(connection, loaded, place, records, after)
+                except CorruptRecord as error:
+                    if not self._has_discarded(connection, era.table_number, later):
+                        raise
+                    logger.warning("the history of a table begins later: %s", error)
         if found is None:
             self._give_up(loaded, era)
         else:
             self._store(loaded, era, found)
         return True
+
+    def _has_discarded(self, connection: Connection, table: int, later: LaterSql) -> bool:
+        """Whether a record that could not be read was discarded from a table after the moment."""
+        found = connection.fetch_one(
+            f"SELECT 1 FROM zapdb_changes WHERE tenant = {self._working.tenant}"
+            f" AND table_number = {int(table)} AND event IS NULL AND {later('transaction_number')}"
+            f" AND substr(before, 1, 1) = {connection.storage.placeholder} LIMIT 1",
+            (UNREADABLE_MARK,),
+        )
+        return found is not None
 
     def _find_place(self, connection: Connection, loaded: LoadedStore, era: HistoryEra) -> bytes:
         files = list_history_files(connection, loaded.store, table=era.table_number, era=era.era)

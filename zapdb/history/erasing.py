@@ -370,7 +370,8 @@ def _delete(
     for page in list_versions_of(connection, tenant, number, key):
         for transaction, before, after in page:
             counted.add(transaction, before, after)
-            blobs |= {blob for value in (before, after) if value for blob, _ in owned.find(value)}
+            logged = (value for value in (before, after) if value)
+            blobs |= {blob for value in logged for blob, _ in owned.find_logged(value)}
     changes = delete_versions(connection, tenant, number, key)
     archived = take_archived_of(connection, tenant, table.fields, key)
     blobs |= {

@@ -34,7 +34,9 @@ from zapdb.records import (
     OwnedBlobs,
     compile_conversion,
     decode_prefix,
+    decode_unreadable,
     encode_prefix,
+    encode_unreadable,
 )
 from zapdb.records.derivation import Constant, Derivation, SourceField, restored_in
 from zapdb.schema import Field
@@ -280,10 +282,15 @@ class _FieldEraser:
             yield from page
 
     def _erase_value(self, key: bytes, value: bytes | None, at: int | None) -> bytes | None:
-        return None if value is None else self._values.erase(key, value, at)
+        if value is None:
+            return None
+        unreadable = decode_unreadable(value)
+        if unreadable is not None:  # nobody can tell where in it a value is
+            return encode_unreadable(unreadable.revision, b"")
+        return self._values.erase(key, value, at)
 
     def _list_blobs(self, *values: bytes | None) -> set[bytes]:
-        return {blob for value in values if value for blob, _ in self._owned.find(value)}
+        return {blob for value in values if value for blob, _ in self._owned.find_logged(value)}
 
     def _find_current(self, key: bytes) -> bytes | None:
         """Return a record, which is converted if it was not; None if there is none."""

@@ -13,16 +13,15 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from zapdb.errors import BlobMissing, CorruptRecord, ZapdbError
+from zapdb.catalog import rows
+from zapdb.catalog.kinds import Job
+from zapdb.errors import ZapdbError
 from zapdb.limits import ERROR_VALUE_CHARS_MAX
 from zapdb.printing import one_line
 from zapdb.records.record_name import DecodeKey, show_stored_key
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import QUARANTINE, RANGES
-
-UNREADABLE: Final = (CorruptRecord, BlobMissing)
-"""The errors of a record that can't be read whatever process reads it."""
 
 KEY_BYTES_SHOWN: Final = 32
 
@@ -88,6 +87,14 @@ def list_quarantined(connection: Connection, job_id: str, limit: int) -> list[Qu
         QuarantinedRecord(as_bytes(row.key), row.reason, row.found_at)
         for row in connection.core_execute(query.order_by(QUARANTINE.c.key).limit(limit))
     ]
+
+
+def list_holding_jobs(connection: Connection, tenant: int, table: int, key: bytes) -> list[Job]:
+    """Return the jobs that have a record of a table in quarantine."""
+    held = QUARANTINE.c
+    query = sa.select(held.job).where(held.tenant == tenant, held.key == key).order_by(held.job)
+    found = [rows.get(connection, Job, job) for (job,) in connection.core_execute(query).all()]
+    return [job for job in found if job is not None and job.table in (table, 0)]
 
 
 def clear_quarantine(connection: Connection, job_id: str) -> None:

@@ -33,7 +33,6 @@ from zapdb.jobs.progress import (
     send_progress,
 )
 from zapdb.jobs.quarantine import (
-    UNREADABLE,
     describe_error,
     put_in_quarantine,
     read_keys_between,
@@ -49,6 +48,7 @@ from zapdb.limits import (
 )
 from zapdb.logs import log_event
 from zapdb.metrics import JOB_BATCHES, JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
+from zapdb.records import UNREADABLE
 from zapdb.storage import Connection, Later, OfHeld, RowsHeld, Storage, TransactionMode
 from zapdb.storage.retries import attempts, retry
 from zapdb.storage.statements import catalog_version_sql

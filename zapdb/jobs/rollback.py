@@ -113,8 +113,8 @@ def _require_all_read(storage: Storage, report: JobReport) -> None:
         table=report.job.table_name,
         records=report.progress.quarantined,
         first="; ".join(map(str, first)),
-        hint="restore these records from a backup, or delete them, with the database's own tools, "
-        f"and run `zapdb migrate rollback` again; `zapdb jobs show {report.job.id}` lists them",
+        hint="restore these records from a backup, or delete them with `zapdb data discard`, and "
+        f"run `zapdb migrate rollback` again; `zapdb jobs show {report.job.id}` lists them",
     )
 
 

@@ -15,7 +15,8 @@ Writers do not wait for a sweep, and a sweep never deletes a blob that they need
 - The database keeps the blobs that an older snapshot still reads.
 
 The age is an additional margin for clocks that differ, and for readers that have read a record and
-are about to load its blob. A record that can't be read may own any blob, so it ends the sweep.
+are about to load its blob. A record that can't be read may own any blob, so it ends the sweep. The
+change log's copy of one that was discarded owns those that can be found in it.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
                 owned = OwnedBlobs(load_layouts(connection, tenant, table))
                 owners[tenant, table] = owned
             if owned.are_possible:
-                found += (made for made, _ in owned.find(value))
+                found += (made for made, _ in owned.find_logged(value))
         yield found
 
 

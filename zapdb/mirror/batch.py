@@ -101,9 +101,12 @@ def _take(change: RecordChange, batch: ChangeBatch, state: MirrorState) -> None:
         changes.rows.pop(key, None)
         changes.older[key] = change.key
     elif key not in changes.older:
-        record = change.before if change.after is None else change.after
         found = changes.rows.get(key)
-        was_there = change.before is not None if found is None else found.was_there
+        was_there = change.operation != "insert" if found is None else found.was_there
+        record: Any = change.before if change.after is None else change.after
+        if record is None:  # it could not be read
+            assert change.schema_before is not None
+            record = name_key(change.schema_before, change.key)
         changes.rows[key] = RowChange(was_there, record, change.after is not None)
 
 

@@ -37,10 +37,20 @@ from zapdb.records.record import (
     raw_value,
     record_class,
 )
+from zapdb.records.unreadable import (
+    UNREADABLE,
+    UNREADABLE_MARK,
+    UnreadableRecord,
+    decode_unreadable,
+    encode_unreadable,
+    was_unreadable,
+)
 from zapdb.values import asdict, etag, replace, to_json
 
 __all__ = [
     "NO_REVISION",
+    "UNREADABLE",
+    "UNREADABLE_MARK",
     "Archive",
     "Archives",
     "Attachments",
@@ -65,6 +75,7 @@ __all__ = [
     "Restored",
     "Slot",
     "SourceField",
+    "UnreadableRecord",
     "asdict",
     "codec_for",
     "compile_conversion",
@@ -73,8 +84,10 @@ __all__ = [
     "compose_archives",
     "copied_from",
     "decode_prefix",
+    "decode_unreadable",
     "decoder_of",
     "encode_prefix",
+    "encode_unreadable",
     "etag",
     "follow",
     "group_by_revision",
@@ -86,4 +99,5 @@ __all__ = [
     "record_class",
     "replace",
     "to_json",
+    "was_unreadable",
 ]

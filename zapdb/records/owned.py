@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from zapdb.errors import CorruptRecord
 from zapdb.records.codec import presence_source
 from zapdb.records.layout import Layout, decode_prefix
+from zapdb.records.unreadable import decode_unreadable
 from zapdb.values.blob import find_blob_source
 from zapdb.values.source import Namespace, compile_function, indent
 
@@ -43,6 +44,17 @@ class OwnedBlobs:
         except KeyError:
             find = self._finders[revision] = self._compile(revision, value)
         return [] if find is None else find(value, start)
+
+    def find_logged(self, value: bytes) -> list[tuple[bytes, int]]:
+        """The same of a record as the change log has it; of one that could not be read, what can be
+        found."""
+        unreadable = decode_unreadable(value)
+        if unreadable is None:
+            return self.find(value)
+        try:
+            return self.find(unreadable.stored)
+        except CorruptRecord:
+            return []
 
     def _compile(self, revision: int, value: bytes) -> FindBlobs | None:
         layout = self._layouts.get(revision)

@@ -16,6 +16,7 @@ from zapdb.records.codec import Decode
 from zapdb.records.conversion import Conversion
 from zapdb.records.layout import decode_prefix, encode_prefix
 from zapdb.records.record import Record
+from zapdb.records.unreadable import UNREADABLE_MARK, was_unreadable
 
 Program = Callable[[int], Conversion | None]
 """revision → the program to the current layout; None if the layout is the current one.
@@ -143,6 +144,8 @@ class RecordReader:
     def _slot_of(self, value: bytes) -> int:
         """Where what belongs to a record's revision is filed, which is prepared now if it is not
         yet."""
+        if value.startswith(UNREADABLE_MARK):
+            raise was_unreadable(value)
         revision, _ = decode_prefix(value, 0)
         # Revisions beyond 63 have longer prefixes; they are filed by number, out of the way of
         # the first bytes 0x81 … 0xBF, by which the others are found without decoding them.
@@ -208,5 +211,6 @@ def _no_record(value: object) -> CorruptRecord:
         "a stored record is not bytes",
         what="a record that is not bytes",
         found=type(value).__name__,
-        hint="run `zapdb verify` for all such records, and restore them from a backup",
+        hint="run `zapdb verify` for all such records; restore them from a backup, or delete "
+        "them with `zapdb data discard`",
     )

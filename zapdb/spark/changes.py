@@ -33,6 +33,7 @@ from zapdb.database.transactions import Snapshot
 from zapdb.errors import UsageError
 from zapdb.indexes import BoundTable
 from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.records import Layout, decode_unreadable
 from zapdb.records.arrow import arrow_decoder, decode_batches
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import STREAM_OPTIONS, GivenOptions, Place
@@ -258,12 +259,14 @@ def _decoder(bound: BoundTable) -> Any:
 
 def _to_batch(bound: BoundTable, rows: Sequence[ChangeRow]) -> Any:
     schema = _arrow_schema(bound)
-    before = _to_structs(bound, rows, [row.before for row in rows])
+    read = [None if decode_unreadable(row.before) else row.before for row in rows]
+    before = _to_structs(bound, rows, read)
     after = _to_structs(bound, rows, [row.after for row in rows])
     key = [
         pyarrow.compute.coalesce(
             pyarrow.compute.struct_field(after, [f.name]),
             pyarrow.compute.struct_field(before, [f.name]),
+            *_find_unreadable_key(bound, rows, f),
         ).cast(f.type)
         for f in schema.field("key").type
     ]
@@ -281,6 +284,27 @@ def _to_batch(bound: BoundTable, rows: Sequence[ChangeRow]) -> Any:
         pyarrow.array([str(row.bookmark) for row in rows]),
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _find_unreadable_key(bound: BoundTable, rows: Sequence[ChangeRow], field: Any) -> list[Any]:
+    """The values of a field of the key of records that could not be read, in an array; no array if
+    there are none."""
+    reader, keys = bound.adapter.reader, list[tuple[bytes, bytes]]()
+    # Of a record without values, the fields of the key can be decoded.
+    empty = reader.prefix + bytes(Layout.of(bound.adapter.schema).presence_size_bytes)
+    places: list[int | None] = []
+    for row in rows:
+        is_unreadable = decode_unreadable(row.before) is not None
+        places.append(len(keys) if is_unreadable else None)
+        if is_unreadable:
+            keys.append((row.key, empty))
+    if not keys:
+        return []
+    decoder = arrow_decoder(bound.adapter.schema, [field.name], zones=bound.catalog.zones)
+    found = pyarrow.Table.from_batches(
+        decode_batches(decoder, keys, bound.make_attachments, reader), decoder.schema
+    )
+    return [found.column(0).combine_chunks().take(pyarrow.array(places, pyarrow.int64()))]
 
 
 def _name(row: ChangeRow) -> str:

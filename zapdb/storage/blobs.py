@@ -158,5 +158,6 @@ def _corrupt(made: bytes, number: int, what: str) -> CorruptBlob:
         what=f"chunk {number} of blob {made.hex()} is {what}",
         blob=made.hex(),
         chunk=number,
-        hint="run `zapdb verify` for all such records, and restore them from a backup",
+        hint="run `zapdb verify` for all such records; restore them from a backup, or delete "
+        "them with `zapdb data discard`",
     )

@@ -50,6 +50,7 @@ class EntryStatements:
         self.delete_sql = (
             f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
         )
+        self.delete_of_sql = f"DELETE FROM {self.name} WHERE {mine} AND record = {mark}"
         self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
         self._page_sqls = Memo[tuple[bool, bool, bool, int, bool], str](STATEMENTS_KEPT_MAX)
 
@@ -81,6 +82,10 @@ class EntryStatements:
         """Delete entries by their keys and their records' keys."""
         mine = f"tenant = {self.tenant}"
         self.storage.delete_rows(connection, self.name, mine, ["key", "record"], rows)
+
+    def delete_of(self, connection: Connection, record_key: bytes) -> None:
+        """Delete all entries of a record, whatever their keys are; reads the tenant's entries."""
+        connection.send(self.delete_of_sql, (record_key,))
 
     def find_in(
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int

@@ -27,6 +27,7 @@ from zapdb.limits import (
     CHANGES_PENDING_SIZE_BYTES_MAX,
     PAGE_RECORDS_MAX,
 )
+from zapdb.records import UNREADABLE_MARK
 from zapdb.storage.cells import as_bytes, as_number, wrong_counter
 from zapdb.storage.driver_errors import DuplicateKey
 from zapdb.storage.incarnations import transaction_number_sql
@@ -383,11 +384,14 @@ def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple
     mine = f"tenant = {int(tenant)} AND table_number = {int(table)}"
     # Events of tenants have no table, and those of the change log's switch no revision.
     sides = " UNION ALL ".join(
-        f"SELECT {prefix_sql(mark, side)} AS prefix {of} WHERE {mine} AND length({side}) > 0"
+        f"SELECT {prefix_sql(mark, 'logged')} AS prefix FROM (SELECT CASE"
+        # A record that could not be read has the table's revision of that time behind the mark.
+        f" WHEN substr({side}, 1, 1) = {mark} THEN substr({side}, 2) ELSE {side} END AS logged"
+        f" {of} WHERE {mine} AND length({side}) > 0) AS {side}_records"
         for side in ("before", "after")
     )
     rows = connection.fetch_all(
         f"SELECT prefix, count(*) FROM ({sides}) AS prefixes GROUP BY prefix ORDER BY prefix",
-        PREFIX_PARAMETERS * 2,
+        (*PREFIX_PARAMETERS, UNREADABLE_MARK) * 2,
     )
     return [(bytes(prefix), int(count)) for prefix, count in rows]

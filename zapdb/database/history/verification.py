@@ -6,6 +6,8 @@ give the same records, which is looked at for some moments.
 They are read one after the other, while others write. No answer about a moment changes by that, but
 by an erasure: it takes a record from the log first, and from the files afterwards. So records that
 are being erased are left out, and what differs is looked at again if an erasure went on meanwhile.
+Records that could not be read when they were discarded are left out, too: the log only has their
+bytes, and files may have them from before they were damaged.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from itertools import zip_longest
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import find_moment
 from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session, changed_while_read
 from zapdb.errors import (
@@ -32,7 +35,7 @@ from zapdb.history.stores import require_store
 from zapdb.history.verifying import list_problems, read_timelines
 from zapdb.indexes import BoundTable
 from zapdb.limits import READ
-from zapdb.records import Record
+from zapdb.records import Record, decode_unreadable
 from zapdb.storage import TransactionMode
 from zapdb.storage.change_log import ChangeLog
 from zapdb.storage.history_erasures import Erasure, count_erasures, list_unfinished
@@ -153,9 +156,11 @@ def _compare_table(
 def _find_difference(
     past: PastSession, rewound: BoundTable, stored: BoundTable, erased: set[bytes | None]
 ) -> str | None:
-    schemas = rewound.adapter.schema, stored.adapter.schema
+    """Say what differs, but for these records, and those that could not be read."""
+    schemas, left_out = (rewound.adapter.schema, stored.adapter.schema), set(erased)
     left, right = (
-        (one for one in _scan(past, bound) if one[0] not in erased) for bound in (rewound, stored)
+        (one for one in _scan(past, bound, left_out) if one[0] not in left_out)
+        for bound in (rewound, stored)  # the first one is read ahead of the second
     )
     for one, other in zip_longest(left, right):
         if one is None or other is None:
@@ -166,11 +171,16 @@ def _find_difference(
     return None
 
 
-def _scan(past: PastSession, bound: BoundTable) -> Iterator[tuple[bytes, Record]]:
-    after = b""
+def _scan(
+    past: PastSession, bound: BoundTable, left_out: set[bytes | None]
+) -> Iterator[tuple[bytes, Record]]:
+    after, is_rewound = b"", isinstance(bound, RewoundTable)
     while page := _read_page(past, bound, after):
         for key, value in page:
-            yield key, bound.adapter.reader.read(key, value)
+            if is_rewound and decode_unreadable(value) is not None:
+                left_out.add(key)
+            else:
+                yield key, bound.adapter.reader.read(key, value)
         after = page[-1][0]
 
 
