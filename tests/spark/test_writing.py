@@ -163,6 +163,31 @@ def test_upsert_updates_by_key_and_mistakes_are_named_before_anything_is_written
     assert db.table("stock").count() == 2
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_record_that_can_not_be_read_is_named_and_nothing_beside_it_is_written(workspace, spark):
+    workspace.write(
+        1,
+        "create_table: {table: stock, key: [id], fields: ["
+        "{name: id, type: integer}, {name: count, type: integer}]}",
+        "create_index: {table: stock, index: by_count, fields: [{field: count}]}",
+    )
+    stock = workspace.open().table("stock")
+    stock.insert_many({"id": at, "count": at} for at in range(4))
+    key = stock._bound.codec.encode_key({"id": 2})
+    workspace.execute("UPDATE zapdb_records_1 SET value = ? WHERE key = ?", (b"\x81\xc0", key))
+    there = [workspace.execute(f"SELECT * FROM zapdb_{name}_1") for name in ("records", "entries")]
+    named = r"can't be decoded(.|\n)*table: stock\W+key: 2\W"
+    options = {"database": workspace.address, "table": "stock"}
+    frame = spark.read.format("zapdb").options(**options).load()
+    with pytest.raises(PySparkException, match=named):
+        frame.collect()
+    rows = spark.createDataFrame([(at, 9) for at in range(6)], "id int, count int").coalesce(1)
+    with pytest.raises(PySparkException, match=named):
+        save(rows, workspace, "stock", upsert="true")
+    now = [workspace.execute(f"SELECT * FROM zapdb_{name}_1") for name in ("records", "entries")]
+    assert now == there
+
+
 def test_marks_know_rows_by_what_they_hold_and_fence_earlier_attempts(workspace):
     db = prepare(workspace, log=False)
     storage = db._storage
