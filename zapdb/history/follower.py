@@ -144,18 +144,12 @@ class HistoryFollower:
             era.table_number: era
             for era in count_changes_of(list(loaded.eras.values()), batch.changes)
         }
-        if batch.events or self._lacks_era(loaded):
+        # A table with changes has no era where the beginning of one was given up.
+        if batch.events or any(made.unfiled for made in batch.moments):
             self._plan_eras(loaded, eras, batch, change)
         change.eras = [*eras.values(), *change.eras]
         self._commit(loaded, batch.last, change)
         return FollowerStep(is_any=True, changes=sum(batch.changes.values()))
-
-    def _lacks_era(self, loaded: LoadedStore) -> bool:
-        """Whether a table has none, because the beginning of one was given up."""
-        working = self.working
-        with working.storage.transaction(TransactionMode.READ) as connection:
-            tables = working.load_catalog(connection).tables.values()
-        return any(one.logs_changes and one.schema.number not in loaded.eras for one in tables)
 
     def _plan_eras(
         self,
