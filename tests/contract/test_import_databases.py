@@ -302,6 +302,39 @@ def test_what_has_no_equivalent_is_said(place: Place) -> None:
     )
 
 
+def test_a_type_that_sqlite_does_not_know_is_what_is_stored(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place = Place(workspace, f"sqlite:///{tmp_path / 'source.db'}", tmp_path)
+    place.execute(
+        "CREATE TABLE things (id INTEGER PRIMARY KEY, span INTERVAL, place POINT, price MONEY,"
+        " made YEAR, amount NUMBER(8, 2), tags INTEGER[], mixed GEOMETRY, shape LONGBLOB, any,"
+        " small UNSIGNED BIG INT, empty INET)",
+        "INSERT INTO things VALUES (1, '1 day', '(1,2)', '$3', 1999, 1.25, '{1}', 'x', x'00', 2.5,"
+        " 7, NULL)",
+        "INSERT INTO things VALUES (2, '', NULL, NULL, 2000, 3, NULL, x'ff', NULL, 1, 8, NULL)",
+    )
+    inferred = place.infer()
+    assert inferred.status == 0, inferred.err
+    for part in (
+        "things.span: the type INTERVAL has no equivalent; it is text",
+        "things.place: the type POINT has no equivalent; it is text",
+        "things.price: the type MONEY has no equivalent; it is text",
+        "things.made: the type YEAR has no equivalent; all its values are integers",
+        "things.tags: the type INTEGER[] has no equivalent; it is text",
+        "things.any: it has no type; all its values are numbers, and a scale of 10 was taken",
+        "things.empty: the type INET has no equivalent; it is text",
+    ):
+        assert part in inferred.out, (part, inferred.out)
+    assert "things.amount" not in inferred.out
+    assert "things.small" not in inferred.out
+    place.migrate()
+    assert place.copy().status == 0
+    first, second = place.records("things")
+    assert [str(value) for value in first.values()][1:6] == ["1 day", "(1,2)", "$3", "1999", "1.25"]
+    assert (first["shape"], second["mixed"], second["made"]) == (b"\0", "ff", 2000)
+
+
 def test_a_circle_of_references(place: Place) -> None:
     place.execute(
         "CREATE TABLE people (id INTEGER PRIMARY KEY, home INTEGER)",

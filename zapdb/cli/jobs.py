@@ -383,7 +383,7 @@ def jobs_throttle_command(
     if (records, size, latency, window) == (None, None, None, None):
         raise UsageError(
             "there is nothing to change",
-            hint="give --records-per-second, --bytes-per-second, --max-latency or --window",
+            hint="give --records-per-second, --bytes-per-second, --max-latency, or --window",
         )
     numbers = {
         "records_per_second": ("--records-per-second", records),

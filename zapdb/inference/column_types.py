@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from zapdb.inference.sqlite_types import DeclaredType
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.structure import NAME, Name
@@ -31,6 +32,8 @@ class MappedType(NamedTuple):
 def map_type_of(kind: Any, scale: int | None = None, shown: str = "") -> MappedType:
     """The type for a column type; `scale` is the longest of its numbers, if that had to be
     measured, and `shown` the source's name of a type that SQLAlchemy does not know."""
+    if isinstance(kind, DeclaredType):
+        return _map_declared(kind)
     if isinstance(kind, sa.Enum) and kind.enums:
         return _map_enum(kind)
     if isinstance(kind, sa.ARRAY):
@@ -78,6 +81,29 @@ def _show(kind: Any) -> str:
         return str(kind)
     except sa.exc.CompileError:
         return type(kind).__name__
+
+
+def _map_declared(kind: DeclaredType) -> MappedType:
+    said = f"the type {kind.declared} has no equivalent" if kind.declared else "it has no type"
+    for classes, name, shown in _STORED:
+        if kind.classes and kind.classes <= classes:
+            parameters = _named(name)
+            if name == "decimal":
+                parameters["scale"] = SCALE_WITHOUT_ONE
+            return MappedType(parameters, f"{said}; {shown}")
+    return MappedType(_named("string"), f"{said}; it is text")
+
+
+_STORED: tuple[tuple[frozenset[str], str, str], ...] = (
+    (frozenset({"integer"}), "integer", "all its values are integers"),
+    (
+        frozenset({"integer", "real"}),
+        "decimal",
+        f"all its values are numbers, and a scale of {SCALE_WITHOUT_ONE} was taken",
+    ),
+    (frozenset({"blob"}), "binary", "all its values are bytes"),
+)
+"""The types for SQLite's storage classes."""
 
 
 def _map_enum(kind: sa.Enum) -> MappedType:

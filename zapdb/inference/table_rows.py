@@ -19,6 +19,7 @@ from zapdb.errors import ZapdbError
 from zapdb.inference.copy_plans import CopyPlan
 from zapdb.inference.inferred import InferredField
 from zapdb.inference.source import MYSQL, SourceDatabase
+from zapdb.inference.sqlite_types import DeclaredType
 from zapdb.schema import Field
 from zapdb.values import Json, String
 
@@ -79,8 +80,9 @@ class TableRows(RowSource):
         if self._connection.dialect.name in MYSQL and isinstance(field.type, Json):
             how = replace(how, is_text=True)  # its drivers read no JSON, and MariaDB's is a text
         coerce = make_coercer(field, f"{self._plan.schema.name}.{field.name}", how)
+        is_declared = isinstance(column.type, DeclaredType)  # of which any value may be any text
         has_equivalent = how.is_text or isinstance(column.type, sa.String | sa.Enum)
-        if not isinstance(field.type, String) or has_equivalent:
+        if not isinstance(field.type, String) or (has_equivalent and not is_declared):
             return coerce
         return lambda value: coerce(foreign_text(value))
 

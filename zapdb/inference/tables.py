@@ -26,6 +26,7 @@ from zapdb.inference.inferred import (
 from zapdb.inference.reflection import find_unknown_types, reflect
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.sql_texts import is_generator, is_now, read_default_text, translate_check
+from zapdb.inference.sqlite_types import find_declared_types
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.structure import ABSENT, Name, Plain
 from zapdb.schema import Now, OnDelete
@@ -55,6 +56,8 @@ def infer_tables(source: SourceDatabase, only: Collection[str] = ()) -> Inferenc
         if not tables:
             raise UsageError("the source has no tables", source=source.shown)
         said = dict.fromkeys(str(one.message) for one in caught)
+        if source.dialect == "sqlite":
+            find_declared_types(connection, tables)
         _Inferrer(connection, found, tables, find_unknown_types(said)).run()
         views = sa.inspect(connection).get_view_names()
     said |= dict.fromkeys(str(one.message) for one in caught)

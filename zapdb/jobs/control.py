@@ -28,7 +28,7 @@ def _way_on(job: Job) -> str:
         "superseded": "it is not needed any more",
         "blocked": f"change or delete the records that are in its way, and run `{command}`",
         "cancelled": kind_of(job).again,
-    }.get(job.state, "it is at its end")
+    }.get(job.state, "it is at its end; `zapdb jobs list` lists the jobs that are not")
 
 
 def find_job(connection: Connection, tenant: int, text: str) -> Job:
@@ -111,7 +111,7 @@ def _move(job: Job, *, to: JobState, states: tuple[JobState, ...]) -> Job:
 
 
 def _cancel(job: Job) -> Job:
-    if job.kind == "roll_back":
+    if _alive(job).kind == "roll_back":
         raise UsageError(
             "the conversion of a rollback can't be cancelled",
             job=job.id,
@@ -119,7 +119,7 @@ def _cancel(job: Job) -> Job:
             hint="let it finish (`zapdb migrate rollback` continues it), and apply the migration "
             "again with `zapdb migrate up`; or pause it with `zapdb jobs pause`",
         )
-    return structs.replace(_alive(job), state="cancelled")
+    return structs.replace(job, state="cancelled")
 
 
 def _change(storage: Storage, job_id: str, change: Callable[[Job], Job]) -> Job:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from zapdb.cli.output import Output
 from zapdb.cli.sources.base import FileKind, ImportRequest
 from zapdb.cli.sources.inferring import name_of_table, one_table, write_migration
-from zapdb.database.imports.csv_rows import delimiter_of
+from zapdb.database.imports.csv_rows import delimiter_of, refuse_empty
 from zapdb.database.imports.text import opened_text
-from zapdb.errors import UsageError
 from zapdb.inference.files import infer_csv
 from zapdb.records.record_lines import split_csv
 
@@ -21,7 +20,7 @@ class CsvKind(FileKind):
             rows = (cells for _, cells in split_csv(stream, delimiter_of(given), name))
             header = next(rows, None)
             if not header:
-                raise UsageError("the file is empty", source=given.shown)
+                raise refuse_empty(given.shown)
             table = infer_csv(name, header, rows, given.null)
         write_migration(one_table(given.shown, table), request.migrations, output)
         return 0

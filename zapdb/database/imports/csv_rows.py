@@ -25,6 +25,16 @@ from zapdb.values import Binary, String
 ReadCell = Callable[[str], Any]
 
 
+def refuse_empty(name: str) -> UsageError:
+    """The error for a file without a line of column names."""
+    return UsageError(
+        "the file is empty",
+        source=name,
+        hint="a CSV file begins with a line of column names, such as id,title; "
+        "write it again where it comes from",
+    )
+
+
 class CsvSource(TextSource):
     """Rows of a CSV file."""
 
@@ -35,7 +45,7 @@ class CsvSource(TextSource):
         rows = split_csv(lines, delimiter, self.name)
         number, header = next(rows, (1, None))
         if header is None:
-            raise UsageError("the file is empty", source=self.name)
+            raise refuse_empty(self.name)
         columns = self._read_header(header)
         names = [column and column[0] for column in columns]
         readers = [column and column[1] for column in columns]
