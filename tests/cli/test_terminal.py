@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from tests.cli.program import ANSI, MIGRATIONS, Project, strip_ansi
+from zapdb.cli.job_bar import make_bar
+from zapdb.cli.output import Output
 from zapdb.printing import printable
 
 
@@ -192,3 +196,19 @@ def test_other_peoples_text_is_escaped(project: Project) -> None:
     project.sql("UPDATE zapdb_migrations SET summary = ?", "\x1b[31mred\u202e")
     result = project.run("migrate", "rollback", stdin="n")
     assert result.out.startswith("0001_people: \\x1b[31mred\\u202e\n")
+
+
+@pytest.mark.parametrize("columns", [110, 80, 40])
+def test_a_terminal_of_any_width_shows_the_numbers_of_a_bar(columns: int) -> None:
+    with io.StringIO() as stream:
+        output = Output(False)
+        output.console = Console(file=stream, width=columns)
+        bar = make_bar(output, "{task.fields[rate]}", "{task.fields[left]}")
+        title = "converting people to revision 3"
+        task = bar.add_task(title, total=60_000, rate="734/s", left="ETA 45 s")
+        bar.update(task, completed=21_322)
+        output.console.print(*bar.get_renderables())
+        shown = stream.getvalue()
+    for part in (title, "36%", "21,322/60,000", "734/s", "ETA 45 s"):
+        assert part in shown, shown
+    assert max(map(cell_len, shown.splitlines())) <= columns

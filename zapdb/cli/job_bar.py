@@ -27,6 +27,9 @@ from zapdb.storage import Connection, Storage, TransactionMode
 POLL_SECONDS: Final = 0.2
 LOOK_SECONDS: Final = 1.0
 """How often it is asked what the job waits for."""
+BAR_WIDTH_MIN: Final = 50
+TITLE_WIDTH_MIN: Final = 90
+"""The widths of terminals that leave room for a bar beside the numbers, and a title beside both."""
 COUNT_SECONDS: Final = 1.0
 COUNT_SHARE: Final = 0.05
 """Records are counted by revision at most so often, and for no more than this part of the time."""
@@ -181,31 +184,37 @@ def progress_bar(output: Output, title: str, total: int) -> Iterator[Callable[[]
 
 
 def make_bar(output: Output, *texts: str) -> Any:
-    """A bar with columns of texts, or with the time left, and `notes`: lines below it."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    """A bar with columns of texts, or with the time left, and `notes`: lines below it.
+
+    On a narrow terminal the title has a line of its own, so that no number is cut.
+    """
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.text import Text
+
+    width = output.console.width
+
+    class Counts(TextColumn):
+        def render(self, task: Any) -> Text:
+            total = "?" if task.total is None else f"{task.total:,.0f}"
+            return Text(f"{task.completed:,.0f}/{total}", "progress.download")
 
     class BarWithNotes(Bar):
         notes: tuple[str, ...] = ()
 
         def get_renderables(self) -> Iterator[Any]:
+            if width < TITLE_WIDTH_MIN:
+                yield from (Text(task.description) for task in self.tasks)
             yield self.make_tasks_table(self.tasks)
             for note in self.notes:
                 yield Text(printable(note), "dim")
 
-    told: list[Any] = [TextColumn(text) for text in texts] or [TimeRemainingColumn()]
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        *told,
+    columns: list[Any] = [TaskProgressColumn(), Counts("")]
+    columns += [TextColumn(text) for text in texts] or [TimeRemainingColumn()]
+    if width >= BAR_WIDTH_MIN:
+        columns.insert(0, BarColumn(bar_width=None))
+    if width >= TITLE_WIDTH_MIN:
+        columns.insert(0, TextColumn("{task.description}", markup=False))
+    return BarWithNotes(
+        *columns, console=output.console, transient=True, expand=width >= BAR_WIDTH_MIN
     )
-    return BarWithNotes(*columns, console=output.console, transient=True, expand=True)
