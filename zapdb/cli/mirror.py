@@ -231,7 +231,7 @@ def _state_of(table: MirrorTableStatus) -> str | tuple[str, str]:
     if table.problem:
         return f"not kept: {table.problem}", "bold red"
     if table.is_broken:
-        return "broken", "bold red"
+        return "broken: `zapdb mirror run` puts it right", "bold red"
     if table.is_stale:
         return "is read again", "yellow"
     if table.filling:

@@ -13,7 +13,7 @@ from zapdb.mirror.status import require_mirror, require_place
 from zapdb.mirror.structure import find_broken
 from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed
 
-COLUMNS_CHANGED = "its columns were changed: `zapdb mirror run` makes it again"
+COLUMNS_CHANGED = "others have changed or dropped it: `zapdb mirror run` makes it again"
 NOT_KEPT = "it is not kept now: see `zapdb mirror status`"
 MOVED = "its schema has changed: run `zapdb mirror run`, and check again"
 FAR_BEHIND = "the mirror is too far behind: run `zapdb mirror run`, and check again"
