@@ -94,6 +94,7 @@ def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
 def test_rule_09_a_starved_thread_notes_nothing_twice_and_nothing_afterwards(db: Database) -> None:
     """What it does after its COMMIT, or at all, may come when the job has ended."""
     with working_on(db._storage, EXPORT, print) as job:
+        job.expect(15)
         job.note(10, 10)
         job._save()
         job._noted = 0, 0  # as the thread has it until it goes on
@@ -101,6 +102,7 @@ def test_rule_09_a_starved_thread_notes_nothing_twice_and_nothing_afterwards(db:
         job._save()
     (status,) = [db.jobs.get(one.id) for one in db.jobs.list()]
     assert (status.job.state, status.progress.read, status.open_ranges) == ("done", 10, ())
+    assert status.reads == 10, "what was estimated before is known"
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

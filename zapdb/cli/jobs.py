@@ -214,7 +214,7 @@ def _find_key_decoder(catalog: TenantCatalog, job: Job) -> DecodeKey | None:
 def _show_reads(status: JobStatus) -> str:
     """How many records the job will have read; what was found by a sample is rounded."""
     job, reads = status.job, status.reads
-    if kind_of(job).is_undivided:
+    if kind_of(job).is_undivided and reads != status.progress.read:
         return f"about {reads:,}"
     # What is left of conversions is counted, and what is done is known.
     is_counted = not job.is_estimated or job.kind in ("convert", "roll_back")

@@ -136,7 +136,7 @@ def count_reads(
 ) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
     is_over = job.state in ("done", "superseded")
-    if job.is_estimated and is_over:
+    if is_over and (job.is_estimated or kind_of(job).is_undivided):
         return progress.read
     if job.kind not in ("convert", "roll_back"):
         return max(job.records, progress.read)
