@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
 from zapdb.accelerator import describe_codec
 from zapdb.cli import app
+from zapdb.cli.undivided import CommandJob, JobCounter
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -301,3 +303,21 @@ def test_every_error_object_is_one_line(project: Project) -> None:
         "unknown key 'summry'",
     ]
     assert re.fullmatch(r"[a-z.]+", found["code"])
+
+
+def test_ctrl_c_in_an_import_says_that_the_next_one_goes_on(
+    current: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = CommandJob("import", "people.csv", f"sqlite:///{current.database}", None)
+
+    def interrupt(about: CommandJob) -> None:
+        with JobCounter(about) as counter:
+            counter.begin()
+            raise KeyboardInterrupt
+
+    for about in (job, replace(job, is_resumable=False)):
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(about)
+    assert capsys.readouterr().err == (
+        "nothing is lost: the same command goes on where this stopped\n"
+    )

@@ -91,6 +91,8 @@ class JobCounter(ProgressCounter):
     ) -> None:
         super().__exit__()
         self._stack.__exit__(kind, error, trace)
+        if kind is KeyboardInterrupt and self._about.kind == "import" and self._about.is_resumable:
+            print_note("nothing is lost: the same command goes on where this stopped")
 
     def begin(self) -> None:
         """Work on the job from now on, instead of from the first count on; waits while it is held
