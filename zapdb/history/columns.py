@@ -34,7 +34,6 @@ from zapdb.records.arrow import (
     decode_page,
 )
 from zapdb.records.arrow.decoder import ArrowDecoder, RecordConverter
-from zapdb.records.arrow.positions import Bytes
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Enum, List, Struct, ValueType, Zones
 
@@ -87,6 +86,8 @@ class MadeColumns:
     values: Sequence[bytes]
     moments: Sequence[int]
     operations: Sequence[int]
+    packed: PackedRows | None = None
+    """The keys and values once more, where somebody has packed them."""
 
     @classmethod
     def of(cls, rows: Iterable[MadeRow]) -> Self:
@@ -102,6 +103,8 @@ class MadeColumns:
         return len(self.keys)
 
     def cut(self, start: int, stop: int) -> MadeColumns:
+        if start == 0 and stop >= len(self):
+            return self
         part = slice(start, stop)
         return MadeColumns(
             self.keys[part], self.values[part], self.moments[part], self.operations[part]
@@ -265,16 +268,19 @@ def _decode(
     make_attachments: MakeAttachments,
     reader: RecordConverter | None,
 ) -> Iterator[Any]:
-    if sum(map(len, rows.values)) > ARROW_BATCH_SIZE_BYTES:
+    page = rows.packed
+    if page is None and sum(map(len, rows.values)) > ARROW_BATCH_SIZE_BYTES:
         stored = zip(rows.keys, rows.values, strict=True)
         return decode_batches(decoder, stored, make_attachments, reader, batch_records=len(rows))
-    page = PackedRows(Bytes.of(rows.keys), Bytes.of(rows.values))
+    if page is None:
+        page = PackedRows.of_columns(rows.keys, rows.values)
     return decode_page(decoder, page, make_attachments, reader)
 
 
 def _own_columns(rows: MadeColumns) -> list[Any]:
+    packed = rows.packed
     return [
-        pyarrow.array(rows.keys, pyarrow.binary()),
+        pyarrow.array(rows.keys, pyarrow.binary()) if packed is None else packed.keys.to_array(),
         pyarrow.array(rows.moments, pyarrow.int64()),
         pyarrow.nulls(len(rows), pyarrow.int64()),
         pyarrow.array(rows.operations, pyarrow.int8()),

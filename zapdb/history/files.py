@@ -207,6 +207,7 @@ class FileWriter:
             os.fsync(file.fileno())
         self._unfinished.rename(self._path)
         sync_directory(self._path.parent)
+        _COMPARED.put(_name_state(self._path, digest), True)
         within = self._within.as_posix()
         return WrittenFile(self._name, within, self.rows, size, digest, *self._keys)
 
@@ -367,6 +368,11 @@ def is_whole(path: Path, sha256: bytes) -> bool:
     changed since. Its pages have checksums too, but not what stands between them, and DuckDB looks
     at none.
     """
+    return _COMPARED.get(_name_state(path, sha256), lambda: read_digest(path) == sha256)
+
+
+def _name_state(path: Path, sha256: bytes) -> tuple[Path, bytes, tuple[int, ...]]:
+    """Return what the outcome is kept under, as long as the file system says the same."""
     found = path.stat()
     state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return _COMPARED.get((path, sha256, state), lambda: read_digest(path) == sha256)
+    return path, sha256, state

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import methodcaller
 from typing import Any, Final
 
 from zapdb.history.columns import MadeColumns
 from zapdb.history.moment_rows import MomentCounts, TableCounts
 from zapdb.history.table_revisions import TableRevisions
+from zapdb.limits import ARROW_BATCH_SIZE_BYTES
 from zapdb.records import decode_prefix, encode_prefix
+from zapdb.records.arrow import PackedRows
 from zapdb.storage.change_log import ChangeLog, Fetch
 from zapdb.storage.change_pages import (
     DELETED,
@@ -164,11 +165,11 @@ class _Known:
         prefixes = self.prefixes_of(table)
         if not prefixes:
             return None
-        first = next((one for one in records if one is not None), None)
-        if DELETED not in operations and first is not None:
-            prefix = first[: decode_prefix(first, 0)[1]]
-            if prefix in prefixes and all(map(methodcaller("startswith", prefix), records)):
-                made = MadeColumns(keys, records, moments, operations)
+        if DELETED not in operations and sum(map(len, records)) <= ARROW_BATCH_SIZE_BYTES:
+            prefix = records[0][: decode_prefix(records[0], 0)[1]]
+            packed = PackedRows.of_columns(keys, records)
+            if prefix in prefixes and packed.values.begin_with(prefix).all():
+                made = MadeColumns(keys, records, moments, operations, packed)
                 return [PlainRows(table, prefixes[prefix], made)]
         rows = dict[int, list[int]]()
         for at, record in enumerate(records):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy
 import pyarrow
-from pyarrow import compute, dataset, parquet
+from pyarrow import compute, parquet
 
 from zapdb.history.columns import (
     FROM,
@@ -85,7 +85,9 @@ class EraContents:
     def _read_parts(self, within: tuple[bytes, bytes | None]) -> Any:
         found = [part for one in self._sorted for part in one.read(within)]
         joined = [to_schema(part, self._schema) for part in found]
-        return pyarrow.concat_tables(joined) if joined else self._schema.empty_table()
+        if not joined:
+            return self._schema.empty_table()
+        return pyarrow.concat_tables(joined).combine_chunks()  # else each choice of rows does it
 
     def read_all(self) -> Iterator[Any]:
         """Yield all rows, by range, each with the moment of the key's next one."""
@@ -193,7 +195,8 @@ class _SortedFile:
             rows = self._read_group(at)
             is_over = upper is None or (group.upper is not None and group.upper <= upper)
             self._kept = None if is_over else (at, rows)
-            yield _cut(rows, lower, upper)
+            is_begun = group.lower is None or group.lower <= lower
+            yield _cut(rows, lower if is_begun else b"", None if is_over else upper)
 
     def _read_group(self, at: int) -> Any:
         if self._kept is not None and self._kept[0] == at:
@@ -217,7 +220,7 @@ def _describe(group: Any) -> _RowGroup:
 def _cut(rows: Any, lower: bytes, upper: bytes | None) -> Any:
     """Return the rows above one key, up to another one, of sorted rows."""
     keys = rows.column(KEY)
-    start = _count_up_to(keys, lower)
+    start = _count_up_to(keys, lower) if lower else 0
     stop = len(keys) if upper is None else _count_up_to(keys, upper)
     return rows.slice(start, stop - start)
 
@@ -241,6 +244,8 @@ def read_operations(
 def _read_range(
     path: Path, file: HistoryFile, within: tuple[bytes, bytes | None], columns: list[str]
 ) -> Any:
+    from pyarrow import dataset  # takes longer to load than a baseline of 10,000 records to write
+
     lower, upper = within
     condition = dataset.field(KEY) > pyarrow.scalar(lower, pyarrow.binary())
     if upper is not None:

@@ -92,6 +92,14 @@ class Bytes:
         """The positions of all bytes that are 0."""
         return numpy.flatnonzero(self.data == 0)
 
+    def begin_with(self, prefix: bytes) -> Any:
+        """Which pieces begin with some bytes: a numpy array of booleans."""
+        starts = self.starts
+        found = self.ends - starts >= len(prefix)
+        for at, byte in enumerate(prefix):
+            found &= self.data[starts + at] == byte
+        return found
+
     def cut(self, extents: Extents) -> Any:
         """A `pyarrow.BinaryArray` of what is at rising extents."""
         starts, sizes = extents.starts, extents.sizes

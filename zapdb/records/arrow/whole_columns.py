@@ -41,6 +41,11 @@ class PackedRows:
         return cls(Bytes.of([key for key, _ in rows]), Bytes.of([value for _, value in rows]), rows)
 
     @classmethod
+    def of_columns(cls, keys: Sequence[bytes], values: Sequence[bytes]) -> PackedRows:
+        """Raises `TypeError` for what is not bytes."""
+        return cls(Bytes.of(keys), Bytes.of(values))
+
+    @classmethod
     def joined(cls, keys: bytes, key_sizes: bytes, values: bytes, value_sizes: bytes) -> PackedRows:
         """Of keys and records that are joined already; each size is four bytes, big-endian."""
         return cls(
@@ -151,9 +156,7 @@ def _begin(page: PackedRows, prefix: bytes, begin: Begin) -> tuple[Bytes, Any]:
     """The records in the current layout, and where their fields begin."""
     values = page.values
     starts, size = values.starts, len(prefix)
-    is_current = values.ends - starts >= size
-    for at, byte in enumerate(prefix):
-        is_current &= values.data[starts + at] == byte
+    is_current = values.begin_with(prefix)
     if is_current.all():
         return values, starts + size
     rows = list(page.rows())
