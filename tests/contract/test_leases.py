@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -133,15 +134,15 @@ def test_rule_09_waiting_ends_when_the_lease_is_free_or_after_a_time(
     first = leases.acquire(storage, "a", Owner("other", "elsewhere", 17), 600)
     with pytest.raises(LeaseHeld), leases.hold_lease(storage, "a", Owner.here(), 30, 0.1):
         pass
-    tries, acquire = list[int](), leases.acquire
+    tries, acquire = list[int](), leases.acquire_free
 
-    def note(*arguments: Any) -> Lease:
+    def note(*arguments: Any) -> Any:
         tries.append(1)
         if len(tries) == 3:  # it waits
             advance_clock(monkeypatch, storage, 601)
         return acquire(*arguments)
 
-    monkeypatch.setattr(leases, "acquire", note)
+    monkeypatch.setattr(leases, "acquire_free", note)
     with leases.hold_lease(storage, "a", Owner.here(), 30, 20) as lease:
         assert lease.epoch == first.epoch + 1
     assert len(tries) == 3
@@ -551,3 +552,26 @@ def test_a_process_that_ends_without_closing_does_no_harm(workspace: Workspace) 
         process.pid: False,
         os.getpid(): True,
     }
+
+
+@pytest.mark.on_each_engine
+def test_rule_09_leases_are_held_together_until_the_last_transaction(storage: Storage) -> None:
+    here, other = Owner.here(), Owner("other", "elsewhere", 17)
+    second = leases.acquire(storage, "b", other, 30)
+    with pytest.raises(LeaseHeld), leases.hold_leases(storage, ["a", "b"], here, 30, 0.1):
+        pass
+    first = leases.acquire(storage, "a", other, 30)  # it was given back
+    leases.release(storage, first, second)
+    for fails in (True, False):
+        with suppress(ZeroDivisionError), leases.hold_leases(storage, "ab", here, 30, 0) as held:
+            with pytest.raises(LeaseHeld):
+                leases.acquire(storage, "b", other, 30)
+            with storage.transaction(TransactionMode.CATALOG) as connection:
+                leases.check(connection, *held.leases, lock=True)
+                held.release_in(connection)
+                if fails:
+                    raise ZeroDivisionError
+            renew(storage, held.leases[0])  # by the thread that has not heard of it
+            leases.release(storage, leases.acquire(storage, "a", other, 30))
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            leases.release_in(connection, [leases.take(connection, n, other, 30) for n in "ab"])

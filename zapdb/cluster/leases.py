@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -28,12 +27,15 @@ from zapdb.storage.owners import Owner
 from zapdb.storage.retries import retry
 
 __all__ = [
+    "HeldLeases",
     "Lease",
     "Owner",
     "Renewal",
     "acquire",
+    "acquire_free",
     "check",
     "hold_lease",
+    "hold_leases",
     "release",
     "renew",
     "take",
@@ -59,24 +61,41 @@ class Lease:
 
 def acquire(storage: Storage, name: str, owner: Owner, seconds: float) -> Lease:
     """Take the lease, also an expired one of another owner; raises `LeaseHeld`, which names the
-    owner.
+    owner."""
+    taken, held = acquire_free(storage, [name], owner, seconds)
+    if held is not None:
+        raise held
+    return taken[0]
+
+
+def acquire_free(
+    storage: Storage, names: Sequence[str], owner: Owner, seconds: float
+) -> tuple[list[Lease], LeaseHeld | None]:
+    """Take leases in one transaction, in their order, up to the first that another owner holds;
+    returns those that were taken, and the error for that one.
 
     Tries again if the server ended the connection: on a loaded machine, a process may be idle in a
     transaction for too long.
     """
 
-    def try_once() -> Lease:
+    def try_once() -> tuple[list[Lease], LeaseHeld | None]:
+        taken = list[Lease]()
         with storage.transaction(TransactionMode.CATALOG) as connection:
-            return take(connection, name, owner, seconds)
+            for name in names:
+                try:
+                    taken.append(take(connection, name, owner, seconds))
+                except LeaseHeld as error:
+                    return taken, error
+        return taken, None
 
     return retry(CATALOG, try_once)
 
 
 def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease:
     """Take the lease inside a CATALOG transaction; raises `LeaseHeld`."""
-    fresh = _insert(connection, name, owner, seconds)
-    if fresh is not None:
-        return fresh
+    free = _insert(connection, name, owner, seconds)
+    if free is not None:
+        return free
     held = read_lease(connection, name, lock=True)
     assert held is not None, "the row that is in the way is locked"
     now = connection.storage.now_us(connection)
@@ -106,10 +125,15 @@ def take(connection: Connection, name: str, owner: Owner, seconds: float) -> Lea
 
 
 def renew(connection: Connection, lease: Lease, seconds: float) -> Lease:
-    """Postpone the expiry; raises `LeaseLost` if another owner took over."""
+    """Postpone the expiry, unless it was given back; raises `LeaseLost` if another owner took
+    over."""
     check(connection, lease, lock=True)
-    expires = connection.storage.now_us(connection) + int(seconds * 1e6)
-    _update(connection, lease.name, expires_at=expires)
+    storage = connection.storage
+    expires, mark = storage.now_us(connection) + int(seconds * 1e6), storage.placeholder
+    connection.run(
+        f"UPDATE zapdb_leases SET expires_at = {mark} WHERE name = {mark} AND expires_at > 0",
+        (expires, lease.name),
+    )
     return replace(lease, expires_at=expires)
 
 
@@ -129,14 +153,20 @@ def check(connection: Connection, *leases: Lease, lock: bool = False) -> None:
             )
 
 
-def release(storage: Storage, lease: Lease) -> None:
-    """Give the lease back if it is still held; the epoch stays, so that it never repeats."""
-    mark = storage.placeholder
+def release(storage: Storage, *leases: Lease) -> None:
+    """Give leases back that are still held; the epochs stay, so that they never repeat."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        connection.run(
-            f"UPDATE zapdb_leases SET expires_at = 0 WHERE name = {mark} AND epoch = {mark}",
-            (lease.name, lease.epoch),
-        )
+        release_in(connection, leases)
+
+
+def release_in(connection: Connection, leases: Sequence[Lease]) -> None:
+    """Give leases back inside a transaction, as `release` does."""
+    mark = connection.storage.placeholder
+    named = " OR ".join([f"(name = {mark} AND epoch = {mark})"] * len(leases))
+    connection.run(
+        f"UPDATE zapdb_leases SET expires_at = 0 WHERE {named}",
+        [cell for lease in leases for cell in (lease.name, lease.epoch)],
+    )
 
 
 def return_lease(connection: Connection, name: str) -> None:
@@ -188,14 +218,16 @@ def _to_columns(lease: Lease) -> dict[str, Any]:
 
 
 def _insert(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease | None:
-    """Insert a lease that begins now, and return it; if the name exists, lock its row and return
-    None."""
+    """Take a lease that is new or was given back; if its owner has not given it back, lock its
+    row and return None."""
     mark, clock = connection.storage.placeholder, connection.storage.clock_sql
     found = connection.fetch_all(
         f"WITH clock (now) AS ({clock}) INSERT INTO zapdb_leases ({_COLUMNS})"
         f" SELECT {mark}, {mark}, 1, now, now + {int(seconds * 1e6)} FROM clock"
         " WHERE true"  # SQLite would take ON for a join's
-        " ON CONFLICT (name) DO UPDATE SET epoch = zapdb_leases.epoch WHERE false"
+        " ON CONFLICT (name) DO UPDATE SET epoch = zapdb_leases.epoch + 1, owner = excluded.owner,"
+        " since = excluded.since, expires_at = excluded.expires_at"
+        " WHERE zapdb_leases.expires_at = 0"
         f" RETURNING {_COLUMNS}",
         (name, owner.to_text()),
     )
@@ -211,8 +243,8 @@ def _update(connection: Connection, name: str, **columns: Any) -> None:
 
 
 class Renewal:
-    """Renews a lease from a thread of its own, until it is stopped, the lease is lost, or the
-    database is closed.
+    """Renews leases from a thread of its own, until it is stopped, one is lost, or the database is
+    closed.
 
     Work under the lease notices the loss, because it checks the epoch.
     """
@@ -220,15 +252,15 @@ class Renewal:
     def __init__(
         self,
         storage: Storage,
-        lease: Lease,
+        leases: Sequence[Lease],
         seconds: float,
         every_seconds: float | None = None,
         thread_name: str = "zapdb-lease",
     ) -> None:
         self.lost: LeaseLost | None = None
-        """Why the lease was lost, if it was."""
+        """Why a lease was lost, if one was."""
         self._storage = storage
-        self._lease = lease
+        self._leases = leases
         self._seconds = seconds
         self._every_seconds = seconds / 3 if every_seconds is None else every_seconds
         self._stop = threading.Event()
@@ -257,11 +289,64 @@ class Renewal:
             self.renew(connection)
 
     def renew(self, connection: Connection) -> None:
-        self._lease = renew(connection, self._lease, self._seconds)
+        for lease in tuple(self._leases):
+            renew(connection, lease, self._seconds)
 
     def stop(self) -> None:
         self._stop.set()
         self._thread.join(timeout=5)
+
+
+class HeldLeases:
+    """Leases that a block holds, in the order in which they were taken."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.is_released = False
+
+    def release_in(self, connection: Connection) -> None:
+        """Give them back in the last transaction of the block, which checks them before. Should the
+        block fail after all, they are given back at its end."""
+        release_in(connection, self.leases)
+        self.is_released = True
+
+
+@contextmanager
+def hold_leases(
+    storage: Storage,
+    names: Sequence[str],
+    owner: Owner,
+    seconds: float,
+    wait_seconds: float,
+    before_again: Callable[[int], object] = lambda made: None,
+) -> Iterator[HeldLeases]:
+    """Hold leases for a block, and renew them meanwhile. They are taken in their order, all that
+    are free at once; raises `LeaseHeld` if another owner has one for longer than `wait_seconds`.
+    `before_again` is called before each further try."""
+    held, renewals = HeldLeases(), list[Renewal]()
+
+    def take_left() -> None:
+        taken, refused = acquire_free(storage, names[len(held.leases) :], owner, seconds)
+        held.leases += taken
+        if held.leases and not renewals:
+            renewals.append(Renewal(storage, held.leases, seconds))
+        if refused is not None:
+            raise refused
+
+    is_done = False
+    try:
+        policy = LEASE.within(wait_seconds)
+        retry(policy, take_left, on=LeaseHeld, before_again=before_again)
+        yield held
+        is_done = held.is_released
+    finally:
+        for renewal in renewals:
+            renewal.stop()
+        # The work is done, and an error of the block must not be hidden: a lease that can't be
+        # released expires.
+        if held.leases and not is_done:
+            with suppress(ZapdbError):
+                release(storage, *held.leases)
 
 
 @contextmanager
@@ -273,17 +358,6 @@ def hold_lease(
     wait_seconds: float,
     before_again: Callable[[int], object] = lambda made: None,
 ) -> Iterator[Lease]:
-    """Hold a lease for a block, and renew it meanwhile; raises `LeaseHeld` if another owner has it
-    for longer than `wait_seconds`. `before_again` is called before each further try."""
-    take_it = partial(acquire, storage, name, owner, seconds)
-    policy = LEASE.within(wait_seconds)
-    lease = retry(policy, take_it, on=LeaseHeld, before_again=before_again)
-    renewal = Renewal(storage, lease, seconds)
-    try:
-        yield lease
-    finally:
-        renewal.stop()
-        # The work is done, and an error of the block must not be hidden: a lease that can't be
-        # released expires.
-        with suppress(ZapdbError):
-            release(storage, lease)
+    """Hold one lease for a block, as `hold_leases` does."""
+    with hold_leases(storage, [name], owner, seconds, wait_seconds, before_again) as held:
+        yield held.leases[0]

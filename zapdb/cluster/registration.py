@@ -110,7 +110,7 @@ class Heartbeat(Renewal):
         """The database's level as the last heartbeat saw it."""
         self._node = node
         super().__init__(
-            storage, node.lease, NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
+            storage, [node.lease], NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
         )
 
     def beat(self) -> None:

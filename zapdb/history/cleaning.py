@@ -17,8 +17,9 @@ from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import list_leases
 from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError, UsageError
+from zapdb.history.directories import require_directory, writing_to
 from zapdb.history.files import UNFINISHED, list_directory, read_footer
-from zapdb.history.working_store import WorkingStore, writing_to
+from zapdb.history.working_store import WorkingStore
 from zapdb.limits import HISTORY_ORPHAN_SECONDS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
@@ -62,7 +63,9 @@ def _delete(store: HistoryStore, file: HistoryFile) -> bool:
     """Delete a retired file; False if that can't be done now: then its row stays, by which it is
     found again."""
     try:
-        with writing_to(file.directory or store.directory):
+        directory = file.directory or store.directory
+        with writing_to(directory):
+            require_directory(directory, store.tenant)
             file.place_in(store.directory).unlink(missing_ok=True)
     except StorageError as error:
         logger.warning("a retired file of the history store is not deleted: %s", error)

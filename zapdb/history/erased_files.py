@@ -23,12 +23,13 @@ from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import delete_lease, list_leases
 from zapdb.history.cleaning import delete_orphans, find_first_pin
+from zapdb.history.directories import is_there, require_directory, writing_to
 from zapdb.history.erased_columns import open_erased
 from zapdb.history.erased_moments import forget_in_moments
 from zapdb.history.field_erasing import erase_from_database
 from zapdb.history.files import read_footer, write_file
 from zapdb.history.store_changes import StoreChange, StoreCommit
-from zapdb.history.working_store import WorkingStore, is_there, to_row, writing_to
+from zapdb.history.working_store import WorkingStore, to_row
 from zapdb.limits import HISTORY_PINS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_erasures import Erasure, list_unfinished, write_proof
@@ -160,6 +161,7 @@ def _delete_former(working: WorkingStore, erasure: Erasure, *, now: bool) -> int
     for store, file in gone:
         directory = Path(file.directory or store.directory)
         with writing_to(str(directory)):
+            require_directory(directory, store.tenant)
             (directory / file.path).unlink(missing_ok=True)
     if gone:
         with working.changing() as connection:

@@ -20,11 +20,12 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
+from zapdb.history.directories import is_there, writing_to
 from zapdb.history.files import read_footer, reading_file, write_file
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.states import require_whole
 from zapdb.history.store_changes import StoreChange, StoreCommit
-from zapdb.history.working_store import WorkingStore, is_there, to_row, writing_to
+from zapdb.history.working_store import WorkingStore, to_row
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_erasures import Erasure, write_proof
 from zapdb.storage.history_manifest import (

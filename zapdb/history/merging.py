@@ -17,11 +17,16 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
+from zapdb.history.directories import writing_to
 from zapdb.history.files import FileFooter, FileWriter
 from zapdb.history.layers import list_layers
 from zapdb.history.states import EraContents
 from zapdb.history.store_changes import StoreChange
-from zapdb.history.working_store import LoadedStore, WorkingStore, to_row, writing_to
+from zapdb.history.working_store import (
+    LoadedStore,
+    WorkingStore,
+    to_row,
+)
 from zapdb.limits import HISTORY_FILE_SIZE_BYTES
 from zapdb.schema import TableSchema
 from zapdb.storage.history_manifest import FileKind, HistoryEra, HistoryFile

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from zapdb.errors import HistoryDamaged
+from zapdb.history.directories import writing_to
 from zapdb.history.files import UNFINISHED, make_directory, reading_file, sync_directory
 from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.stores import prepare_directory, require_store
-from zapdb.history.working_store import WorkingStore, writing_to
+from zapdb.history.working_store import WorkingStore
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryFile,

@@ -18,14 +18,13 @@ from zapdb.catalog.schema_events import append_purge_event
 from zapdb.errors import UsageError
 from zapdb.history.cutting import cut_era
 from zapdb.history.files import reading_file
-from zapdb.history.store_changes import StoreChange, StoreCommit
-from zapdb.history.working_store import WorkingStore, require_format
-from zapdb.storage import Connection, TransactionMode
+from zapdb.history.store_changes import StoreChange, StoreCommit, TimelineRows
+from zapdb.history.working_store import WorkingStore, read_timeline, require_format
+from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryEra,
     HistoryFile,
     HistoryStore,
-    list_eras,
     list_history_files,
     list_timelines,
 )
@@ -45,7 +44,7 @@ class HistoryPurge:
 class _Purged:
     """What goes of one timeline."""
 
-    store: HistoryStore
+    read: TimelineRows
     change: StoreChange
 
 
@@ -64,28 +63,25 @@ def purge_store(
         timelines = list_timelines(connection, working.tenant)
         _require_stored(timelines, kept_from)
         require_format(timelines[0])
+        working.read_database(connection)
         found = [
-            _plan(
-                store,
-                list_eras(connection, store),
-                list_history_files(connection, store),
-                kept_from,
-                is_over=at > 0,
-            )
+            _plan(read_timeline(connection, store), kept_from, is_over=at > 0)
             for at, store in enumerate(timelines)
         ]
-        cut = [_find_cut(connection, purged, kept_from) for purged in found] if exact else []
+    cut = [_find_cut(purged, kept_from) for purged in found] if exact else []
     for purged, eras in zip(found, cut, strict=False):
         for era, files in eras:
             purged.change.retired += files
             if not dry_run:
-                made, era = cut_era(working, purged.store, era, files, kept_from)
+                made, era = cut_era(working, purged.read.store, era, files, kept_from)
                 purged.change.files += made
                 purged.change.eras.append(era)
     if not dry_run:
         commits = [_keep_from(purged, kept_from) for purged in found]
         with working.committing(commits, TransactionMode.JOB) as connection:
             append_purge_event(connection, working.tenant, kept_from)
+            if working.held is not None:  # it is all that was to be done
+                working.held.release_in(connection)
     files = [file for purged in found for file in purged.change.retired]
     return HistoryPurge(
         kept_from=kept_from,
@@ -96,20 +92,18 @@ def purge_store(
 
 
 def _keep_from(purged: _Purged, moment: int) -> StoreCommit:
-    store = purged.store
+    store = purged.read.store
     later = replace(store, purged_before=max(store.purged_before, moment))
-    return StoreCommit(store, later, purged.change)
+    return StoreCommit(store, later, purged.change, purged.read)
 
 
-def _find_cut(
-    connection: Connection, purged: _Purged, kept_from: int
-) -> list[tuple[HistoryEra, list[HistoryFile]]]:
+def _find_cut(purged: _Purged, kept_from: int) -> list[tuple[HistoryEra, list[HistoryFile]]]:
     """Return the eras that begin before the moment and go on after it, with their files."""
     gone = {(era.table_number, era.era) for era in purged.change.dropped}
-    files = list_history_files(connection, purged.store)
+    files = purged.read.files
     return [
         (era, [f for f in files if (f.table_number, f.era) == (era.table_number, era.era)])
-        for era in list_eras(connection, purged.store)
+        for era in purged.read.eras
         if era.first_moment < kept_from
         and era.state != "baseline"
         and (era.table_number, era.era) not in gone
@@ -131,30 +125,23 @@ def _require_stored(timelines: Sequence[HistoryStore], kept_from: int) -> None:
         )
 
 
-def _plan(
-    store: HistoryStore,
-    eras: Sequence[HistoryEra],
-    files: Sequence[HistoryFile],
-    kept_from: int,
-    *,
-    is_over: bool,
-) -> _Purged:
+def _plan(read: TimelineRows, kept_from: int, *, is_over: bool) -> _Purged:
     """Plan what goes of a timeline; one that `is_over` ends with its last moment."""
 
     def find_end(era: HistoryEra) -> int:
         if era.last_moment is not None:
             return era.last_moment
-        return store.ends if is_over else kept_from
+        return read.store.ends if is_over else kept_from
 
-    gone = [era for era in eras if find_end(era) < kept_from]
+    gone = [era for era in read.eras if find_end(era) < kept_from]
     numbers = {(era.table_number, era.era) for era in gone}
     retired = [
         file
-        for file in files
+        for file in read.files
         if (file.table_number, file.era) in numbers
         or (file.kind == "moments" and file.last_moment < kept_from)
     ]
-    return _Purged(store, StoreChange(retired=retired, dropped=gone))
+    return _Purged(read, StoreChange(retired=retired, dropped=gone))
 
 
 def find_stored_before(working: WorkingStore, time_us: int) -> int | None:

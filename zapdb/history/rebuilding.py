@@ -26,6 +26,7 @@ from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
 from zapdb.history.cleaning import list_store_files
 from zapdb.history.columns import KEY, column_name, file_schema
 from zapdb.history.cutting import cut_end
+from zapdb.history.directories import writing_to
 from zapdb.history.files import ROW_GROUP_ROWS, read_untrusted_footer, reading_file
 from zapdb.history.manifest_files import (
     ManifestFile,
@@ -36,7 +37,11 @@ from zapdb.history.manifest_files import (
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.stores import require_no_rollback, require_plain
 from zapdb.history.verifying import find_problem
-from zapdb.history.working_store import LoadedStore, WorkingStore, write_follower, writing_to
+from zapdb.history.working_store import (
+    LoadedStore,
+    WorkingStore,
+    write_follower,
+)
 from zapdb.limits import (
     HISTORY_MOMENTS_ROWS_MAX,
     HISTORY_ROW_GROUP_SIZE_BYTES_MAX,

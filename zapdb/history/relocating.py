@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from zapdb.errors import UsageError
+from zapdb.history.directories import writing_to
 from zapdb.history.files import UNFINISHED, list_directory
 from zapdb.history.manifest_files import ManifestFile, list_manifests, write_manifest
 from zapdb.history.moving import HistoryMove, copy_file, plan_copy
 from zapdb.history.rebuilding import find_keys, find_manifests, rebuild_manifest
 from zapdb.history.stores import prepare_directory, require_no_rollback, require_store
-from zapdb.history.working_store import WorkingStore, writing_to
+from zapdb.history.working_store import WorkingStore
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import (
     HistoryFile,

@@ -19,11 +19,12 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.history.cleaning import delete_orphans, delete_retired
+from zapdb.history.directories import writing_to
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.follower import FollowerStep, HistoryFollower
 from zapdb.history.retention import Retention
 from zapdb.history.stores import START_HINT, hold_store, is_wanted
-from zapdb.history.working_store import WorkingStore, writing_to
+from zapdb.history.working_store import WorkingStore
 from zapdb.limits import HISTORY_POLL_SECONDS, HISTORY_RETRY_SECONDS
 from zapdb.storage import Storage
 from zapdb.storage.history_manifest import HistoryStore, read_store

@@ -33,12 +33,27 @@ class StoreChange:
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineRows:
+    """The rows of a timeline in one snapshot: its own, those of its eras, and of its live files.
+    `read_at` is when, in microseconds."""
+
+    store: HistoryStore
+    eras: list[HistoryEra]
+    files: list[HistoryFile]
+    read_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreCommit:
-    """What one transaction makes of a timeline: of its row, and of its files and eras."""
+    """What one transaction makes of a timeline: of its row, and of its files and eras.
+
+    `read` is what these were, if that was read under the lease, and nothing was committed since.
+    """
 
     was: HistoryStore
     store: HistoryStore
     change: StoreChange
+    read: TimelineRows | None = None
 
 
 def _name_of(era: HistoryEra) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from zapdb.catalog.later_events import read_later_events
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
+from zapdb.history.directories import GONE, has_store, writing_to
 from zapdb.history.eras import EraPlanner, TableEvents
 from zapdb.history.files import make_directory, read_footer
 from zapdb.history.manifest_files import ManifestFile, write_manifest
@@ -27,7 +28,6 @@ from zapdb.history.working_store import (
     lease_of,
     upkeep_lease_of,
     write_follower,
-    writing_to,
 )
 from zapdb.limits import HISTORY_LEASE_SECONDS, HISTORY_UPKEEP_WAIT_SECONDS
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -95,12 +95,9 @@ def take_over_store(
     """Work on a tenant's store in the block, while its follower pauses; raises `LeaseHeld` if that
     does not come to the end of its present step within `wait_seconds`, or somebody else is at work
     for as long."""
-    owner, name = Owner.here(), upkeep_lease_of(tenant)
-    with (
-        leases.hold_lease(storage, name, owner, HISTORY_LEASE_SECONDS, wait_seconds),
-        hold_store(storage, tenant, owner, wait_seconds) as working,
-    ):
-        yield working
+    names, owner = [upkeep_lease_of(tenant), lease_of(tenant)], Owner.here()
+    with leases.hold_leases(storage, names, owner, HISTORY_LEASE_SECONDS, wait_seconds) as held:
+        yield WorkingStore(storage, tenant, held.leases[-1], held)
 
 
 def is_wanted(connection: Connection, tenant: int) -> bool:
@@ -319,7 +316,7 @@ def require_store(connection: Connection, tenant: int) -> HistoryStore:
 def read_history_status(connection: Connection, tenant: int) -> HistoryStatus:
     """Read the status of a tenant's store, in a snapshot; raises `UsageError` without a store."""
     store = require_store(connection, tenant)
-    storage, (files, size_bytes) = connection.storage, measure_files(connection, store)
+    storage, files = connection.storage, measure_files(connection, store)
     eras = list_eras(connection, store, state="baseline")
     lag = ChangeLog(storage, tenant).measure_lag(connection, store.ends_bookmark)
     lease = leases.read_lease(connection, lease_of(tenant))
@@ -335,11 +332,26 @@ def read_history_status(connection: Connection, tenant: int) -> HistoryStatus:
         visible_at=as_time(store.visible_at) if store.visible_at else None,
         flushed_at=as_time(store.flushed_at),
         lag=lag,
-        files=files,
-        size_bytes=size_bytes,
+        files=sum(count for count, _ in files.values()),
+        size_bytes=sum(size for _, size in files.values()),
         unfinished=tuple(names.get(era.table_number, str(era.table_number)) for era in eras),
         is_followed=lease is not None and not lease.is_over(storage.now_us(connection)),
         purged_before=store.purged_before,
         unfinished_erasures=len(list_unfinished(connection, tenant)),
-        problem=store.problem,
+        problem=_find_absent(store, {None, *files}) or store.problem,
+    )
+
+
+def _find_absent(store: HistoryStore, directories: set[str | None]) -> str | None:
+    """Return what is to be said of directories of a store that are not there."""
+    absent = [
+        place
+        for place in sorted(directory or store.directory for directory in directories)
+        if not has_store(place, store.tenant)
+    ]
+    if not absent:
+        return None
+    return (
+        f"{GONE}: {', '.join(absent)}; mount it, or put it back where it was: until then, the "
+        "change log keeps what the store lacks, and moments that it leads back to can be read"
     )

@@ -8,7 +8,6 @@ row names, and nothing else.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,13 +21,14 @@ from zapdb.catalog import rows
 from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.stored import read_chain_state
 from zapdb.cluster import leases
-from zapdb.cluster.leases import Lease
-from zapdb.errors import CommitUnknown, ConcurrencyError, DiskFull, HistoryUnreachable, UsageError
+from zapdb.cluster.leases import HeldLeases, Lease
+from zapdb.errors import CommitUnknown, ConcurrencyError, UsageError
 from zapdb.history.columns import FROM
+from zapdb.history.directories import require_directory, writing_to
 from zapdb.history.files import FileFooter, WrittenFile, write_file
 from zapdb.history.later_commits import require_newest
 from zapdb.history.manifest_files import ManifestFile, delete_former_manifests, write_manifest
-from zapdb.history.store_changes import StoreChange, StoreCommit
+from zapdb.history.store_changes import StoreChange, StoreCommit, TimelineRows
 from zapdb.history.table_revisions import TableRevisions
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
@@ -58,7 +58,6 @@ from zapdb.values import Zones
 
 FOLLOWER: Final = "zapdb.history"
 """The name of the follower row that keeps the change log from being pruned in front of a store."""
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def lease_of(tenant: int) -> str:
@@ -96,10 +95,14 @@ class LoadedStore:
 class WorkingStore:
     """One tenant's store under the lease of this process."""
 
-    def __init__(self, storage: Storage, tenant: int, lease: Lease) -> None:
+    def __init__(
+        self, storage: Storage, tenant: int, lease: Lease, held: HeldLeases | None = None
+    ) -> None:
         self.storage = storage
         self.tenant = tenant
         self.lease = lease
+        self.held = held
+        """All leases of who has taken the store over from its follower."""
         self.log = ChangeLog(storage, tenant)
         self.moments: Moments = moments_of(self.log)
         self.blobs = BlobStatements(storage)
@@ -188,6 +191,7 @@ class WorkingStore:
     ) -> HistoryFile:
         directory, described = Path(loaded.store.directory), (footer, schema)
         with writing_to(loaded.store.directory):
+            _require_begun(loaded.store)
             written = write_file(directory, described, tables, self.require_lease)
         return to_row(footer, written)
 
@@ -289,23 +293,26 @@ class WorkingStore:
 
     def _write_manifest(self, commit: StoreCommit) -> tuple[StoreCommit, Path]:
         """Write the manifest behind a commit; returns the commit with its number."""
+        rows = commit.read or self._read_rows(commit.was)
+        self.require_newest(rows.store)
+        was = replace(commit.was, commits=rows.store.commits)
+        store = replace(commit.store, commits=was.commits + 1)
+        eras, files = commit.change.apply_to(rows.eras, rows.files)
+        made = ManifestFile(HISTORY_FORMAT, self.database, rows.read_at, store, eras, files)
+        with writing_to(store.directory):
+            return replace(commit, was=was, store=store), write_manifest(made)
+
+    def _read_rows(self, was: HistoryStore) -> TimelineRows:
+        """Read what a timeline is now, of which only its number is taken from what it was."""
         with self.storage.transaction(TransactionMode.READ) as connection:
             self.read_database(connection)
-            eras = list_eras(connection, commit.was)
-            files = list_history_files(connection, commit.was)
-            timelines = list_timelines(connection, self.tenant)
-            now = self.storage.now_us(connection)
-        commits = {one.timeline: one.commits for one in timelines}.get(commit.was.timeline, 0)
-        self.require_newest(replace(commit.was, commits=commits))
-        store = replace(commit.store, commits=commits + 1)
-        eras, files = commit.change.apply_to(eras, files)
-        made = ManifestFile(HISTORY_FORMAT, self.database, now, store, eras, files)
-        with writing_to(store.directory):
-            return replace(commit, store=store), write_manifest(made)
+            now = {one.timeline: one for one in list_timelines(connection, self.tenant)}
+            return read_timeline(connection, now.get(was.timeline, replace(was, commits=0)))
 
     def require_newest(self, store: HistoryStore) -> None:
         """See `later_commits`; raises `UsageError`."""
         with writing_to(store.directory):
+            _require_begun(store)
             require_newest(self.storage, store)
 
     def _apply(self, connection: Connection, commit: StoreCommit) -> None:
@@ -316,15 +323,13 @@ class WorkingStore:
                 tenant=self.tenant,
                 hint="nothing was stored; the other process goes on",
             )
-        retired = [*change.corrected, *change.retired]
-        now = self.storage.now_us(connection) if retired else 0
-        retire_files(connection, change.corrected, now)
+        retire_files(connection, change.corrected)
         delete_file_rows(connection, change.corrected)
         insert_files(connection, [*change.files, *change.corrected])
         for era in change.eras:
             save_era(connection, era)
         delete_eras(connection, change.dropped)
-        retire_files(connection, change.retired, now)
+        retire_files(connection, change.retired)
 
     def _has(self, change: StoreChange) -> bool:
         """Return whether the files of a change are stored."""
@@ -348,6 +353,12 @@ class WorkingStore:
         return None if self._catalog is None else self._catalog.zones
 
 
+def read_timeline(connection: Connection, store: HistoryStore) -> TimelineRows:
+    """Return the rows of a timeline, whose own was just read."""
+    eras, files = list_eras(connection, store), list_history_files(connection, store)
+    return TimelineRows(store, eras, files, connection.storage.now_us(connection))
+
+
 def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) -> None:
     """Keep the changes behind a store's end from being pruned; raises `ChangesPruned`."""
     log.require_unpruned(connection.fetch_all, store.ends_bookmark)
@@ -359,6 +370,13 @@ def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) 
         " DO UPDATE SET bookmark = excluded.bookmark, advanced_at = excluded.advanced_at",
         (FOLLOWER, str(store.ends_bookmark)),
     )
+
+
+def _require_begun(store: HistoryStore) -> None:
+    """Raise `HistoryUnreachable` if a store that has files has none where it is: an empty directory
+    is all that there is of a file system that is not mounted."""
+    if store.commits:
+        require_directory(store.directory, store.tenant)
 
 
 def _delete_written(commits: Iterable[tuple[StoreCommit, Path]]) -> None:
@@ -408,38 +426,3 @@ def require_format(store: HistoryStore) -> None:
             known=HISTORY_FORMAT,
             hint="use a newer release of zapdb",
         )
-
-
-@contextmanager
-def writing_to(directory: str) -> Iterator[None]:
-    """Write to a store's directory in the block; raises `HistoryUnreachable` and `DiskFull`."""
-    try:
-        if not Path(directory).is_dir():
-            raise HistoryUnreachable(
-                "the directory of the history store is not there",
-                directory=directory,
-                hint="mount or restore it: the store goes on where it is, and the change log keeps "
-                "what it lacks",
-            )
-        yield
-    except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise DiskFull(
-                "the disk of the history store is full",
-                directory=directory,
-                hint="make room: the store goes on where it is, and the change log keeps what it "
-                "lacks",
-            ) from error
-        raise HistoryUnreachable(
-            "the directory of the history store can't be written to",
-            directory=directory,
-            error=str(error),
-            hint="the store goes on where it is when the cause is gone",
-        ) from error
-
-
-def is_there(store: HistoryStore, file: HistoryFile) -> bool:
-    """Return whether a file is in its directory; raises `HistoryUnreachable` if that is not
-    there."""
-    with writing_to(file.directory or store.directory):
-        return file.place_in(store.directory).exists()

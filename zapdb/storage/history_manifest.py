@@ -240,16 +240,16 @@ def list_history_files(
     return [HistoryFile.from_row(r) for r in _fetch(connection, HISTORY_FILES, wanted, order)]
 
 
-def measure_files(connection: Connection, store: HistoryStore) -> tuple[int, int]:
-    """Return how many files a timeline has, and their bytes."""
+def measure_files(connection: Connection, store: HistoryStore) -> dict[str | None, tuple[int, int]]:
+    """Return how many files a timeline has, and their bytes, by the directory that they were moved
+    to; by None, those in its own."""
     at = HISTORY_FILES.c
     found = connection.core_execute(
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(at.size_bytes), 0)).where(
-            at.tenant == store.tenant, at.timeline == store.timeline
-        )
+        sa.select(at.directory, sa.func.count(), sa.func.sum(at.size_bytes))
+        .where(at.tenant == store.tenant, at.timeline == store.timeline)
+        .group_by(at.directory)
     )
-    count, size_bytes = found.one()
-    return as_number(count), int(size_bytes)
+    return {directory: (as_number(count), int(size)) for directory, count, size in found}
 
 
 def list_eras(
@@ -314,13 +314,13 @@ def insert_store(connection: Connection, store: HistoryStore) -> None:
 
 
 def update_store(connection: Connection, was: HistoryStore, store: HistoryStore) -> bool:
-    """Store what changes of a timeline's row if nobody has moved its end since it was read; returns
-    whether that is so. What does not change is left as others may have made it."""
+    """Store what changes of a timeline's row if nobody has moved its end or committed since it was
+    read; returns whether that is so. What does not change is left as others may have made it."""
     before, mark = _columns(was), connection.storage.placeholder
     changed = {name: value for name, value in _columns(store).items() if value != before[name]} or {
         "problem": was.problem
     }
-    names = ("tenant", "timeline", "ends", "ends_bookmark", "state")
+    names = ("tenant", "timeline", "ends", "ends_bookmark", "state", "commits")
     where = " AND ".join(f"{name} = {mark}" for name in names)
     written = ", ".join(f"{name} = {mark}" for name in changed)
     found = connection.run(
@@ -343,13 +343,14 @@ def _insert(connection: Connection, table: sa.Table, rows: list[dict[str, Any]])
     connection.run(sql, [cell for row in rows for cell in row.values()])
 
 
-def retire_files(connection: Connection, files: Iterable[HistoryFile], now_us: int) -> None:
-    """Take files out of the manifest's live ones; they are deleted later."""
-    mark = connection.storage.placeholder
+def retire_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
+    """Take files out of the manifest's live ones, as of now; they are deleted later."""
+    clock = connection.storage.clock_sql
     for named, parameters in _name_files(connection, files):
         connection.run(
-            f"UPDATE zapdb_history_files SET state = 'retired', retired_at = {mark} WHERE {named}",
-            [now_us, *parameters],
+            f"UPDATE zapdb_history_files SET state = 'retired', retired_at = ({clock})"
+            f" WHERE {named}",
+            parameters,
         )
 
 

@@ -36,7 +36,7 @@ class FilesPin:
             return None
         name = f"{PIN_PREFIX}{tenant}/{make_uuid7().hex()}"
         lease = leases.acquire(storage, name, Owner.here(), HISTORY_LEASE_SECONDS)
-        return cls(session, lease, Renewal(storage, lease, HISTORY_LEASE_SECONDS))
+        return cls(session, lease, Renewal(storage, [lease], HISTORY_LEASE_SECONDS))
 
     def find_breaker(self, connection: Connection) -> Erasure | None:
         """Return the erasure that has deleted the lease, if one has."""
