@@ -27,6 +27,7 @@ from zapdb.errors import (
     HistoryDamaged,
     HistoryPurged,
     HistoryUnavailable,
+    HistoryUnreachable,
     UsageError,
 )
 from zapdb.indexes import BoundTable
@@ -161,15 +162,19 @@ class PastSession(Session):
         return True
 
     def open_columns(self, name: str) -> StoredColumns | None:
-        """SQL reads columns, so it prefers the store's to records that are rewound."""
+        """SQL reads columns, so it prefers the store's to records that are rewound; where it can't
+        have them, these are as good."""
         then = self.then.find(name)
         try:
             stored = self._open_stored(then)
-        except HistoryUnavailable:
+            columns = None if stored is None else stored.open_columns()
+            if columns is not None:
+                columns.require_reachable()
+        except (HistoryUnavailable, HistoryUnreachable):
             if then.obstacle is None:
                 return None
             raise
-        return None if stored is None else stored.open_columns()
+        return columns
 
     def _open_stored(self, then: TableThen) -> StoredTable | None:
         self._require_unbroken()
@@ -210,7 +215,10 @@ class PastSession(Session):
         self._stored.pop(stored.schema.number, None)
         if self.find_stored(self.then.find(stored.schema.name)) != stored.state:
             return True
-        damage = stored.find_damage()
+        try:
+            damage = stored.find_damage()
+        except HistoryUnreachable:  # the next time, its columns are not there
+            return True
         if damage is not None:
             raise damage
         return False

@@ -40,6 +40,11 @@ class StoredColumns:
         columns = {name for file in self._files.files for name in file.columns}
         return [f.name for f in self.schema.fields if column_name(f, as_text=True) in columns]
 
+    def require_reachable(self) -> None:
+        """Raise `HistoryUnreachable` if a directory of its files is not there any more."""
+        for file in self._files.files:
+            file.require_reachable()
+
     def find_missing(self) -> HistoryDamaged | None:
         """Return the error for a file that is not there any more."""
         files = (file for file in self._files.files if not file.is_there())

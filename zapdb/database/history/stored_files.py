@@ -17,8 +17,9 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from zapdb.database.history.stored_state import StoredState
-from zapdb.errors import HistoryDamaged, HistoryUnreachable
+from zapdb.errors import HistoryDamaged
 from zapdb.history.columns import FROM, KEY, OPERATION, UNTIL, column_name
+from zapdb.history.directories import require_directory
 from zapdb.history.files import FileFooter, is_whole, read_digest, read_footer
 from zapdb.schema import TableSchema
 from zapdb.storage.history_manifest import HistoryFile
@@ -48,12 +49,7 @@ class EraFile:
         except HistoryDamaged as error:
             raise self.damaged(error.message) from error
         except FileNotFoundError as error:
-            if not directory.is_dir():
-                raise HistoryUnreachable(
-                    "the directory of the history store is not there",
-                    directory=str(directory),
-                    hint="mount it, or put it back where it was",
-                ) from error
+            require_directory(directory, row.tenant)
             raise self.damaged(NOT_THERE) from error
         except GONE as error:
             raise self.damaged(_shorten(error)) from error
@@ -93,9 +89,15 @@ class EraFile:
         if not is_whole(self.path, self.row.sha256):
             raise self.damaged(OTHER_DIGEST)
 
+    def require_reachable(self) -> None:
+        """Raise `HistoryUnreachable` if its directory is not there any more."""
+        require_directory(self.row.directory or self._state.directory, self.row.tenant)
+
     def find_damage(self) -> HistoryDamaged | None:
-        """Compare all of its bytes with the digest of its row, whatever was compared before."""
+        """Compare all of its bytes with the digest of its row, whatever was compared before; raises
+        `HistoryUnreachable`."""
         assert self.path is not None
+        self.require_reachable()
         try:
             is_same = read_digest(self.path) == self.row.sha256
         except OSError as error:

@@ -18,7 +18,8 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from zapdb.catalog.later_events import POSITIONS, REVISIONS
-from zapdb.errors import HistoryDamaged, HistoryPurged, HistoryUnreachable
+from zapdb.errors import HistoryDamaged, HistoryPurged
+from zapdb.history.directories import require_directory
 from zapdb.history.files import is_whole
 from zapdb.history.moment_rows import BASELINE, MOMENTS_SCHEMA, LoggedEvent
 from zapdb.history.stored_events import list_stored_events
@@ -213,12 +214,7 @@ class _Timeline:
                 raise pyarrow.ArrowInvalid("its digest is another one")
             rows = parquet.read_table(path, columns=list(columns), partitioning=None)
         except (OSError, pyarrow.ArrowInvalid) as error:
-            if not Path(self.store.directory).is_dir():
-                raise HistoryUnreachable(
-                    "the directory of the history store is not there",
-                    directory=self.store.directory,
-                    hint="mount it, or put it back where it was",
-                ) from error
+            require_directory(self.store.directory, self.store.tenant)
             raise _damaged(file, path, str(error)) from error
         wanted = pyarrow.schema([MOMENTS_SCHEMA.field(name) for name in columns])
         if not rows.schema.equals(wanted):
