@@ -376,6 +376,17 @@ IMPORT_BLOCK_RECORDS: Final = 20_000
 """Rows of columns (Parquet, Arrow, frames) that an import writes in one transaction."""
 IMPORT_BLOCK_SIZE_BYTES: Final = 16 * 1024 * 1024
 """A block of more bytes is written in smaller parts."""
+TEXT_ROW_CHARS_MAX: Final = 1 << 28
+"""Characters of a row of CSV or JSON that is read, as a line, over several ones, or in an array."""
+EXPORT_MANIFEST_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The manifest of an export that is loaded, and its list of tenants."""
+ARROW_METADATA_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
+"""What an Arrow file that is imported says of its columns, of a batch, or of all batches."""
+ARROW_VALUES_MAX: Final = 16 * 1024 * 1024
+"""Values of a column in a batch of such a file; its columns and their nesting are bounded as those
+of Parquet."""
+ARROW_BODY_SIZE_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""A batch of such a file, or a dictionary, without compression."""
 PARQUET_FOOTER_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 """The footer of a Parquet file that is imported or restored, or of a store that is rebuilt."""
 PARQUET_COLUMNS_MAX: Final = 10_000

@@ -15,8 +15,10 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, error_of
 from zapdb.catalog.kinds import Job
 from zapdb.database import Database
-from zapdb.errors import CorruptRecord, InvalidValue, JobError, UsageError
+from zapdb.errors import CorruptExport, CorruptRecord, InvalidValue, JobError, UsageError
+from zapdb.export import manifest
 from zapdb.export.directory import export_directory
+from zapdb.export.loading import load_export
 from zapdb.export.sql_script import export_sql
 from zapdb.jobs import plan_jobs, run_job, run_locally
 from zapdb.mirror.keeping import keep_mirror
@@ -151,3 +153,43 @@ def test_a_job_of_a_table_that_was_dropped_is_not_needed_any_more(
             f"its table items was dropped: `zapdb jobs cancel {status.job.id}`",
         )
         opened.jobs.cancel("import")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.ndjson", '{"id": 1, "title": "a"}\n{"id": 2, "title": "%s"}\n'),
+        ("a.csv", "id,title\n1,a\n2,%s\n"),
+        ("b.csv", 'id,title\n1,a\n2,"%s'),
+        ("a.json", '[{"id": 1, "title": "a"},\n{"id": 2, "title": "%s"}]'),
+    ],
+)
+def test_a_row_of_text_is_bounded(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    for module in ("records.bounded_lines", "database.imports.json_rows"):
+        monkeypatch.setattr(f"zapdb.{module}.TEXT_ROW_CHARS_MAX", 1_000)
+    long = ("long\n" if name == "b.csv" else "long ") * 40_000
+    (tmp_path / name).write_text(text % long)
+    with pytest.raises(UsageError, match="too long") as refused:
+        db.table("items").import_file(tmp_path / name)
+    assert refused.value.context["limit"] == "1,000 characters"
+    assert refused.value.context["line"] == (3 if name.endswith("csv") else 2)
+    assert str(tmp_path / name) in refused.value.context["source"]
+
+
+def test_the_manifest_of_an_export_is_bounded(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_directory(db, tmp_path / "out")
+    path = tmp_path / "out" / "manifest.json"
+    for text, problem in (('{"format": ' + "[" * 100_000, "read"), ('{"a": "\xff"}', "read")):
+        path.write_bytes(text.encode("latin-1"))
+        with pytest.raises(CorruptExport, match=problem):
+            load_export(tmp_path / "out", f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setattr(manifest, "EXPORT_MANIFEST_SIZE_BYTES_MAX", 1_000)
+    path.write_bytes(b" " * 1_001)
+    with pytest.raises(CorruptExport, match="too large") as refused:
+        load_export(tmp_path / "out", f"sqlite:///{tmp_path / 'new.db'}")
+    assert refused.value.context["limit"] == "1,000 bytes"
+    assert refused.value.context["file"] == path

@@ -1,4 +1,4 @@
-"""A history store whose directory is not there: renamed, or of a file system that is not mounted."""
+"""A history store whose directory is not there: renamed, or on a disk that is not mounted."""
 
 from __future__ import annotations
 

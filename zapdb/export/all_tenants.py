@@ -19,7 +19,7 @@ from zapdb.database.undivided_work import OnWait
 from zapdb.errors import CorruptExport, UsageError
 from zapdb.export.directory import export_directory, make_empty
 from zapdb.export.loading import Loaded, load_export
-from zapdb.export.manifest import FORMAT, Form, Manifest, require_known_format
+from zapdb.export.manifest import FORMAT, Form, Manifest, read_bounded, require_known_format
 from zapdb.export.record_files import TEXT_HINT, require_form
 from zapdb.jobs.undivided import WorkPace
 
@@ -109,7 +109,7 @@ def load_all_tenants(
     source = Path(directory)
     path = source / LIST
     try:
-        raw = path.read_bytes()
+        raw = read_bounded(path)
         require_known_format(raw, path)
         found = msgspec.json.decode(raw, type=_TenantList)
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def load_all_tenants(
             file=path,
             hint="export again: `zapdb export DIRECTORY --all-tenants` writes the list last",
         ) from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise CorruptExport(
             "the list of tenants of an export can't be read",
             file=path,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import IO, Any, Final, cast
+from typing import Any, Final, TextIO, cast
 
 from zapdb.database import Database, Table
 from zapdb.database.table_reading import ReadableTable
@@ -22,6 +22,7 @@ from zapdb.errors import CorruptExport, InvalidValue
 from zapdb.indexes import BoundTable
 from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
 from zapdb.records import Attachments
+from zapdb.records.bounded_lines import BoundedLines
 from zapdb.schema import ArchivedField
 from zapdb.storage import Connection
 from zapdb.storage.archives import ArchiveRow
@@ -108,9 +109,9 @@ def _decode(kind: ValueType, encoded: bytes, attachments: Attachments) -> Any:
     return attachments.load_value(value) if isinstance(value, Blob) else value
 
 
-def load_archived_values(db: Database, table: Table, stream: IO[str]) -> None:
+def load_archived_values(db: Database, table: Table, stream: TextIO) -> None:
     """Archive the values of a file; the records are there. Raises `CorruptExport`."""
-    lines = iter(stream)
+    lines = BoundedLines(stream, str(stream.name))
     while batch := list(islice(lines, INSERT_BATCH_RECORDS)):
         db._session.run(partial(_insert, db, table, batch))
 
@@ -122,7 +123,7 @@ def _insert(db: Database, table: Table, lines: list[str]) -> None:
         fields = {(a.field.name, a.archived_by): a for a in bound.schema.archived}
         try:
             rows = [_read_line(bound, fields, line, attachments) for line in lines]
-        except (KeyError, TypeError, ValueError, InvalidValue) as error:
+        except (KeyError, TypeError, ValueError, RecursionError, InvalidValue) as error:
             raise CorruptExport(
                 "a line of archived values can't be read",
                 table=bound.schema.name,

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from zapdb.errors import CorruptExport, IncompatibleVersion, UsageError
+from zapdb.limits import EXPORT_MANIFEST_SIZE_BYTES_MAX
 from zapdb.release import __version__
 
 FORMAT: Final = 1
@@ -105,7 +106,7 @@ def read_manifest(directory: Path) -> Manifest:
     and `IncompatibleVersion` for one of a later release."""
     path = directory / FILE
     try:
-        raw = path.read_bytes()
+        raw = read_bounded(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             "the directory has no manifest, so it is not a whole export",
@@ -115,13 +116,28 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         require_known_format(raw, path)
         return msgspec.json.decode(raw, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise CorruptExport(
             "the manifest of an export can't be read",
             file=path,
             problem=str(error),
             hint="export again",
         ) from None
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return the bytes of a manifest; raises `CorruptExport` for one that is too large, and
+    `OSError`."""
+    with path.open("rb") as file:
+        raw = file.read(EXPORT_MANIFEST_SIZE_BYTES_MAX + 1)
+    if len(raw) > EXPORT_MANIFEST_SIZE_BYTES_MAX:
+        raise CorruptExport(
+            "the manifest of an export is too large",
+            file=path,
+            limit=f"{EXPORT_MANIFEST_SIZE_BYTES_MAX:,} bytes",
+            hint="it is none that zapdb wrote: copy the export again, or export again",
+        )
+    return raw
 
 
 def require_known_format(raw: bytes, path: Path) -> None:

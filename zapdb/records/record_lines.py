@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, TextIO
 
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
+from zapdb.records.bounded_lines import BoundedLines, RowLines
 from zapdb.records.cell_format import from_plain, make_cell_reader, parse_json_cell
 from zapdb.schema import Field, TableSchema
 
@@ -50,7 +51,7 @@ def read_lines(table: TableSchema, stream: TextIO, form: Lines) -> Iterator[Give
 def _read_json(table: TableSchema, stream: TextIO) -> Iterator[Given]:
     number, known = 0, dict[str, Field]()
     try:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(BoundedLines(stream, _name_of(stream, table)), 1):
             if not line.strip():
                 continue
             plain = parse_json_cell(line, table.name, "a JSON object of fields")
@@ -66,7 +67,8 @@ def _read_json(table: TableSchema, stream: TextIO) -> Iterator[Given]:
 
 
 def _read_csv(table: TableSchema, stream: TextIO) -> Iterator[Given]:
-    rows = split_csv(stream, ",", table.name)
+    name = _name_of(stream, table)
+    rows = split_csv(BoundedLines(stream, name), ",", name)
     number, header = next(rows, (1, None))
     if header is None:
         return
@@ -84,6 +86,10 @@ def _read_csv(table: TableSchema, stream: TextIO) -> Iterator[Given]:
         raise
 
 
+def _name_of(stream: TextIO, table: TableSchema) -> str:
+    return str(getattr(stream, "name", table.name))
+
+
 def split_csv(
     lines: Iterable[str], delimiter: str, name: str, first: int = 1
 ) -> Iterator[tuple[int, list[str]]]:
@@ -92,10 +98,12 @@ def split_csv(
     `lines` have their ends, whatever these are; `first` is the number of the first one. No line is
     asked for before it is needed.
 
-    Raises `UsageError` where it is no CSV: where the next row begins is not known then.
+    Raises `UsageError` where it is no CSV: where the next row begins is not known then; and for a
+    row that is too long.
     """
     csv.field_size_limit(CELL_LENGTH_MAX)
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    bounded = RowLines(lines, name, first)
+    reader = csv.reader(bounded, strict=True, delimiter=delimiter)
     number = first
     while True:
         try:
@@ -114,6 +122,7 @@ def split_csv(
         if cells:
             yield number, cells
         number = first + reader.line_num
+        bounded.begin_row(number)
 
 
 def _read_header(table: TableSchema, row: Sequence[str]) -> list[tuple[str, Callable[[str], Any]]]:

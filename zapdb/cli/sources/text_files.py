@@ -8,6 +8,7 @@ from zapdb.cli.sources.inferring import name_of_table, one_table, write_migratio
 from zapdb.database.imports.csv_rows import delimiter_of, refuse_empty
 from zapdb.database.imports.text import opened_text
 from zapdb.inference.files import infer_csv
+from zapdb.records.bounded_lines import BoundedLines
 from zapdb.records.record_lines import split_csv
 
 
@@ -17,7 +18,10 @@ class CsvKind(FileKind):
     def infer(self, request: ImportRequest, output: Output) -> int:
         name, given = name_of_table(request.source, request.table), request.file
         with opened_text(given, newline="") as stream:
-            rows = (cells for _, cells in split_csv(stream, delimiter_of(given), name))
+            rows = (
+                cells
+                for _, cells in split_csv(BoundedLines(stream, name), delimiter_of(given), name)
+            )
             header = next(rows, None)
             if not header:
                 raise refuse_empty(given.shown)

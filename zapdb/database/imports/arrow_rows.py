@@ -19,7 +19,7 @@ from zapdb.errors import InvalidValue, MissingExtra, TransactionConflict, UsageE
 
 try:
     import pyarrow
-    from pyarrow import ipc, types
+    from pyarrow import types
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
@@ -34,6 +34,7 @@ from zapdb.database.undivided_work import FrameJob
 from zapdb.indexes import BoundTable
 from zapdb.limits import IMPORT_BLOCK_RECORDS, IMPORT_BLOCK_SIZE_BYTES
 from zapdb.records.arrow import GivenColumn, make_column, parse_uuids
+from zapdb.records.arrow.bounded_ipc import BoundedIpc, measure_written_out
 from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
@@ -117,7 +118,8 @@ def _cut(batches: Iterable[Any], size: Callable[[], int]) -> Iterator[Any]:
     for batch in batches:
         held.append(batch)
         rows = sum(one.num_rows for one in held)
-        fitting = max(1, IMPORT_BLOCK_SIZE_BYTES * rows // sum(1 + one.nbytes for one in held))
+        held_bytes = sum(1 + measure_written_out(one) for one in held)
+        fitting = max(1, IMPORT_BLOCK_SIZE_BYTES * rows // held_bytes)
         if rows < min(size(), fitting):
             continue
         whole, start = _concat(held), 0
@@ -144,7 +146,7 @@ class ArrowBlock(RowBlock):
     """A part of a record batch."""
 
     def measure_bytes(self) -> int:
-        return int(self._batch.nbytes)
+        return measure_written_out(self._batch)
 
     def __init__(
         self,
@@ -330,7 +332,7 @@ def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
             "this is no Parquet or Arrow file",
             source=path,
             problem=str(error),
-            hint="say what it is, as in --format csv",
+            hint=_hint_at(error, "say what it is, as in --format csv"),
         ) from None
 
 
@@ -343,8 +345,17 @@ def _naming_file(path: str, batches: Iterator[Any]) -> Iterator[Any]:
             "the file is damaged",
             source=path,
             problem=str(error),
-            hint="make it again; an import goes on after the rows that were imported",
+            hint=_hint_at(
+                error, "make it again; an import goes on after the rows that were imported"
+            ),
         ) from None
+
+
+def _hint_at(error: Exception, otherwise: str) -> str:
+    """What to do with a file that is too large for a limit, or damaged."""
+    if "limit: " not in str(error):
+        return otherwise
+    return "write it again in smaller batches or row groups, or with fewer columns"
 
 
 def _open_parquet(path: str, passed: int) -> ArrowData:
@@ -357,13 +368,8 @@ def _open_parquet(path: str, passed: int) -> ArrowData:
 
 
 def _open_ipc(path: str, passed: int) -> ArrowData:
-    try:
-        held = ipc.open_file(pyarrow.memory_map(path))
-        batches = (held.get_batch(at) for at in range(held.num_record_batches))
-        return ArrowData(held.schema, batches, passed)
-    except pyarrow.ArrowInvalid:
-        stream = ipc.open_stream(pyarrow.memory_map(path))
-        return ArrowData(stream.schema, iter(stream), passed)
+    held = BoundedIpc(path)
+    return ArrowData(held.schema, held.read(), passed)
 
 
 def _stamp_of(path: Path) -> str:

@@ -17,13 +17,13 @@ from zapdb.database.imports.row import RowSource, SourceRow
 from zapdb.database.imports.text import opened_text, require_utf8
 from zapdb.database.imports.text_rows import Lines, TextMark, TextSource
 from zapdb.errors import InvalidValue, UnknownField, UsageError, ZapdbError
+from zapdb.limits import TEXT_ROW_CHARS_MAX
 from zapdb.printing import one_line
+from zapdb.records.bounded_lines import too_long
 from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell
 from zapdb.schema import TableSchema
 
 CHUNK_CHARS: Final = 1 << 16
-OBJECT_CHARS_MAX: Final = 1 << 28
-"""The longest element of an array that is waited for."""
 
 
 class _JsonObjects:
@@ -169,7 +169,9 @@ class _Text:
                 if end < len(self._held) or not self._fill():
                     return self.take(end - self._at)
             except (ValueError, RecursionError) as error:
-                if len(self._held) - self._at > OBJECT_CHARS_MAX or not self._fill():
+                if len(self._held) - self._at > TEXT_ROW_CHARS_MAX:
+                    raise too_long(self._name, self.line) from None
+                if not self._fill():
                     raise self.refuse(
                         "this is not JSON",
                         "correct the file; if it has an object on each line: --format ndjson",

@@ -11,7 +11,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, ClassVar, Final, TextIO
+from typing import IO, ClassVar, Final
 from zlib import crc32
 
 import msgspec
@@ -19,6 +19,7 @@ import msgspec
 from zapdb.database.imports.given_file import GivenFile
 from zapdb.database.imports.row import RowSource, SourceChanged, SourceRow
 from zapdb.database.imports.text import opened_text
+from zapdb.records.bounded_lines import BoundedLines
 from zapdb.schema import TableSchema
 
 CHUNK_SIZE_BYTES: Final = 1 << 20
@@ -46,22 +47,8 @@ class TextMark(msgspec.Struct, frozen=True):
         return int(self.at) & _BYTE
 
 
-class Lines:
-    """The lines of a text, one after the other, with their ends; `count` were given so far."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.count = 0
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = self._stream.readline()  # iterating the stream would make its place unknown
-        if not line:
-            raise StopIteration
-        self.count += 1
-        return line
+class Lines(BoundedLines):
+    """The lines of a text, one after the other, from a place that may be gone to."""
 
     @property
     def encoding(self) -> str:
@@ -126,7 +113,7 @@ class TextSource(RowSource):
     def rows(self, after: str = "") -> Iterator[SourceRow]:
         """Raises `SourceChanged` while its first row is read."""
         with opened_text(self._given, newline=self.newline) as stream:
-            self._lines = Lines(stream)
+            self._lines = Lines(stream, self.name)
             if not self.seeks:
                 yield from self._read(self._lines, None)
                 return
