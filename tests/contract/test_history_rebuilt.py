@@ -253,19 +253,24 @@ def test_an_older_backup_has_the_past_up_to_its_log(
     check_store(db)
 
 
+@pytest.mark.parametrize("is_left", [False, True])
 def test_h3_a_copy_of_the_database_leaves_the_files_to_the_one_that_moved_on(
-    workspace: Workspace, postgres: PostgresServer, tmp_path: Path
+    workspace: Workspace, postgres: PostgresServer, tmp_path: Path, is_left: bool
 ) -> None:
     """A backup that was put back, or a copy for tests, which somebody follows by mistake."""
     place = tmp_path / "store"
     db = make_people(workspace, place)
     db.close()
     put_back = back_up(workspace, postgres, tmp_path / "backup")
-    db = workspace.open()
-    db.table("people").update(ANOTHER, name="Later")
-    flush(db)
+    (former,) = list_manifests(place, 1)
+    raw, db = former.read_bytes(), workspace.open()
+    for name in ("Later", "Latest"):
+        db.table("people").update(ANOTHER, name=name)
+        flush(db)
     db.close()
     put_back()
+    if is_left:  # it could not be deleted
+        former.write_bytes(raw)
     db = workspace.open()
     files = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     with hold_store(db._storage, 1, Owner.here()) as working:

@@ -4,6 +4,9 @@ put back from a backup.
 Such a database must not write beside it, nor delete what it does not know. The manifest of a
 timeline's last commit stays in the directory until the next commit is in the database. So if that
 of the row is not there, and a later one is, somebody has committed whom the row knows nothing of.
+So has somebody if there is one of more than a commit later: the former one could not be deleted.
+
+Two databases that commit the same number at once are not told apart: see decision 58.
 """
 
 from __future__ import annotations
@@ -42,4 +45,6 @@ def _is_ahead(store: HistoryStore) -> bool:
         for named, number in [path.stem.removeprefix("manifest-").split("-")[:2]]
         if named == store.timeline
     }
-    return max(numbers, default=0) > store.commits and store.commits not in numbers
+    newest = max(numbers, default=0)
+    # One commit may be left that was given up, beside the one before; no more than one.
+    return newest > store.commits and (store.commits not in numbers or newest > store.commits + 1)
