@@ -332,7 +332,7 @@ def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
         footer = FileFooter.parse(metadata[FOOTER_KEY])
         packed = metadata.get(SCHEMA_KEY)
         schema = None if packed is None else read_canonical_bytes(packed)
-    except (pyarrow.ArrowInvalid, KeyError, ValueError, CorruptCatalog) as error:
+    except (pyarrow.ArrowInvalid, KeyError, ValueError, RecursionError, CorruptCatalog) as error:
         raise _not_of_a_store(path, error) from error
     if footer.format > HISTORY_FORMAT:
         raise HistoryDamaged(

@@ -88,7 +88,7 @@ def read_manifest_file(path: Path) -> ManifestFile:
         if not isinstance(form, int) or form > HISTORY_FORMAT:
             raise _damaged(path, f"it has format {form}, and this release knows {HISTORY_FORMAT}")
         return msgspec.json.decode(raw, type=ManifestFile)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(path, str(error)[:200]) from error
 
 
