@@ -381,12 +381,10 @@ TEXT_ROW_CHARS_MAX: Final = 1 << 28
 EXPORT_MANIFEST_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The manifest of an export that is loaded, and its list of tenants."""
 ARROW_METADATA_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What an Arrow file that is imported says of its columns, of a batch, or of all batches."""
 ARROW_VALUES_MAX: Final = 16 * 1024 * 1024
-"""Values of a column in a batch of such a file; its columns and their nesting are bounded as those
-of Parquet."""
 ARROW_BODY_SIZE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""A batch of such a file, or a dictionary, without compression."""
+"""An imported Arrow file: what it says of its columns or batches; values of a column in a batch; a
+batch, or all dictionaries, without compression. Columns and nesting are bounded as in Parquet."""
 PARQUET_FOOTER_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 """The footer of a Parquet file that is imported or restored, or of a store that is rebuilt."""
 PARQUET_COLUMNS_MAX: Final = 10_000
