@@ -380,11 +380,10 @@ TEXT_ROW_CHARS_MAX: Final = 1 << 28
 """Characters of a row of CSV or JSON that is read, as a line, over several ones, or in an array."""
 EXPORT_MANIFEST_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The manifest of an export that is loaded, and its list of tenants."""
-ARROW_METADATA_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 ARROW_VALUES_MAX: Final = 16 * 1024 * 1024
+"""Values of a column in a batch of an Arrow file; what it says of these is bounded as Parquet's."""
 ARROW_BODY_SIZE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""An imported Arrow file: what it says of its columns or batches; values of a column in a batch; a
-batch, or all dictionaries, without compression. Columns and nesting are bounded as in Parquet."""
+"""A batch of such a file, or all of its dictionaries, without compression."""
 PARQUET_FOOTER_SIZE_BYTES_MAX: Final = 32 * 1024 * 1024
 """The footer of a Parquet file that is imported or restored, or of a store that is rebuilt."""
 PARQUET_COLUMNS_MAX: Final = 10_000

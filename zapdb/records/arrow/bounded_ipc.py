@@ -24,11 +24,11 @@ from pyarrow import compute, ipc, types
 
 from zapdb.limits import (
     ARROW_BODY_SIZE_BYTES_MAX,
-    ARROW_METADATA_SIZE_BYTES_MAX,
     ARROW_VALUES_MAX,
     PARQUET_BATCH_SIZE_BYTES,
     PARQUET_COLUMNS_MAX,
     PARQUET_DEPTH_MAX,
+    PARQUET_FOOTER_SIZE_BYTES_MAX,
 )
 
 MAGIC: Final = b"ARROW1"
@@ -212,10 +212,10 @@ class _Look:
 
 
 def _require_short(length: int) -> None:
-    if length > ARROW_METADATA_SIZE_BYTES_MAX:
+    if length > PARQUET_FOOTER_SIZE_BYTES_MAX:
         raise _invalid(
             f"what it says of its batches has {length:,} bytes "
-            f"(limit: {ARROW_METADATA_SIZE_BYTES_MAX:,})"
+            f"(limit: {PARQUET_FOOTER_SIZE_BYTES_MAX:,})"
         )
 
 
