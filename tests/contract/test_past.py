@@ -30,8 +30,10 @@ from zapdb.jobs import roll_back_newest
 from zapdb.storage import logged_before, rewound_records
 from zapdb.storage.change_log import Bookmark
 from zapdb.storage.rewound_records import RewoundStatements
+from zapdb.values.timestamp import MICROSECOND
 
 State = list[dict[str, Any]]
+BACK = "restore_table: {table: items, archived_by: 2}"
 
 
 @pytest.fixture
@@ -110,6 +112,10 @@ def test_every_moment_of_a_random_life_is_what_it_was(db: Database) -> None:
         assert numbers == sorted(set(numbers))
         assert [state(db.at(number)) for number in numbers] == told
         write_some(db, rnd)
+    for moment in db.moments():  # what becomes visible at a time is not there before it
+        assert moment.visible_at is not None
+        assert db.at(moment.visible_at).moment.number < moment.number
+        assert db.at(moment.visible_at + MICROSECOND).moment.number >= moment.number
 
 
 @pytest.mark.parametrize("held", [10, 20_000])
@@ -423,6 +429,27 @@ def test_differences_are_net(db: Database, workspace: Workspace) -> None:
     assert [one.key for one in newest.diff(before, now_)] == [(1,), (2,), (4,)]
     with pytest.raises(UnknownName, match="people"):
         list(newest.diff(before, now_, tables=["people"]))
+
+
+def test_records_with_which_a_table_comes_back_are_differences(
+    db: Database, workspace: Workspace
+) -> None:
+    """The change log has no changes of them."""
+    before = fill(db)
+    moments = [before]
+    for number, operation in enumerate(("drop_table: {table: items, records: archive}", BACK), 2):
+        db.close()
+        workspace.write(number, operation)
+        db = workspace.open()
+        moments.append(next(db.moments()))
+    _, gone, back = moments
+    keys = [record.id for record in db.table("items").scan()]
+    assert len(keys) > 1
+    for pair, side in (((gone, back), "after"), ((back, gone), "before")):
+        told = [(one.key, getattr(one, side).id) for one in db.diff(*pair)]
+        assert told == [((key,), key) for key in keys]
+    with pytest.raises(HistoryNotStored):  # as `db.at(before)` does
+        list(db.diff(before, back))
 
 
 def test_differences_of_schemas(db: Database, workspace: Workspace) -> None:

@@ -25,6 +25,7 @@ from zapdb.database.history.moment import (
 )
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.schema_then import TableThen, read_schema_at
+from zapdb.database.history.stored_state import is_made_anew
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
 from zapdb.errors import HistoryPurged, UnknownName
@@ -90,10 +91,13 @@ class TableDifference:
 
 
 class _Pair(NamedTuple):
-    """A table at the earlier moment, and at the later one; one of them may be None."""
+    """A table at the earlier moment, and at the later one; one of them may be None.
+
+    With `is_made_anew`, it came back after it was dropped: with which records, no change tells."""
 
     before: TableThen | None
     after: TableThen | None
+    is_made_anew: bool = False
 
     @property
     def schema(self) -> TableSchema:
@@ -103,7 +107,7 @@ class _Pair(NamedTuple):
 
     @property
     def schemas(self) -> tuple[TableSchema | None, TableSchema | None]:
-        before, after = self
+        before, after, _ = self
         return (
             None if before is None else before.schema,
             None if after is None else after.schema,
@@ -112,7 +116,9 @@ class _Pair(NamedTuple):
     @property
     def is_logged(self) -> bool:
         """Whether the change log alone tells what became of its records in between."""
-        if self.after is None or not (self.before or self.after).is_recorded:
+        if self.after is None or self.is_made_anew:
+            return False
+        if not (self.before or self.after).is_recorded:
             return False
         return self.before is None or self.before.layout_revision == self.after.layout_revision
 
@@ -187,7 +193,11 @@ def _list_pairs(
         then, now = (
             read_schema_at(connection, session.catalog, moments, at) for at in (earlier, later)
         )
-    pairs = [_Pair(then.numbered(t.schema.number), t) for t in now.tables.values()]
+        pairs = [
+            _Pair(was, table, is_made_anew(connection, session.catalog.tenant, was, table))
+            for table in now.tables.values()
+            for was in (then.numbered(table.schema.number),)
+        ]
     gone = [t for t in then.tables.values() if now.numbered(t.schema.number) is None]
     return pairs + [_Pair(table, None) for table in gone]
 
@@ -196,11 +206,11 @@ def _choose(pairs: list[_Pair], names: Collection[str] | None) -> list[_Pair]:
     """Return the tables that are meant, which may be named as at either moment."""
     if names is None:
         return pairs
-    known = {table.schema.name for pair in pairs for table in pair if table is not None}
+    known = {table.schema.name for pair in pairs for table in pair[:2] if table is not None}
     unknown = set(names) - known
     if unknown:
         raise UnknownName.of_table(min(unknown), known)
-    return [p for p in pairs if any(t is not None and t.schema.name in names for t in p)]
+    return [p for p in pairs if any(t is not None and t.schema.name in names for t in p[:2])]
 
 
 # From the change log
@@ -213,7 +223,7 @@ def _decode(decoder: ChangeDecoder, pair: _Pair, made: NetChange) -> RecordDiffe
         (None, None)
         if then is None
         else decoder.decode_under(then.schema, then.layout_revision, made.key, value)
-        for then, value in zip(pair, (made.before, made.after), strict=True)
+        for then, value in zip(pair[:2], (made.before, made.after), strict=True)
     )
     return _make(pair.schema.name, first, second, list_changed(*first, *second))
 
