@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pytest
 from pyarrow import parquet
 
 from zapdb.catalog.schema_history import read_entries
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
+from zapdb.database.history import stored_records
+from zapdb.history import batches, files, layers, merging, states
 from zapdb.history.columns import column_name
 from zapdb.history.files import read_digest, read_footer
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.run import flush_store
 from zapdb.history.stores import hold_store, start_store
 from zapdb.records import decode_prefix
+from zapdb.storage import change_pages, following, last_changes, rewinding
 from zapdb.storage.change_log import ChangeLog, ChangeRow
 from zapdb.storage.following import follow_moments
 from zapdb.storage.history_manifest import (
@@ -37,6 +41,24 @@ COUNTED = ("inserted", "updated", "deleted", "events")
 ROW_COLUMNS = ("from", "until", "operation")
 State = dict[str, list[Row]]
 """By table, its records, each by the columns of files."""
+AT_A_TIME = (
+    (files, "ROW_GROUP_ROWS", 3),
+    (states, "RANGE_ROWS", 5),
+    (merging, "HISTORY_FILE_SIZE_BYTES", 1),
+    (layers, "LAYERS_MAX", 2),
+    (batches, "DECODED_ROWS", 2),
+    (change_pages, "HISTORY_PAGE_CHANGES", 3),
+    (following, "FOLLOWED_PAGE", 3),
+    (last_changes, "LAST_CHANGES_PAGE", 2),
+    (stored_records, "LAST_CHANGES_PAGE", 2),
+    (rewinding, "NET_CHANGES_PAGE", 2),
+)
+
+
+def read_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, row groups, ranges of keys, layers and pages of the log are many."""
+    for module, name, count in AT_A_TIME:
+        monkeypatch.setattr(module, name, count)
 
 
 def write_some(db: Database, rnd: random.Random) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,18 @@ import pytest
 from pyarrow import parquet
 
 from tests.contract.every_type import make_shop
+from tests.contract.stored_pasts import begin, flush
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged
-from zapdb.history import files, states
+from zapdb.history import files, states, working_store
 from zapdb.history.columns import HistoryRows, MadeRow, RowOperation, column_name
 from zapdb.history.files import FileFooter, read_digest, read_footer, write_file
 from zapdb.history.states import EraContents
 from zapdb.history.working_store import to_row
 from zapdb.storage import Connection
+from zapdb.storage.history_manifest import HistoryFile
 
 FOOTER = FileFooter(1, "db", 1, "t", "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x", 1)
 
@@ -78,6 +81,47 @@ def test_every_value_of_every_type_comes_out_as_it_went_in(
         assert column.equals(given), field.name
     gone = found.filter(pyarrow.compute.equal(found.column("_operation"), 2))
     assert all(gone.column(name).null_count == 2 for name in found.column_names[4:])
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_h3_files_are_on_the_disk_before_their_rows(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes before their name, and that before the transaction that counts them."""
+    workspace.write(1, ITEMS)
+    db, place, seen = workspace.open(), tmp_path / "store", list[tuple[str, int]]()
+    db.admin.set_setting("change_log", "on")
+    begin(db, place)
+    fsync, rename, insert = os.fsync, Path.rename, working_store.insert_files
+
+    def flushed(descriptor: int) -> None:
+        seen.append(("flushed", os.fstat(descriptor).st_ino))
+        fsync(descriptor)
+
+    def named(path: Path, target: Path) -> Path:
+        seen.append(("named", path.stat().st_ino))
+        return rename(path, target)
+
+    def counted(connection: Connection, made: list[HistoryFile]) -> None:
+        paths = [file.place_in(place) for file in made]
+        for path in (
+            *paths,
+            max(place.glob("1/manifest-*"), key=lambda path: path.stat().st_mtime_ns),
+        ):
+            inside = path.parent.stat().st_ino
+            steps = [step for step in seen if step[1] in (path.stat().st_ino, inside)]
+            at = steps.index(("named", path.stat().st_ino))
+            assert ("flushed", path.stat().st_ino) in steps[:at]
+            assert ("flushed", inside) in steps[at:]
+            seen.append(("counted", path.stat().st_ino))
+        insert(connection, made)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", named)
+    monkeypatch.setattr(working_store, "insert_files", counted)
+    db.table("items").insert(id=1, title="t")
+    flush(db)
+    assert sum(step == "counted" for step, _ in seen) >= 3
 
 
 def test_no_unfinished_file_is_left_and_a_strange_one_is_refused(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.errors import HistoryDamaged, IncompatibleVersion
+from zapdb.database.history.moment import open_moments
+from zapdb.errors import HistoryDamaged, IncompatibleVersion, MomentInFuture
 from zapdb.history import batches
+from zapdb.storage.cells import as_time
+from zapdb.values.timestamp import MICROSECOND
 
 RECORDS = 40
 HOUR_US = 3_600_000_000
@@ -126,6 +129,11 @@ def test_h12_times_stand_still_while_the_clock_is_back(
             assert zapdb.asdict(db.at(moment).table("items").get(1))["title"] == title
 
     check()
+    moments = open_moments(db._session)
+    mark = as_time(moments.read_watermark(db._storage.connection()))
+    assert db.at(mark).moment.number < newest(db)  # whatever else comes is not visible before it
+    with pytest.raises(MomentInFuture):
+        db.at(mark + MICROSECOND)
     flush(db)
     check()
     db.change_log.prune(db.change_log.end())

@@ -14,7 +14,13 @@ from pyarrow import parquet
 import zapdb
 from tests.contract.every_type import make_shop
 from tests.contract.history_oracle import check_reconstruction
-from tests.contract.stored_pasts import begin, flush, read_manifest, write_some
+from tests.contract.stored_pasts import (
+    begin,
+    flush,
+    read_little_at_a_time,
+    read_manifest,
+    write_some,
+)
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.forms import cases
 from tests.support import Workspace
@@ -31,7 +37,6 @@ from zapdb.errors import (
     MomentInFuture,
     UnknownName,
 )
-from zapdb.history import files, states
 
 Rows = list[dict[str, Any]]
 State = dict[str, Rows]
@@ -145,8 +150,7 @@ def test_every_moment_is_what_it_was(
     life.begin()
     is_merged = (seed + (workspace.engine == "sqlite")) % 2 == 1
     if is_merged:  # and new eras begin
-        monkeypatch.setattr(files, "ROW_GROUP_ROWS", 3)
-        monkeypatch.setattr(states, "RANGE_ROWS", 5)
+        read_little_at_a_time(monkeypatch)
         life.db.admin.set_setting("history_store_flush_changes", "20")
     began = max(life.states)
     for _ in range(cases(4)):

@@ -11,12 +11,11 @@ import pytest
 
 import zapdb
 from tests.contract.every_type import _choices, make_shop
-from tests.contract.stored_pasts import begin, flush
+from tests.contract.stored_pasts import begin, flush, read_little_at_a_time
 from tests.contract.test_past_stored import read_stored
 from tests.forms import cases
 from tests.support import Workspace
 from zapdb.errors import HistoryBehind
-from zapdb.history import files, states
 
 pytestmark = pytest.mark.long
 
@@ -127,9 +126,8 @@ def test_h1_every_moment_is_what_it_was_with_every_type(
     workspace: Workspace, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H1, H2, H9."""
-    if seed % 3 == 0:  # many row groups and ranges, and eras end
-        monkeypatch.setattr(files, "ROW_GROUP_ROWS", 3)
-        monkeypatch.setattr(states, "RANGE_ROWS", 5)
+    if seed % 3 == 0:  # and eras end
+        read_little_at_a_time(monkeypatch)
     life = TypedLife(workspace, tmp_path / "store", seed)
     if seed % 3 == 0:
         life.db.admin.set_setting("history_store_flush_changes", "20")
