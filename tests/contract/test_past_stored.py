@@ -37,6 +37,7 @@ from zapdb.errors import (
     MomentInFuture,
     UnknownName,
 )
+from zapdb.jobs.rollback import roll_back_newest
 
 Rows = list[dict[str, Any]]
 State = dict[str, Rows]
@@ -314,6 +315,39 @@ def test_queries_arrow_and_sql(workspace: Workspace, tmp_path: Path) -> None:
     with db.snapshot():
         assert past.table("items").count() == 7
         assert past.sql("SELECT count(*) FROM items").fetchone() == (7,)
+
+
+def test_differences_have_the_schemas_of_their_moments(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """Of a field that was gone and came back in between, and of a table that was made there."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="t", note="n")
+    begin(db, tmp_path / "store")
+    states = {next(db.moments()).number: read_state(db)}
+    steps = (LATER[0], DROP_NOTE, None, ADD_COLOR.replace("items", "owners"))
+    for number, operation in zip((2, 3, 3, 3), steps, strict=True):
+        db.close()
+        if operation is None:
+            workspace.remove(3)
+            roll_back_newest(workspace.control)
+        else:
+            workspace.write(number, operation)
+        db = workspace.open()
+        if operation == LATER[0]:
+            db.table("owners").insert(name="o", item=1)
+        elif operation == DROP_NOTE:
+            db.table("items").update(1, title="u")
+        flush(db)
+    moments = [*states, next(db.moments()).number]
+    states[moments[1]] = read_state(db)
+    for pair in (moments, moments[::-1]):
+        told = {one.table: (one.before, one.after) for one in db.diff(*pair)}
+        made = {name: [one and zapdb.asdict(one) for one in sides] for name, sides in told.items()}
+        wanted = [[states[moment].get(name, [None])[0] for moment in pair] for name in made]
+        assert made == dict(zip(("items", "owners"), wanted, strict=True))
 
 
 def test_what_the_store_has_not_is_refused(workspace: Workspace, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from zapdb.catalog.schema_history import read_entries
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import reading_log
 from zapdb.database.history.moment import (
@@ -25,7 +26,7 @@ from zapdb.database.history.moment import (
 )
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.schema_then import TableThen, read_schema_at
-from zapdb.database.history.stored_state import is_made_anew
+from zapdb.database.history.stored_state import MADE_ANEW
 from zapdb.database.history.versions import list_changed
 from zapdb.database.session import Session
 from zapdb.errors import HistoryPurged, UnknownName
@@ -93,11 +94,12 @@ class TableDifference:
 class _Pair(NamedTuple):
     """A table at the earlier moment, and at the later one; one of them may be None.
 
-    With `is_made_anew`, it came back after it was dropped: with which records, no change tells."""
+    In `one_span`, all records in between had one layout, and none came back with a dropped table,
+    of which no change tells."""
 
     before: TableThen | None
     after: TableThen | None
-    is_made_anew: bool = False
+    one_span: bool = False
 
     @property
     def schema(self) -> TableSchema:
@@ -116,11 +118,8 @@ class _Pair(NamedTuple):
     @property
     def is_logged(self) -> bool:
         """Whether the change log alone tells what became of its records in between."""
-        if self.after is None or self.is_made_anew:
-            return False
-        if not (self.before or self.after).is_recorded:
-            return False
-        return self.before is None or self.before.layout_revision == self.after.layout_revision
+        found = self.before or self.after
+        return self.one_span and found is not None and found.is_recorded
 
 
 def list_differences(
@@ -194,12 +193,27 @@ def _list_pairs(
             read_schema_at(connection, session.catalog, moments, at) for at in (earlier, later)
         )
         pairs = [
-            _Pair(was, table, is_made_anew(connection, session.catalog.tenant, was, table))
+            _Pair(was, table, _is_one_span(connection, session.catalog.tenant, was, table))
             for table in now.tables.values()
             for was in (then.numbered(table.schema.number),)
         ]
     gone = [t for t in then.tables.values() if now.numbered(t.schema.number) is None]
     return pairs + [_Pair(table, None) for table in gone]
+
+
+def _is_one_span(
+    connection: Connection, tenant: int, before: TableThen | None, after: TableThen
+) -> bool:
+    since = 0 if before is None else before.revision
+    between = [
+        entry
+        for entry in read_entries(connection, tenant, after.schema.number)
+        if since < entry.revision <= after.revision
+    ]
+    layouts = {entry.layout_revision for entry in between} | {after.layout_revision}
+    if before is not None:
+        layouts.add(before.layout_revision)
+    return len(layouts) == 1 and not any(entry.event in MADE_ANEW for entry in between)
 
 
 def _choose(pairs: list[_Pair], names: Collection[str] | None) -> list[_Pair]:

@@ -88,7 +88,7 @@ def find_stored(
         ends = read_schema_then(connection, catalog, at, later).numbered(then.schema.number)
         if ends is None and not eras:
             return StoredState(store, None, (), at, tail)
-        if ends is None or is_made_anew(connection, catalog.tenant, ends, then):
+        if ends is None or _is_made_anew(connection, catalog.tenant, ends, then):
             raise _make_behind(then, store, moment.number)
     if era is None:
         raise _make_gap(eras, then, store, moment.number)
@@ -104,14 +104,12 @@ def find_stored(
     return StoredState(store, era, tuple(kept), at, tail)
 
 
-def is_made_anew(
-    connection: Connection, tenant: int, earlier: TableThen | None, then: TableThen
-) -> bool:
-    """Whether the table was dropped and came back since an earlier moment, or before it."""
+def _is_made_anew(connection: Connection, tenant: int, ends: TableThen, then: TableThen) -> bool:
+    """Whether the table was dropped and came back behind the files."""
     entries = read_entries(connection, tenant, then.schema.number)
-    since = 0 if earlier is None else earlier.revision
     return any(
-        entry.event in MADE_ANEW and since < entry.revision <= then.revision for entry in entries
+        entry.event in MADE_ANEW and ends.revision < entry.revision <= then.revision
+        for entry in entries
     )
 
 
