@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.contract.stored_pasts import begin, flush
 from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.support import Workspace
 from zapdb.database import Database
@@ -83,6 +85,30 @@ def test_changes_are_told_newest_first_by_table_and_field(db: Database) -> None:
         list(db.audit(field="titel"))
     with pytest.raises(UnknownName, match="did you mean 'goods'"):
         list(db.audit(table="good"))
+
+
+def test_a_name_means_the_table_that_has_it_now(workspace: Workspace, tmp_path: Path) -> None:
+    """In the log, and in files behind it, which know tables by their numbers."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="Milk")
+    begin(db, tmp_path / "store")
+    db.table("items").update(1, title="Bread")
+    db.close()
+    workspace.write(2, "drop_table: {table: items, records: archive}", ITEMS)
+    db = workspace.open()
+    db.table("items").insert(id=2, title="Salt")
+    db.table("items").update(2, title="Rice")
+    flush(db)
+    every, named = told(db.audit()), told(db.audit(table="items"))
+    assert [one[4:] for one in named if one[2]] == [("Salt", "Rice"), (None, "Salt")]
+    moments = [moment.number for moment in db.moments(table="items")]
+    assert len(moments) == 3
+    db.change_log.prune(db.change_log.end())
+    assert told(db.audit(since=moments[-1])) == every[:2]
+    assert told(db.audit(table="items", field="title")) == named[:2]
+    assert [moment.number for moment in db.moments(table="items")] == moments
 
 
 def test_sql_tells_the_same(db: Database) -> None:

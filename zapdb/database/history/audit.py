@@ -6,7 +6,7 @@ Fields and tables are told by their numbers, so an answer goes on behind a renam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
 from zapdb.database.changes import find_newest_stamp, reading_log
-from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_moments
+from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_with_tables
 from zapdb.database.history.moment import Moment, When, open_moments, to_moment
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.versions import list_changed
@@ -72,18 +72,18 @@ def list_audit(
     field: str | None = None,
 ) -> Iterator[AuditEntry]:
     """Yield the changes after `since` up to `until`, newest first: see `Database.audit`."""
-    names = _Names(session)
-    number = None if table is None else names.find(table)
+    number = None if table is None else _Names(session).find(table)
     fields = None if field is None else _find_fields(session, table, number, field)
     decoder, stored = ChangeDecoder(session), None
-    for moment in list_moments(session, since, until, principal, table):
+    for moment, tables in list_with_tables(session, since, until, principal, table):
         rows = _list_logged(session, moment)
         found = []
         if rows is None:
             from zapdb.database.history.stored_audit import StoredAudit
 
             audit = stored = stored or StoredAudit(session)
-            given = partial(_list_stored, decoder, audit, moment, number, names)
+            chosen = [one for one in tables if number in (None, one)]
+            given = partial(_list_stored, decoder, audit, moment, chosen)
             found = read_replaceable(session, given)
         else:
             for row in rows:
@@ -113,8 +113,7 @@ def _list_stored(
     decoder: ChangeDecoder,
     stored: StoredAudit,
     moment: MomentSummary,
-    table: int | None,
-    names: _Names,
+    tables: Sequence[int],
 ) -> list[tuple[int, AuditEntry]]:
     """Return what the files tell of a moment, with the numbers of tables."""
     made_at = (moment.made_at - EPOCH) // MICROSECOND
@@ -123,9 +122,8 @@ def _list_stored(
         entry = _make_entry(decoder, row, moment)
         if entry is not None:
             found.append((row.table, entry))
-    for counts in moment.changes:
-        number = names.find(counts.table) if counts.table else OF_TENANT
-        if number != OF_TENANT and table in (None, number):
+    for number in tables:
+        if number != OF_TENANT:
             changes = stored.list_changes(moment, number)
             found += [(number, _make_stored_entry(made, moment)) for made in changes]
     return found

@@ -73,6 +73,18 @@ def list_moments(
     table: str | None,
 ) -> Iterator[MomentSummary]:
     """Yield the moments after `since` up to `until`, newest first: see `Database.moments`."""
+    for found, _ in list_with_tables(session, since, until, principal, table):
+        yield found
+
+
+def list_with_tables(
+    session: Session,
+    since: When | None,
+    until: When | None,
+    principal: str | None,
+    table: str | None,
+) -> Iterator[tuple[MomentSummary, Collection[int]]]:
+    """Yield them with the numbers of the tables that they changed, whose names others may have."""
     moments = open_moments(session)
     first = 0 if since is None else find_moment(session, since).number
     last = find_newest_moment(session) if until is None else find_moment(session, until)
@@ -82,7 +94,7 @@ def list_moments(
         if found.number <= first:
             return
         if principal in (None, found.principal) and (number is None or number in tables):
-            yield found
+            yield found, tables
 
 
 def _list_found(
@@ -201,23 +213,30 @@ class _Names:
     def __init__(self, session: Session) -> None:
         self._names: dict[int, set[str]] = {}
         self._newest: dict[int, str] = {OF_TENANT: ""}
+        self._dropped = set[int]()
         with reading_log(session) as connection:
             for entry in read_entries(connection, session.catalog.tenant):
                 name = entry.schema.name
                 self._names.setdefault(entry.table_number, set()).add(name)
                 self._newest[entry.table_number] = name
+                if entry.event == "drop":
+                    self._dropped.add(entry.table_number)
+                else:
+                    self._dropped.discard(entry.table_number)
 
     def __getitem__(self, number: int) -> str:
         return self._newest.get(number, str(number))
 
     def find(self, name: str) -> int:
-        """Return the table that has a name, or else the one that had it; raises `UnknownName`."""
-        for number, newest in self._newest.items():
-            if newest == name:
-                return number
-        for number, names in self._names.items():
-            if name in names:
-                return number
+        """Return the table that has a name, or else the last one that had it; raises
+        `UnknownName`."""
+        found = [
+            (self._newest[number] == name, number not in self._dropped, number)
+            for number, names in self._names.items()
+            if name in names
+        ]
+        if found:
+            return max(found)[-1]
         raise UnknownName.of_table(name, [name for name in self._newest.values() if name])
 
 
