@@ -6,8 +6,9 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -21,6 +22,7 @@ from tests.contract.stored_pasts import (
     current_state,
     digests,
     flush,
+    read_little_at_a_time,
     read_manifest,
     stored_state,
     write_some,
@@ -32,6 +34,7 @@ from zapdb.cluster.leases import Owner, acquire, delete_lease, release, take
 from zapdb.database import Database
 from zapdb.errors import (
     ChangesPruned,
+    CommitUnknown,
     ConcurrencyError,
     HistoryUnreachable,
     LeaseLost,
@@ -42,10 +45,11 @@ from zapdb.history import baseline, run
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.files import FileFooter, write_file
 from zapdb.history.follower import HistoryFollower
+from zapdb.history.store_changes import StoreChange
 from zapdb.history.stores import hold_store
 from zapdb.history.working_store import WorkingStore, lease_of
 from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import TransactionMode, change_pages
+from zapdb.storage import Connection, TransactionMode, change_pages
 from zapdb.storage.history_manifest import HistoryStore, list_timelines
 
 PEOPLE = "create_table: {table: people, key: [name], fields: [{name: name, type: string}]}"
@@ -112,6 +116,27 @@ def test_every_moment_in_files_is_what_it_was(
     assert {era.state for era in eras} == ({"open", "sealed"} if seed % 2 else {"open"})
     left = digests(db)
     assert {path: left.get(path, was) for path, was in kept.items()} == kept  # H10
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_record_at_the_edge_of_a_file_is_merged(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever is the only one with changes, it is in one file of the checkpoint afterwards."""
+    read_little_at_a_time(monkeypatch)
+    db = logged(workspace)
+    db.table("items").insert_many({"id": at, "title": "t"} for at in range(12))
+    begin(db, tmp_path / "store")
+    db.admin.set_setting("history_store_flush_changes", "5")
+    for at in (*range(12), *range(12)):
+        for turn in range(4):
+            db.table("items").update(at, title=f"u{turn}")
+        flush(db)
+        _, eras, files = read_manifest(db)
+        held = [f for f in files if (f.kind, f.era) == ("checkpoint", eras[-1].era)]
+        assert sum(file.rows for file in held) == 12
+    assert len(held) > 1
+    assert "ended" in {file.kind for file in files}
 
 
 @pytest.mark.on_each_engine
@@ -250,6 +275,49 @@ def test_h3_with_each_call_to_the_database_failed_it_stores_each_change_once(
     check_store(db)
     for moment, state in states.items():
         assert stored_state(db, moment) == state, moment
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.parametrize("is_done", [True, False])
+def test_h3_a_commit_with_an_unknown_outcome_is_settled_by_reading(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    db, commit = logged(workspace), WorkingStore.committing
+    begin(db, tmp_path / "store")
+
+    @contextmanager
+    def lose(*arguments: Any) -> Iterator[Connection]:
+        with commit(*arguments) as connection:
+            yield connection
+            if not is_done:
+                raise CommitUnknown("the outcome is unknown")
+        raise CommitUnknown("the outcome is unknown")
+
+    write_some(db, random.Random(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkingStore, "committing", lose)
+        with nullcontext() if is_done else pytest.raises(CommitUnknown):
+            flush(db)
+    assert (db.history.status().lag.changes == 0) == is_done
+    flush(db)
+    check_store(db)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_h3_a_store_that_was_moved_on_is_not_moved_from_where_it_was(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """Though who is late has the lease."""
+    db = logged(workspace)
+    begin(db, tmp_path / "store")
+    write_some(db, random.Random(1))
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        loaded = working.load()
+        assert loaded is not None
+        assert HistoryFollower(working).step(flush=True).changes
+        with pytest.raises(ConcurrencyError, match="has moved the history store on"):
+            working.commit(loaded.store, loaded.store, StoreChange())
+    check_store(db)
 
 
 @pytest.mark.on_each_engine

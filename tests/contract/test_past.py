@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -347,7 +348,7 @@ def test_what_is_not_over_is_refused(db: Database, workspace: Workspace) -> None
 
 
 def test_transactions_and_snapshots(db: Database) -> None:
-    before = fill(db)
+    before, items = fill(db), db.table("items")
     with db.transaction() as tx:
         tx.table("items").delete(3)
         with pytest.raises(UsageError, match="inside a writing transaction"):
@@ -359,6 +360,12 @@ def test_transactions_and_snapshots(db: Database) -> None:
     with db.snapshot() as snap:
         assert snap.table("items").count() == 2
         assert state(db.at(newest)) == state(db)
+        with ThreadPoolExecutor(1) as other:
+            later_past = other.submit(
+                lambda: (items.delete(1), db.at(next(db.moments())))
+            ).result()[1]
+        with pytest.raises(HistoryBehind, match="later than the snapshot"):
+            later_past.table("items").count()
 
 
 # Versions, differences, moments
