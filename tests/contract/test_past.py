@@ -28,6 +28,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs import roll_back_newest
+from zapdb.jobs.archives import prune_archives
 from zapdb.storage import logged_before, rewound_records
 from zapdb.storage.change_log import Bookmark
 from zapdb.storage.rewound_records import RewoundStatements
@@ -457,6 +458,21 @@ def test_records_with_which_a_table_comes_back_are_differences(
         assert told == [((key,), key) for key in keys]
     with pytest.raises(HistoryNotStored):  # as `db.at(before)` does
         list(db.diff(before, back))
+
+
+def test_a_table_is_not_rewound_over_a_drop(db: Database, workspace: Workspace) -> None:
+    """Its layout is that of then, but its records were pruned meanwhile."""
+    before = fill(db)
+    db.close()
+    workspace.write(2, "drop_table: {table: items, records: archive}")
+    workspace.open().close()
+    prune_archives(workspace.control, 1)
+    workspace.remove(2)
+    roll_back_newest(workspace.control)
+    db = workspace.open()
+    assert state(db) == []
+    with pytest.raises(HistoryNotStored, match="event: drop"):
+        state(db.at(before))
 
 
 def test_differences_of_schemas(db: Database, workspace: Workspace) -> None:
