@@ -16,6 +16,7 @@ from tests.support import GUARD_SECONDS, ROOT, Workspace, advance_clock, finish,
 from zapdb.cluster.leases import Owner, acquire
 from zapdb.database import Database
 from zapdb.errors import (
+    ChangesPruned,
     HistoryDamaged,
     HistoryPurged,
     HistoryUnreachable,
@@ -202,6 +203,27 @@ def test_h13_what_is_erased_is_in_no_file_and_no_row(workspace: Workspace, tmp_p
         db.history.erase("people")
     with pytest.raises(UnknownName):
         db.history.erase("persons", KEY)
+
+
+def test_h13_what_is_erased_is_in_no_file_of_a_former_timeline(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.table("people").delete(KEY)
+    db.change_log.follower("zapdb.history").remove()
+    db.change_log.prune(db.change_log.end())
+    with pytest.raises(ChangesPruned):
+        flush(db)
+    db.history.start()
+    flush(db)
+    assert list_marked(place)
+    done = db.history.erase("people", KEY)
+    assert list_marked(place) == []
+    # The log knows no more which large values were the record's.
+    assert "large values of changes that were pruned" in done.not_reached[1]
+    db.admin.sweep(older_than_seconds=0)
+    assert_gone(workspace, place)
 
 
 @pytest.mark.long_on("postgresql")

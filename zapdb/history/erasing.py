@@ -134,7 +134,10 @@ class HistoryErasure:
 
 
 PRESENT: Final = "what the records have now, which is not the past"
-EVERYWHERE: Final = ("exports, mirrors and backups that were made before",)
+EVERYWHERE: Final = (
+    "exports, mirrors and backups that were made before",
+    "large values of changes that were pruned or not logged, until `zapdb sweep`",
+)
 NOT_REACHED: Final = {
     "sqlite": (*EVERYWHERE, "free pages of the database file and its log, until VACUUM"),
     "postgresql": (*EVERYWHERE, "dead rows, until VACUUM; archived WAL, and replicas"),
