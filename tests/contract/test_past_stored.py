@@ -379,6 +379,30 @@ def test_what_the_store_has_not_is_refused(workspace: Workspace, tmp_path: Path)
             refused()
 
 
+def test_h7_changes_behind_the_files_are_not_read_over_a_gap(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="t")
+    begin(db, tmp_path / "store")
+    db.admin.set_setting("change_log", "off")
+    db.table("items").insert(id=2, title="unseen")
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=3, title="t")
+    moment = next(db.moments()).number
+    assert db.at(moment).sql("SELECT count(*) FROM items").fetchone() == (3,)
+    workspace.write(2, ADD_COLOR)
+    db.close()
+    db = workspace.open()
+    with pytest.raises(HistoryBehind, match="not recorded all the time"):
+        db.at(moment).table("items").count()
+    flush(db)
+    with pytest.raises(HistoryGap):
+        db.at(moment).table("items").count()
+
+
 @pytest.mark.parametrize("engine", ["sqlite"])  # which one does not matter here
 @pytest.mark.parametrize(
     "damage", ["missing", "cut", "other bytes", "another file", "outside", "one byte"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.activation import TenantCatalog
+from zapdb.catalog.later_events import read_later_events
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database.history.moment import require_kept
 from zapdb.database.history.schema_then import TableThen, read_schema_then
@@ -71,7 +72,8 @@ def find_stored(
     """Return where the store has a table at a moment, in one snapshot; None if there is no store.
 
     Raises `HistoryPurged`, `HistoryGap`, `HistoryNotStored` for a moment before the store began,
-    and `HistoryBehind` while the first checkpoint of the table is written.
+    and `HistoryBehind` while the first checkpoint of the table is written, or where changes behind
+    the files were not recorded.
     """
     timelines = list_timelines(connection, catalog.tenant)
     if not timelines:
@@ -90,6 +92,8 @@ def find_stored(
             return StoredState(store, None, (), at, tail)
         if ends is None or _is_made_anew(connection, catalog.tenant, ends, then):
             raise _make_behind(then, store, moment.number)
+        if _is_switched(connection, moments, (tail, moment), then.schema.number):
+            raise _make_gap_behind(then, store, moment.number)
     if era is None:
         raise _make_gap(eras, then, store, moment.number)
     if era.state == "baseline":
@@ -111,6 +115,22 @@ def _is_made_anew(connection: Connection, tenant: int, ends: TableThen, then: Ta
         entry.event in MADE_ANEW and ends.revision < entry.revision <= then.revision
         for entry in entries
     )
+
+
+def _is_switched(
+    connection: Connection,
+    moments: Moments,
+    between: tuple[LoggedMoment, LoggedMoment],
+    table: int,
+) -> bool:
+    """Whether recording the table's changes was switched on or off between two moments."""
+    since, until = (moments.find_later(connection, one) for one in between)
+    events = read_later_events(
+        connection,
+        moments.log.tenant,
+        lambda column: f"({since(column)} AND NOT {until(column)})",
+    )
+    return events.switches(table)
 
 
 def _find_timeline(timelines: list[HistoryStore], then: TableThen, moment: int) -> HistoryStore:
@@ -147,6 +167,16 @@ def _make_gap(
         moment=moment,
         recorded_from=min(later, default=None),
         hint=f"ask for moment #{min(later)} or a later one" if later else "ask for another moment",
+    )
+
+
+def _make_gap_behind(then: TableThen, store: HistoryStore, moment: int) -> HistoryBehind:
+    return HistoryBehind(
+        "the table's changes were not recorded all the time since the last moment in files",
+        table=then.schema.name,
+        moment=moment,
+        stored_until=store.ends,
+        hint="ask again when it has the moment: `zapdb history status` shows how far it is",
     )
 
 
