@@ -205,6 +205,23 @@ def test_h13_what_is_erased_is_in_no_file_and_no_row(workspace: Workspace, tmp_p
         db.history.erase("persons", KEY)
 
 
+def test_other_tenants_keep_their_record_of_an_erased_key(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    db = make_people(workspace, tmp_path / "store")
+    db.admin.create_tenant("other")
+    other = db.for_tenant("other")
+    other.table("people").insert(mail=KEY, name=NAME, photo=PHOTO)
+    for one in (db, other):
+        one.table("people").delete(KEY)
+    flush(db)
+    db.history.erase("people", KEY)
+    told = other.table("people").history(KEY)
+    assert [one.operation for one in told] == ["insert", "delete"]
+    assert told[0].record is not None
+    assert told[0].record.photo == PHOTO
+
+
 def test_h13_what_is_erased_is_in_no_file_of_a_former_timeline(
     workspace: Workspace, tmp_path: Path
 ) -> None:
