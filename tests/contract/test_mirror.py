@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import random
 import shutil
 import sqlite3
@@ -159,6 +160,22 @@ def test_a_schema_of_the_same_database(workspace: Workspace) -> None:
     assert workspace.execute("SELECT title FROM reporting.items") == [("a",)]
     error = error_of(lambda: keep(db, Place("postgresql", "schema:public")))
     assert isinstance(error, UsageError)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_role_with_a_schema_needs_no_right_to_make_schemas(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    role = f"mirror_{os.getpid()}"
+    workspace.execute(f"CREATE ROLE {role} LOGIN")
+    workspace.execute(f"CREATE SCHEMA reporting AUTHORIZATION {role}")
+    try:
+        address = workspace.address.replace("postgres@", f"{role}@")
+        keep(db, Place("postgresql", f"{address}&schema=reporting"))
+        assert workspace.execute("SELECT count(*) FROM reporting.items") == [(0,)]
+    finally:
+        workspace.execute(f"DROP OWNED BY {role}")
+        workspace.execute(f"DROP ROLE {role}")
 
 
 @in_pairs

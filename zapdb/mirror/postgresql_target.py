@@ -108,8 +108,11 @@ class PostgresqlTarget(MirrorTarget):
         if self._connection is None:
             made = psycopg.connect(self._dsn, application_name="zapdb mirror")
             self._connection = made
-            name = sqls.Identifier(self.schema)
-            made.execute(sqls.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+            # PostgreSQL asks for the right to make schemas, even if this one exists.
+            exists = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s"
+            if made.execute(exists, (self.schema,)).fetchone() is None:
+                name = sqls.Identifier(self.schema)
+                made.execute(sqls.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
         return self._connection
 
     def close(self) -> None:
