@@ -233,7 +233,7 @@ def history_row_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each transaction made of a record, oldest first; with --at, the record as it was.
+    """Show what each transaction changed in a record, oldest first; with --at, the record of then.
 
     With `--json`: one object per line, `{operation, moment, made_at, principal, fields, record}`,
     with `fields` the names of the changed fields; with `--at` the record as an object of its

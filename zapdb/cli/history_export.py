@@ -36,12 +36,12 @@ def history_export_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write all tables as they were at a moment, with the migrations of then, into a new directory.
+    """Write all tables as they were at a moment, with the migrations of that time, as a directory.
 
-    It is what `zapdb export` would have written then: `zapdb history restore DIRECTORY`, or `zapdb
-    import DIRECTORY`, makes the database of then of it, on either engine. Settings and the last
-    numbers of sequences are those of now; archived values of fields that had been dropped are left
-    out.
+    The directory has to be new or empty. It is what `zapdb export` would have written then. `zapdb
+    history restore DIRECTORY`, or `zapdb import DIRECTORY`, loads it into an empty database, on
+    either engine. Settings and the last numbers of sequences are the current ones. Archived values
+    of fields that had been dropped are left out.
 
     With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, exact}`.
     """
@@ -73,11 +73,11 @@ def history_restore_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Make the database of a past moment, in an empty one, of what `zapdb history export` wrote.
+    """Load a directory that `zapdb history export` wrote into an empty database.
 
     `zapdb import DIRECTORY` does the same: the directories have one format. The migrations of then
-    are applied, the records loaded, and their counts and digests compared; then all is verified. A
-    restore that was interrupted goes on when it is called again.
+    are applied, the records loaded, and their counts and digests compared; then all is verified.
+    Run an interrupted restore again: it continues.
 
     With `--json`: as `zapdb import`.
     """

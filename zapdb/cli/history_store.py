@@ -174,9 +174,10 @@ def history_flush_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take all changes until now into files of the history store.
+    """Write all changes until now to files of the history store.
 
-    Exit status 1 if another process follows: it does so by itself.
+    If another process follows, such as `zapdb history run`, this waits a minute for its end; then
+    the exit status is 1. That process writes the files itself, by its settings.
 
     With `--json`: `{stores: [STORE]}`, as `zapdb history status`.
     """
@@ -200,7 +201,7 @@ def history_stop_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop the history store, in whatever process it is followed; `start` goes on with it.
+    """Stop the history store, whichever process follows it; its files stay, `start` continues it.
 
     With `--json`: `{stores: [STORE]}`, as `zapdb history status`.
     """

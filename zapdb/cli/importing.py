@@ -27,7 +27,10 @@ TableOption = Annotated[
 ]
 InferOption = Annotated[
     bool,
-    typer.Option("--infer", help="Import nothing: write a migration for the source's tables."),
+    typer.Option(
+        "--infer",
+        help="Import nothing: write a migration for the source's tables, to review and apply.",
+    ),
 ]
 FormatOption = Annotated[
     str | None,
@@ -56,14 +59,19 @@ SkippedOption = Annotated[
     typer.Option("--skipped", metavar="FILE", help="The file of skipped rows, as NDJSON."),
 ]
 BatchOption = Annotated[
-    int | None, typer.Option("--batch", min=1, help="Commit this many rows at a time.")
+    int | None,
+    typer.Option(
+        "--batch",
+        min=1,
+        help="Commit this many rows at a time; by default 2,000, and 20,000 of Parquet and Arrow.",
+    ),
 ]
 AtomicOption = Annotated[
     bool, typer.Option("--atomic", help="Import all rows in one transaction, or none.")
 ]
 FromStartOption = Annotated[
     bool,
-    typer.Option("--from-start", help="Do not go on where an interrupted run has ended."),
+    typer.Option("--from-start", help="Begin again, instead of continuing an interrupted run."),
 ]
 EncodingOption = Annotated[
     str | None,
@@ -77,12 +85,17 @@ NullOption = Annotated[
     typer.Option(
         "--null",
         metavar="TEXT",
-        help="In CSV, the cell that is a null; backslashes are characters like others then.",
+        help="In CSV, the text of a cell that is a null, such as NA; backslashes are then ordinary "
+        "characters.",
     ),
 ]
 TimeZoneOption = Annotated[
     str | None,
-    typer.Option("--time-zone", metavar="ZONE", help="The zone of times that have none."),
+    typer.Option(
+        "--time-zone",
+        metavar="ZONE",
+        help="The zone of times that have none, such as Europe/Vienna.",
+    ),
 ]
 FollowOption = Annotated[
     bool,
@@ -127,11 +140,11 @@ def import_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import a file into a table, another database, or a directory of `zapdb export`.
+    """Import a file, another database, or a directory that `zapdb export` wrote.
 
-    A column is the field of the same name; `US Gross` is also `us_gross`. Rows are committed in
-    batches. A wrong row ends the import, and nothing of its batch is written; run the same command
-    again, and it goes on after the last batch, as it does after a crash.
+    A column goes into the field of the same name, `US Gross` into `us_gross`. Rows are committed in
+    batches. A wrong row ends the import, and nothing of its batch is written. Run the same command
+    again: it continues after the last batch, as it does after a crash.
 
     A directory is a whole tenant: its migrations are applied to a database without records, the
     records are loaded, counts and digests are compared with those of the export, and everything is
@@ -141,10 +154,10 @@ def import_command(
     writes a migration for its tables, or for a CSV, Parquet or Arrow file. When that is applied,
     the rows are copied, referenced tables first, and counts are compared.
 
-    `--follow` copies a PostgreSQL database, and then what changes in it, until interrupted; run the
-    same command again, and it goes on. Records that the source does not have are deleted. `--switch
-    COMMAND` ends it: nobody can write to the source's tables while the rest is copied, everything
-    is compared, and the command is run.
+    `--follow` copies a PostgreSQL database, and then its changes, until interrupted; run the same
+    command again, and it continues. Records that the source does not have are deleted. `--switch
+    COMMAND` ends it: it locks the source's tables against writes, copies the remaining changes,
+    compares everything, and runs the command.
 
     The import is a job, which `zapdb jobs` shows, pauses, throttles and cancels, unless it is one
     transaction (--atomic).

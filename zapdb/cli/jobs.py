@@ -55,7 +55,7 @@ def jobs_list_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the jobs that are not at their end, the most urgent first, and what they wait for.
+    """List unfinished jobs, the most urgent first, and what they wait for.
 
     With `--json`: `{jobs: [{id, kind, table, subject, error, target, state, priority, throttle,
     records, is_estimated, ranges, ranges_done, read, written, conflicts, quarantined, changed_at,
@@ -265,7 +265,7 @@ def jobs_pause_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pause a job: its workers stop after their present batches, until it is resumed.
+    """Pause a job: its workers stop after their current batches, until you resume it.
 
     The conversion of a rollback can be paused, too; writes stay refused meanwhile.
 
@@ -280,11 +280,11 @@ def jobs_resume_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Resume a paused job: background jobs, `convert watch`, a rollback, and an import, export or
-    mirror that waits go on by themselves.
+    """Resume a paused job, where it stopped.
 
-    Where none of these runs, the command of the job's kind goes on with it: `zapdb convert run`,
-    `zapdb verify`, `zapdb import`.
+    Background jobs, `convert watch`, a rollback, and the waiting process of an import, export or
+    mirror continue by themselves. If none of these runs, run the command of the job's kind: `zapdb
+    convert run`, `zapdb verify`, `zapdb import`.
 
     With `--json`: as for `pause`.
     """
@@ -342,7 +342,9 @@ def jobs_throttle_command(
     records: Annotated[
         str | None,
         typer.Option(
-            "--records-per-second", metavar="N", help="Bound of all its workers; or none."
+            "--records-per-second",
+            metavar="N",
+            help="Records that all its workers may read in a second; or none.",
         ),
     ] = None,
     size: Annotated[
@@ -350,7 +352,8 @@ def jobs_throttle_command(
         typer.Option(
             "--bytes-per-second",
             metavar="N",
-            help="Bound of the bytes of keys and records, without large values; or none.",
+            help="Bytes of keys and records, without large values, that they may read in a second; "
+            "or none.",
         ),
     ] = None,
     latency: Annotated[
@@ -358,7 +361,7 @@ def jobs_throttle_command(
         typer.Option(
             "--max-latency",
             metavar="MS",
-            help="Slow down while a small query takes longer than this; or none.",
+            help="Slow down while a small query takes longer than this many milliseconds; or none.",
         ),
     ] = None,
     window: Annotated[
@@ -370,13 +373,13 @@ def jobs_throttle_command(
     tenant: TenantOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change how fast all workers of a job together read, and when; takes effect within a batch.
+    """Limit how fast all workers of a job together read, and when; takes effect in the next batch.
 
     With `--max-latency`, the workers measure how long a small read and a small write take beside
     the job. Above the ceiling they work for a smaller share of the time, below it for a larger one.
 
-    Bounds that are not given stay as they are. The settings `job_records_per_second` and
-    `job_max_latency_ms` hold for jobs that have no such bound themselves.
+    Limits that you do not give stay as they are; `none` removes one. The settings
+    `job_records_per_second` and `job_max_latency_ms` are the limits of jobs without their own.
 
     With `--json`: as for `pause`.
     """

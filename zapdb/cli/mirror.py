@@ -48,7 +48,10 @@ COST_NOTE = (
 def mirror_run_command(
     to: ToOption,
     once: Annotated[
-        bool, typer.Option("--once", help="End when all changes until now are applied.")
+        bool,
+        typer.Option(
+            "--once", help="End when all changes until now are applied, for a nightly job."
+        ),
     ] = False,
     engine: OnlyLocalOption = "local",
     database: DatabaseOption = None,
@@ -57,11 +60,11 @@ def mirror_run_command(
 ) -> int:
     """Keep plain tables of a tenant's records in another database, until interrupted.
 
-    Switches the change log on, for tables that are made later, too; tables for which it is set to
-    off are left out. Then the tables are made as of one moment, and each change is applied once,
-    within about a second. Changes of schemas alter the tables. A mirror that was interrupted goes
-    on where it was. What others have changed is put right. The target must be a schema or a file
-    of its own.
+    Switches the change log on, also for later tables; tables for which it is set to off are left
+    out. It copies the tables as of one moment, then applies each change once, within about a
+    second. Schema changes alter the tables. Run an interrupted mirror again: it continues. It
+    undoes what other programs write to its tables, so the target must be a schema or file of its
+    own.
 
     The mirror is a job, which `zapdb jobs` shows, pauses, throttles and cancels.
 
@@ -268,9 +271,7 @@ def _to_json(status: MirrorStatus) -> dict[str, Any]:
 
 def mirror_check_command(
     to: ToOption,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Put right the rows that others have changed.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Correct the rows that differ.")] = False,
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
