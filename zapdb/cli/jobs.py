@@ -352,8 +352,7 @@ def jobs_throttle_command(
         typer.Option(
             "--bytes-per-second",
             metavar="N",
-            help="Bytes of keys and records, without large values, that they may read in a second; "
-            "or none.",
+            help="Bytes a second, of keys and records without large values; or none.",
         ),
     ] = None,
     latency: Annotated[
