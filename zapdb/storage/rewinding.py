@@ -36,15 +36,35 @@ _FIRST_SQLITE: Final = (
 )
 
 
-def changes_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
+def changes_sql(
+    tenant: int, table: int, later: LaterSql, *, is_numbered: bool, alone: bool = False
+) -> str:
     """Return the FROM and WHERE of the changes `c` of a table's records by the transactions that
-    fulfil a condition; on PostgreSQL with the transactions, `t`."""
+    fulfil a condition; on PostgreSQL with the transactions, `t`, unless they are wanted alone."""
     condition = _condition("c", tenant, table, later)
     if is_numbered:
         return f"zapdb_changes AS c {_BY_KEY} WHERE {condition}"
+    if alone:
+        return f"zapdb_changes AS c WHERE {condition}"
     return (
         "zapdb_changes AS c JOIN zapdb_transactions AS t"
         f" ON t.tenant = c.tenant AND t.number = c.transaction_number WHERE {condition}"
+    )
+
+
+def first_changes_sql(changes: str, order: str) -> str:
+    """Return the first of the changes `c` of each key, by key, on PostgreSQL: (key, before) rows.
+    `changes` are a FROM and WHERE without the transactions: those are looked up for keys that
+    changed more than once, since that takes longer than all else."""
+    of_many = (
+        "CASE WHEN many > 1 THEN (SELECT t.commit_order FROM zapdb_transactions AS t"
+        " WHERE t.tenant = c.tenant AND t.number = c.transaction_number) END"
+    )
+    counted = "c.tenant, c.key, c.before, c.transaction_number"
+    return (
+        f"SELECT DISTINCT ON (key) key, before FROM (SELECT {counted},"
+        f" count(*) OVER (PARTITION BY c.key) AS many FROM {changes}) AS c"
+        f" ORDER BY key {order}, {of_many}"
     )
 
 

@@ -22,7 +22,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.logged_before import LoggedBefore
 from zapdb.storage.moments import LaterSql, Moments
 from zapdb.storage.record_statements import RecordStatements
-from zapdb.storage.rewinding import changes_sql, rewound_sql
+from zapdb.storage.rewinding import changes_sql, first_changes_sql, rewound_sql
 from zapdb.storage.statements import between, bounds_behind, catalog_version_sql
 
 NO_VERSION: Final = -1
@@ -58,11 +58,12 @@ class RewoundStatements(RecordStatements):
             rewound_sql(tenant, number, later, is_numbered=is_numbered),
             _version_sql(tenant, beginning),
         )
-        self._changes = changes_sql(tenant, number, later, is_numbered=is_numbered)
+        changes = changes_sql(tenant, number, later, is_numbered=is_numbered)
+        self._changes = changes_sql(tenant, number, later, is_numbered=is_numbered, alone=True)
         order = "c.transaction_number" if is_numbered else "t.commit_order"
         mark = storage.placeholder
         given = mark if is_numbered else f"{mark}::bytea"
-        one = f"{self._changes} AND c.key = given.key"
+        one = f"{changes} AND c.key = given.key"
         stored = f"SELECT value FROM {self.name} WHERE tenant = {tenant} AND key = given.key"
         self.find_sql = (
             f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {one}) THEN"
@@ -71,7 +72,6 @@ class RewoundStatements(RecordStatements):
             f" FROM ({self.version_sql}) AS a, (SELECT {given} AS key) AS given"
         )
         self.get_sql = f"SELECT * FROM ({self.find_sql}) AS found WHERE value IS NOT NULL"
-        self._order = order
         self._held = None if after is None else LoggedBefore(log, number, after)
         self._present = RecordStatements(storage, number, tenant)
         self._is_numbered = is_numbered
@@ -165,7 +165,6 @@ class RewoundStatements(RecordStatements):
             f" ORDER BY key {order} LIMIT {int(limit)}",
             parameters,
         )
-        require_bytes(stored)
         edge = stored[-1][0] if len(stored) == limit else None
         if edge is not None and order == "ASC":
             upper = edge + b"\x00"
@@ -173,7 +172,7 @@ class RewoundStatements(RecordStatements):
             lower = edge
         version, before = self._read_before(connection, lower, upper, limit, order)
         if not before:
-            return version, stored, edge
+            return version, require_bytes(stored), edge
         return version, *_rewind(stored, before, edge, limit, order)
 
     def _read_before(
@@ -196,11 +195,10 @@ class RewoundStatements(RecordStatements):
                 where += f" AND c.key {operator} {mark}"
                 parameters.append(bound)
         if self._is_numbered:  # beside min(), a column has the value of the same row
-            first = f"SELECT c.key, c.before, min({self._order}) FROM {where} GROUP BY c.key"
+            first = f"SELECT c.key, c.before, min(c.transaction_number) FROM {where} GROUP BY c.key"
             first += f" ORDER BY c.key {order}"
         else:
-            first = f"SELECT DISTINCT ON (c.key) c.key, c.before FROM {where}"
-            first += f" ORDER BY c.key {order}, {self._order}"
+            first = first_changes_sql(where, order)
         rows: list[Any] = connection.fetch_all(
             f"SELECT a.version, first.key, first.before FROM ({self.version_sql}) AS a"
             f" LEFT JOIN ({first} LIMIT {int(limit)}) AS first ON TRUE",
@@ -209,7 +207,8 @@ class RewoundStatements(RecordStatements):
         if not rows:
             return 0, {}  # the tenant was removed
         before = {key: value for _, key, value in rows if key is not None}
-        require_bytes([(k,) if v is None else (k, v) for k, v in before.items()])
+        values = tuple(value for value in before.values() if value is not None)
+        require_bytes([tuple(before), values])
         return as_number(rows[0][0]), before
 
 
@@ -222,6 +221,16 @@ def _rewind(
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
     """Return present records up to an edge, None for the end, with what changed records had before,
     and up to which key these are all."""
+    if len(before) < limit:
+        left, found = dict(before), list[tuple[bytes, bytes]]()
+        for key, now in stored:  # cells are checked in the same loop
+            value = left.pop(key, None) if key in left else now
+            if type(key) is not bytes or type(now) is not bytes:
+                require_bytes([(key, now)])
+            if value is not None:
+                found.append((key, value))
+        if not left:
+            return found, edge
     rows: dict[bytes, bytes | None] = dict(stored)
     rows.update(before)
     keys = list(rows)
