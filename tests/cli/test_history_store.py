@@ -39,7 +39,8 @@ def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
     (current.directory / "past").rename(current.directory / "away")
     unneeded = current.run("history", "flush")
     assert (unneeded.status, "is not there" in unneeded.err) == (1, True)
-    assert current.run("history", "status").status == 0
+    lost = current.run("history", "status")
+    assert (lost.status, "where it was: until then" in lost.out) == (1, True), lost.out
     current.run("data", "put", "people", "id=1", "age=98")
     gone = current.run("history", "flush")
     assert (gone.status, "is not there" in gone.err) == (1, True)

@@ -103,7 +103,7 @@ def test_the_bar_says_how_fast_a_job_is_and_why_it_waits(project: Project) -> No
     project.run("jobs", "throttle", "convert", "--records-per-second", "600")
     shown = strip_ansi(project.run_on_terminal("convert", "run", columns=120).out)
     assert re.search(
-        r"converting people to revision 2 [━╸╺]+ +\d+% +\d+/1500 \d+/s ETA \d+ s", shown
+        r"converting people to revision 2 [━╸╺]+ +\d+% +[\d,]+/1,500 \d+/s ETA \d+ s", shown
     )
     assert re.search(r"\nrevision 1: [\d,]+, revision 2: [\d,]+", shown)
     assert "\nwaits: throttled to 600 records per second" in shown

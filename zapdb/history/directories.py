@@ -58,8 +58,11 @@ def is_there(store: HistoryStore, file: HistoryFile) -> bool:
 
 
 def has_store(directory: str | Path, tenant: int) -> bool:
-    """Return whether a directory that a tenant's files are in is there."""
-    return (Path(directory) / str(tenant)).is_dir()
+    """Return whether a directory that a tenant's files are in is there, and can be looked at."""
+    try:
+        return (Path(directory) / str(tenant)).is_dir()
+    except OSError:  # of a disk, or a network
+        return False
 
 
 def require_directory(directory: str | Path, tenant: int) -> None:
