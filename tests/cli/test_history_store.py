@@ -40,7 +40,7 @@ def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
     unneeded = current.run("history", "flush")
     assert (unneeded.status, "is not there" in unneeded.err) == (1, True)
     lost = current.run("history", "status")
-    assert (lost.status, "where it was: until then" in lost.out) == (1, True), lost.out
+    assert (lost.status, "where it was: until then" in lost.err) == (1, True)
     current.run("data", "put", "people", "id=1", "age=98")
     gone = current.run("history", "flush")
     assert (gone.status, "is not there" in gone.err) == (1, True)
