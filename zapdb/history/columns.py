@@ -87,7 +87,7 @@ class MadeColumns:
     moments: Sequence[int]
     operations: Sequence[int]
     packed: PackedRows | None = None
-    """The keys and values once more, where somebody has packed them."""
+    """The keys and values once more, where they are packed already."""
 
     @classmethod
     def of(cls, rows: Iterable[MadeRow]) -> Self:

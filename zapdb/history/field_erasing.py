@@ -285,7 +285,7 @@ class _FieldEraser:
         if value is None:
             return None
         unreadable = decode_unreadable(value)
-        if unreadable is not None:  # nobody can tell where in it a value is
+        if unreadable is not None:  # where a value is in it is not known
             return encode_unreadable(unreadable.revision, b"")
         return self._values.erase(key, value, at)
 

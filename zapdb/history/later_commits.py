@@ -3,8 +3,8 @@ put back from a backup.
 
 Such a database must not write beside it, nor delete what it does not know. The manifest of a
 timeline's last commit stays in the directory until the next commit is in the database. So if that
-of the row is not there, and a later one is, somebody has committed whom the row knows nothing of.
-So has somebody if there is one of more than a commit later: the former one could not be deleted.
+of the row is not there, and a later one is, another database has committed. So it has if there is
+one of more than a commit later: then the former one could not be deleted.
 
 Two databases that commit the same number at once are not told apart: see decision 58.
 """

@@ -1,4 +1,4 @@
-"""The lines of a text that somebody else may have written, each of which has to fit in memory."""
+"""The lines of a text of others, each of which has to fit in memory."""
 
 from __future__ import annotations
 
