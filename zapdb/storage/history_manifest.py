@@ -314,8 +314,8 @@ def insert_store(connection: Connection, store: HistoryStore) -> None:
 
 
 def update_store(connection: Connection, was: HistoryStore, store: HistoryStore) -> bool:
-    """Store what changes of a timeline's row if its end was not moved, and nothing committed, since it
-    was read; returns whether that is so. What does not change is left as others may have made it."""
+    """Store what changes of a timeline's row if its end was not moved, and nothing committed, since
+    it was read; returns whether that is so. Other columns are left as others may have made them."""
     before, mark = _columns(was), connection.storage.placeholder
     changed = {name: value for name, value in _columns(store).items() if value != before[name]} or {
         "problem": was.problem
