@@ -98,6 +98,7 @@ def test_a_record_that_could_not_be_read_has_its_key(workspace):
         {"bookmark": str(begin)}, reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     )
     rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+    reader.stop()
     assert [(row["operation"], row["key"]["home"]["key_1"], row["before"]) for row in rows] == [
         ("delete", "Biel", None),
         ("update", "Bern", None),

@@ -118,7 +118,7 @@ def test_rule_17_executors_share_a_table_that_is_one_range(workspace, spark, mon
     tasks: list[TaskReport] = []
     run = partial(run_on_spark, on_tasks=tasks.extend, batch_records_max=512)
     (job,) = plan_jobs(db._storage, 1, ["convert"])
-    db.jobs.throttle(job.id, records_per_second=500)
+    db.jobs.throttle(job.id, records_per_second=150)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(db.admin.run_jobs, run, ["convert"])
         wait_until(

@@ -163,6 +163,7 @@ def test_upsert_updates_by_key_and_mistakes_are_named_before_anything_is_written
     assert db.table("stock").count() == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_a_record_that_can_not_be_read_is_named_and_nothing_beside_it_is_written(workspace, spark):
     workspace.write(
