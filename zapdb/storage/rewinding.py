@@ -19,13 +19,6 @@ from zapdb.storage.moments import LaterSql, LoggedMoment, Moments
 
 NET_CHANGES_PAGE: Final = 10_000
 
-# The changes of one key are in the commit order of their transactions, whatever their stamps.
-_FIRST_POSTGRESQL: Final = (
-    "SELECT tenant, key, before AS value FROM (SELECT DISTINCT ON (c.key) c.tenant, c.key, c.before"
-    " FROM zapdb_changes AS c JOIN zapdb_transactions AS t"
-    " ON t.tenant = c.tenant AND t.number = c.transaction_number"
-    " WHERE {changes} ORDER BY c.key, t.commit_order) AS first WHERE before IS NOT NULL"
-)
 # Without statistics, SQLite would read all changes since for each key.
 _BY_KEY: Final = "INDEXED BY zapdb_changes_by_key"
 _FIRST_SQLITE: Final = (
@@ -36,35 +29,29 @@ _FIRST_SQLITE: Final = (
 )
 
 
-def changes_sql(
-    tenant: int, table: int, later: LaterSql, *, is_numbered: bool, alone: bool = False
-) -> str:
+# The changes of one key are in the commit order of their transactions, whatever their stamps.
+COMMIT_ORDER: Final = (
+    "(SELECT t.commit_order FROM zapdb_transactions AS t"
+    " WHERE t.tenant = c.tenant AND t.number = c.transaction_number)"
+)
+"""Of a change `c`, on PostgreSQL."""
+
+
+def changes_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
     """Return the FROM and WHERE of the changes `c` of a table's records by the transactions that
-    fulfil a condition; on PostgreSQL with the transactions, `t`, unless they are wanted alone."""
-    condition = _condition("c", tenant, table, later)
-    if is_numbered:
-        return f"zapdb_changes AS c {_BY_KEY} WHERE {condition}"
-    if alone:
-        return f"zapdb_changes AS c WHERE {condition}"
-    return (
-        "zapdb_changes AS c JOIN zapdb_transactions AS t"
-        f" ON t.tenant = c.tenant AND t.number = c.transaction_number WHERE {condition}"
-    )
+    fulfil a condition."""
+    by_key = _BY_KEY if is_numbered else ""
+    return f"zapdb_changes AS c {by_key} WHERE {_condition('c', tenant, table, later)}"
 
 
-def first_changes_sql(changes: str, order: str) -> str:
-    """Return the first of the changes `c` of each key, by key, on PostgreSQL: (key, before) rows.
-    `changes` are a FROM and WHERE without the transactions: those are looked up for keys that
-    changed more than once, since that takes longer than all else."""
-    of_many = (
-        "CASE WHEN many > 1 THEN (SELECT t.commit_order FROM zapdb_transactions AS t"
-        " WHERE t.tenant = c.tenant AND t.number = c.transaction_number) END"
-    )
-    counted = "c.tenant, c.key, c.before, c.transaction_number"
+def first_changes_sql(changes: str, order: str = "ASC") -> str:
+    """Return the first of the changes `c` of each key, by key, on PostgreSQL: (tenant, key, before)
+    rows. Only for keys that changed more than once, the transactions are looked up: for all keys,
+    that takes longer than everything else."""
     return (
-        f"SELECT DISTINCT ON (key) key, before FROM (SELECT {counted},"
-        f" count(*) OVER (PARTITION BY c.key) AS many FROM {changes}) AS c"
-        f" ORDER BY key {order}, {of_many}"
+        "SELECT DISTINCT ON (key) tenant, key, before FROM (SELECT c.tenant, c.key, c.before,"
+        f" c.transaction_number, count(*) OVER (PARTITION BY c.key) AS many FROM {changes}) AS c"
+        f" ORDER BY key {order}, CASE WHEN many > 1 THEN {COMMIT_ORDER} END"
     )
 
 
@@ -82,13 +69,18 @@ def rewound_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) 
     def changes(name: str) -> str:
         return _condition(name, tenant, table, later)
 
-    first, by_key = (_FIRST_SQLITE, _BY_KEY) if is_numbered else (_FIRST_POSTGRESQL, "")
+    if is_numbered:
+        by_key, first = _BY_KEY, _FIRST_SQLITE.format(changes=changes("c"), earlier=changes("e"))
+    else:
+        logged = first_changes_sql(changes_sql(tenant, table, later, is_numbered=False))
+        by_key, first = "", f"SELECT tenant, key, before FROM ({logged}) AS first"
+        first += " WHERE before IS NOT NULL"
     return (
         f"SELECT r.tenant, r.key, r.value FROM {record_table_name(table)} AS r"
         # Not NOT EXISTS, which PostgreSQL makes a join of: of each record with each change.
         f" WHERE r.tenant = {int(tenant)} AND (SELECT 1 FROM zapdb_changes AS c {by_key}"
         f" WHERE {changes('c')} AND c.key = r.key LIMIT 1) IS NULL"
-        f" UNION ALL {first.format(changes=changes('c'), earlier=changes('e'))}"
+        f" UNION ALL {first}"
     )
 
 

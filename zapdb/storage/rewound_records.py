@@ -22,7 +22,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.logged_before import LoggedBefore
 from zapdb.storage.moments import LaterSql, Moments
 from zapdb.storage.record_statements import RecordStatements
-from zapdb.storage.rewinding import changes_sql, first_changes_sql, rewound_sql
+from zapdb.storage.rewinding import COMMIT_ORDER, changes_sql, first_changes_sql, rewound_sql
 from zapdb.storage.statements import between, bounds_behind, catalog_version_sql
 
 NO_VERSION: Final = -1
@@ -58,12 +58,11 @@ class RewoundStatements(RecordStatements):
             rewound_sql(tenant, number, later, is_numbered=is_numbered),
             _version_sql(tenant, beginning),
         )
-        changes = changes_sql(tenant, number, later, is_numbered=is_numbered)
-        self._changes = changes_sql(tenant, number, later, is_numbered=is_numbered, alone=True)
-        order = "c.transaction_number" if is_numbered else "t.commit_order"
+        self._changes = changes_sql(tenant, number, later, is_numbered=is_numbered)
+        order = "c.transaction_number" if is_numbered else COMMIT_ORDER
         mark = storage.placeholder
         given = mark if is_numbered else f"{mark}::bytea"
-        one = f"{changes} AND c.key = given.key"
+        one = f"{self._changes} AND c.key = given.key"
         stored = f"SELECT value FROM {self.name} WHERE tenant = {tenant} AND key = given.key"
         self.find_sql = (
             f"SELECT CASE WHEN EXISTS (SELECT 1 FROM {one}) THEN"
@@ -165,6 +164,7 @@ class RewoundStatements(RecordStatements):
             f" ORDER BY key {order} LIMIT {int(limit)}",
             parameters,
         )
+        require_bytes(stored)
         edge = stored[-1][0] if len(stored) == limit else None
         if edge is not None and order == "ASC":
             upper = edge + b"\x00"
@@ -172,7 +172,7 @@ class RewoundStatements(RecordStatements):
             lower = edge
         version, before = self._read_before(connection, lower, upper, limit, order)
         if not before:
-            return version, require_bytes(stored), edge
+            return version, stored, edge
         return version, *_rewind(stored, before, edge, limit, order)
 
     def _read_before(
@@ -221,16 +221,6 @@ def _rewind(
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
     """Return present records up to an edge, None for the end, with what changed records had before,
     and up to which key these are all."""
-    if len(before) < limit:
-        left, found = dict(before), list[tuple[bytes, bytes]]()
-        for key, now in stored:  # cells are checked in the same loop
-            value = left.pop(key, None) if key in left else now
-            if type(key) is not bytes or type(now) is not bytes:
-                require_bytes([(key, now)])
-            if value is not None:
-                found.append((key, value))
-        if not left:
-            return found, edge
     rows: dict[bytes, bytes | None] = dict(stored)
     rows.update(before)
     keys = list(rows)
