@@ -92,14 +92,10 @@ class TableDifference:
 
 
 class _Pair(NamedTuple):
-    """A table at the earlier moment, and at the later one; one of them may be None.
-
-    In `one_span`, all records in between had one layout, and none came back with a dropped table,
-    of which no change tells."""
+    """A table at the earlier moment, and at the later one; one of them may be None."""
 
     before: TableThen | None
     after: TableThen | None
-    one_span: bool = False
 
     @property
     def schema(self) -> TableSchema:
@@ -109,17 +105,11 @@ class _Pair(NamedTuple):
 
     @property
     def schemas(self) -> tuple[TableSchema | None, TableSchema | None]:
-        before, after, _ = self
+        before, after = self
         return (
             None if before is None else before.schema,
             None if after is None else after.schema,
         )
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether the change log alone tells what became of its records in between."""
-        found = self.before or self.after
-        return self.one_span and found is not None and found.is_recorded
 
 
 def list_differences(
@@ -130,12 +120,14 @@ def list_differences(
     earlier, later = sorted(places, key=lambda moment: moment.number)
     is_backward = places[0].number > places[1].number
     decoder = ChangeDecoder(session)
-    pairs = _list_pairs(session, moments, earlier, later)
+    pairs, logged = _choose(_list_pairs(session, moments, earlier, later), tables), set[int]()
     with reading_log(session) as connection:
-        is_logged = not is_pruned(connection, moments, earlier)
-    for pair in _choose(pairs, tables):
+        if not is_pruned(connection, moments, earlier):
+            told = (pair for pair in pairs if _tells_all(connection, session.catalog.tenant, pair))
+            logged.update(pair.schema.number for pair in told)
+    for pair in pairs:
         behind, between = b"", (earlier, later)
-        if is_logged and pair.is_logged:
+        if pair.schema.number in logged:
             try:
                 for made in _list_changes(session, moments, between, pair.schema.number):
                     behind = made.key
@@ -192,27 +184,24 @@ def _list_pairs(
         then, now = (
             read_schema_at(connection, session.catalog, moments, at) for at in (earlier, later)
         )
-        pairs = [
-            _Pair(was, table, _is_one_span(connection, session.catalog.tenant, was, table))
-            for table in now.tables.values()
-            for was in (then.numbered(table.schema.number),)
-        ]
+    pairs = [_Pair(then.numbered(t.schema.number), t) for t in now.tables.values()]
     gone = [t for t in then.tables.values() if now.numbered(t.schema.number) is None]
     return pairs + [_Pair(table, None) for table in gone]
 
 
-def _is_one_span(
-    connection: Connection, tenant: int, before: TableThen | None, after: TableThen
-) -> bool:
+def _tells_all(connection: Connection, tenant: int, pair: _Pair) -> bool:
+    """Whether the change log alone tells what became of a table's records in between: all of them
+    had one layout, and none came back with a dropped table, of which no change tells."""
+    before, after = pair
+    if after is None or not (before or after).is_recorded:
+        return False
     since = 0 if before is None else before.revision
     between = [
         entry
         for entry in read_entries(connection, tenant, after.schema.number)
         if since < entry.revision <= after.revision
     ]
-    layouts = {entry.layout_revision for entry in between} | {after.layout_revision}
-    if before is not None:
-        layouts.add(before.layout_revision)
+    layouts = {one.layout_revision for one in (before, after, *between) if one is not None}
     return len(layouts) == 1 and not any(entry.event in MADE_ANEW for entry in between)
 
 
@@ -220,11 +209,11 @@ def _choose(pairs: list[_Pair], names: Collection[str] | None) -> list[_Pair]:
     """Return the tables that are meant, which may be named as at either moment."""
     if names is None:
         return pairs
-    known = {table.schema.name for pair in pairs for table in pair[:2] if table is not None}
+    known = {table.schema.name for pair in pairs for table in pair if table is not None}
     unknown = set(names) - known
     if unknown:
         raise UnknownName.of_table(min(unknown), known)
-    return [p for p in pairs if any(t is not None and t.schema.name in names for t in p[:2])]
+    return [p for p in pairs if any(t is not None and t.schema.name in names for t in p)]
 
 
 # From the change log
@@ -237,7 +226,7 @@ def _decode(decoder: ChangeDecoder, pair: _Pair, made: NetChange) -> RecordDiffe
         (None, None)
         if then is None
         else decoder.decode_under(then.schema, then.layout_revision, made.key, value)
-        for then, value in zip(pair[:2], (made.before, made.after), strict=True)
+        for then, value in zip(pair, (made.before, made.after), strict=True)
     )
     return _make(pair.schema.name, first, second, list_changed(*first, *second))
 

@@ -91,9 +91,20 @@ def find_stored(
         if ends is None and not eras:
             return StoredState(store, None, (), at, tail)
         if ends is None or _is_made_anew(connection, catalog.tenant, ends, then):
-            raise _make_behind(then, store, moment.number)
+            raise _make_behind(
+                "a migration that the history store has not come to yet made the values of the"
+                " table",
+                then,
+                store,
+                moment.number,
+            )
         if _is_switched(connection, moments, (tail, moment), then.schema.number):
-            raise _make_gap_behind(then, store, moment.number)
+            raise _make_behind(
+                "the table's changes were not recorded all the time since the last moment in files",
+                then,
+                store,
+                moment.number,
+            )
     if era is None:
         raise _make_gap(eras, then, store, moment.number)
     if era.state == "baseline":
@@ -170,21 +181,11 @@ def _make_gap(
     )
 
 
-def _make_gap_behind(then: TableThen, store: HistoryStore, moment: int) -> HistoryBehind:
+def _make_behind(why: str, then: TableThen, store: HistoryStore, moment: int) -> HistoryBehind:
     return HistoryBehind(
-        "the table's changes were not recorded all the time since the last moment in files",
+        why,
         table=then.schema.name,
         moment=moment,
         stored_until=store.ends,
         hint="ask again when it has the moment: `zapdb history status` shows how far it is",
-    )
-
-
-def _make_behind(then: TableThen, store: HistoryStore, moment: int) -> HistoryBehind:
-    return HistoryBehind(
-        "a migration that the history store has not come to yet made the values of the table",
-        table=then.schema.name,
-        moment=moment,
-        stored_until=store.ends,
-        hint="ask again when it has: `zapdb history status` shows how far it is",
     )
