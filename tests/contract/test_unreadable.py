@@ -157,7 +157,7 @@ def test_rule_29_a_history_that_begins_at_such_a_record_begins_behind_it(
     assert db.history.verify(sample=10).problems == ()
     with db._session.reading() as connection:  # its change needs the schema of its time
         assert dict(count_changes(connection, 1, 1)) == {b"\x81": 2}
-    db.history.erase_fields("items", "size")  # nobody can tell where it is in the bytes
+    db.history.erase_fields("items", "size")  # where it is in the bytes is not known
     changes = [made for made in db.change_log.read() if isinstance(made, RecordChange)]
     assert [made.unreadable for made in changes if made.operation == "delete"] == [b""]
     db.history.flush()

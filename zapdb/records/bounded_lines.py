@@ -1,4 +1,4 @@
-"""The lines of a text of others, each of which has to fit in memory."""
+"""Lines of untrusted text, each of which has to fit in memory."""
 
 from __future__ import annotations
 

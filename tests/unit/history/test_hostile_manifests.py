@@ -1,4 +1,4 @@
-"""Manifests and footers of a store that somebody else has written, with their digests."""
+"""Untrusted manifests and footers of a store, with right digests."""
 
 from __future__ import annotations
 

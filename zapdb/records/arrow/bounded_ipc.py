@@ -1,4 +1,4 @@
-"""Arrow files and streams of others: read within bounds, whatever they say.
+"""Untrusted Arrow files and streams, read within bounds, whatever they say.
 
 Arrow takes what is in such a file as it is: buffers that say how long they are without compression,
 offsets that may lead anywhere, rows that need no bytes. So before a batch is read, what the file
