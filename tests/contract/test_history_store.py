@@ -41,7 +41,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.history import baseline, run
+from zapdb.history import baseline, run, stores
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.files import FileFooter, write_file
 from zapdb.history.follower import HistoryFollower
@@ -453,6 +453,31 @@ def test_h11_writers_go_on_without_the_directory(
         finish(follower)
     check_store(db)
     assert stored_state(db, newest(db)) == current_state(db)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
+def test_a_store_is_stopped_while_its_follower_commits(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite no one commits between what a stop reads and writes."""
+    db = logged(workspace)
+    begin(db, tmp_path / "store")
+    db.table("items").insert(id=1, title="a")
+    read = stores.require_store
+
+    def read_and_be_overtaken(connection: Connection, tenant: int) -> HistoryStore:
+        monkeypatch.undo()
+        found = read(connection, tenant)
+        follower = threading.Thread(target=flush, args=(db,))
+        follower.start()
+        finish(follower)
+        assert read(connection, tenant).ends > found.ends
+        return found
+
+    monkeypatch.setattr(stores, "require_store", read_and_be_overtaken)
+    assert db.history.stop().state == "stopped"
+    assert db.history.status().ends == newest(db)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

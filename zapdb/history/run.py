@@ -149,11 +149,14 @@ def _go_to_end(working: WorkingStore, follower: HistoryFollower, report: Report)
 
 
 def _note_problem(working: WorkingStore, error: ZapdbError) -> None:
-    """Store what is in the way, for `zapdb history status`; it goes with the next batch."""
+    """Store what is in the way, for `zapdb history status`; it goes with the next batch. Nothing is
+    in the way of a store that was stopped meanwhile."""
     try:
         with working.changing() as connection:
             store = read_store(connection, working.tenant)
-            if store is not None and store.problem != error.message:
+            if store is None or store.state in ("stopped", "broken"):
+                return
+            if store.problem != error.message:
                 working.update(connection, store, replace(store, problem=error.message))
     except ZapdbError as other:
         logger.warning("the history store waits: %s (not stored: %s)", error.message, other.message)

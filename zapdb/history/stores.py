@@ -44,6 +44,7 @@ from zapdb.storage.history_manifest import (
     measure_files,
     read_store,
     save_era,
+    stop_following,
     update_store,
 )
 from zapdb.storage.identifiers import make_uuid7
@@ -288,21 +289,14 @@ def require_no_rollback(catalog: TenantCatalog) -> None:
         )
 
 
-def stop_store(storage: Storage, tenant: int) -> HistoryStore:
+def stop_store(storage: Storage, tenant: int) -> None:
     """Stop following, in whatever process; the store goes on where it is when it is started again.
 
     Its bookmark stays, so that the change log keeps what it lacks. Raises `UsageError` without a
     store.
     """
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        found = require_store(connection, tenant)
-        store = replace(found, state="stopped")
-        if found.state in ("baseline", "follows") and not update_store(connection, found, store):
-            raise UsageError(
-                "the history store was moved on at the same moment",
-                hint="run `zapdb history stop` again",
-            )
-    return store
+        stop_following(connection, require_store(connection, tenant))
 
 
 def require_store(connection: Connection, tenant: int) -> HistoryStore:

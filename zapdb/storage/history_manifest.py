@@ -330,6 +330,17 @@ def update_store(connection: Connection, was: HistoryStore, store: HistoryStore)
     return found > 0
 
 
+def stop_following(connection: Connection, store: HistoryStore) -> None:
+    """Stop a timeline wherever its follower has moved it meanwhile: of the row only the state is
+    written, so that there is nothing to compare, and the follower's next commit finds it."""
+    mark = connection.storage.placeholder
+    connection.run(
+        f"UPDATE zapdb_history_stores SET state = 'stopped' WHERE tenant = {mark}"
+        f" AND timeline = {mark} AND state IN ('baseline', 'follows')",
+        [*_timeline_of(store).values()],
+    )
+
+
 def insert_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
     left = iter([_columns(file) for file in files])
     while rows := list(islice(left, FILES_PER_STATEMENT)):
