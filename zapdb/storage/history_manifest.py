@@ -331,14 +331,12 @@ def update_store(connection: Connection, was: HistoryStore, store: HistoryStore)
 
 
 def stop_following(connection: Connection, store: HistoryStore) -> None:
-    """Stop a timeline wherever its follower has moved it meanwhile: of the row only the state is
-    written, so that there is nothing to compare, and the follower's next commit finds it."""
-    mark = connection.storage.placeholder
-    connection.run(
-        f"UPDATE zapdb_history_stores SET state = 'stopped' WHERE tenant = {mark}"
-        f" AND timeline = {mark} AND state IN ('baseline', 'follows')",
-        [*_timeline_of(store).values()],
-    )
+    """Write the state alone, wherever a follower has moved the row since it was read."""
+    at = HISTORY_STORES.c
+    same = at.tenant == store.tenant, at.timeline == store.timeline
+    followed = at.state.in_(("baseline", "follows"))
+    stopped = sa.update(HISTORY_STORES).where(*same, followed).values(state="stopped")
+    connection.core_execute(stopped)
 
 
 def insert_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
