@@ -57,7 +57,7 @@ def run_stored(bench: Bench) -> Iterator[Row]:
 def _run(bench: Bench, engine: Engine) -> Iterator[Row]:
     small, large = bench.many // 10, bench.changes
     prices = dict[int, Prices]()
-    for changes in (small, large):
+    for changes in sorted({small, large}):
         name = f"past-stored-{engine}-{changes}"
         migrations, address = bench.migrations(name, CREATE), bench.address(engine, name)
         with opened(address, migrations) as db:
@@ -67,7 +67,7 @@ def _run(bench: Bench, engine: Engine) -> Iterator[Row]:
             stored = _Stored(life, f"{changes:,} changes of {small:,} records, {TITLES[engine]}")
             yield from stored.compare(migrations.directory)
             prices[changes] = stored.prices
-    for work, price in prices[large].items():
+    for work, price in prices[large].items() if large > small else ():
         reach, unit = GROWTH.get(work, (1.5, "s"))
         title = f"{work}: {large:,} changes, {TITLES[engine]}"
         yield Row(title, f"{small:,} changes", price, prices[small][work], ("≤", reach), unit)
