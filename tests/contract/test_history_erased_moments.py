@@ -11,8 +11,10 @@ from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
+from zapdb.history import erasing
 from zapdb.jobs import roll_back_newest
 from zapdb.records import codec_for
+from zapdb.storage import Connection
 
 DOUBLE = (
     "transform: {table: items, from: {title: string}, into: {title: {type: string, default: ''}},"
@@ -91,4 +93,35 @@ def test_a_file_of_moments_that_is_repaired_has_the_keys_of_a_roll_back(
         path.unlink()
     assert db.history.repair().left == ()
     assert sorted(list_unfiled(tmp_path)) == wanted
+    check_store(db)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.on_each_engine
+def test_h2_an_erasure_is_a_moment_of_its_own_behind_the_stamp_that_it_adds(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that began later has ended already, as those of others do all the time. The
+    server then does not name the one that asks among those that are running."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    items = db.table("items")
+    items.insert_many([{"id": number, "title": "a"} for number in range(3)])
+    begin(db, tmp_path / "store")
+    items.delete(1)
+    add_stamp = erasing.add_stamp
+
+    def add_behind_another(connection: Connection, tenant: int) -> None:
+        connection.fetch_one("SELECT pg_current_xact_id()")
+        workspace.execute("SELECT pg_current_xact_id()")
+        add_stamp(connection, tenant)
+
+    monkeypatch.setattr(erasing, "add_stamp", add_behind_another)
+    db.history.erase("items", 1)
+    items.update(2, title="b")
+    items.update(2, title="c")
+    store = flush(db)
+    assert store.ends == next(db.moments()).number
+    assert db.at(store.ends - 1).table("items").get(2).title == "b"
     check_store(db)

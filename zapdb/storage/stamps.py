@@ -39,11 +39,15 @@ class LogSnapshot:
         return cls(int(xmax), tuple(int(number) for number in running.split(",") if number))
 
     @classmethod
-    def here(cls, text: str, first: int) -> LogSnapshot:
-        """Read what this server says of its transactions; `first` is what their numbers are
-        above."""
+    def here(cls, text: str, first: int, asking: int | None = None) -> LogSnapshot:
+        """Read what this server says of its transactions; `first` is what their numbers are above,
+        `asking` the transaction that asks. The server doesn't name that one, though it is running:
+        transactions that began later may have ended."""
         found = cls.parse(text)
-        return cls(first + found.xmax, tuple(first + number for number in found.running))
+        running = set(found.running)
+        if asking is not None and asking < found.xmax:
+            running.add(asking)
+        return cls(first + found.xmax, tuple(first + number for number in sorted(running)))
 
     @property
     def lowest(self) -> int:
@@ -166,10 +170,11 @@ def add_stamp(connection: Connection, tenant: int, *, may_be_empty: bool = False
         f"SELECT pg_advisory_xact_lock({STAMPS_LOCK}, {int(tenant) % LOCK_NUMBERS})"
     )
     last = read_stamp(connection, tenant) or NO_STAMP
-    text, first, now = connection.fetch_one(
-        f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL}, ({storage.clock_sql})"
+    text, first, asking, now = connection.fetch_one(
+        f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL},"
+        f" pg_current_xact_id_if_assigned()::text::bigint, ({storage.clock_sql})"
     )
-    snapshot = LogSnapshot.here(text, first)
+    snapshot = LogSnapshot.here(text, first, asking)
     if snapshot.xmax < last.snapshot.xmax:
         raise CorruptCatalog(
             "the server's transaction numbers are lower than those of the change log",
