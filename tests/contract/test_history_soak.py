@@ -154,7 +154,8 @@ class Soak:
                 f" up: {{{name}: \"join('+', {extra[0]}, text(length({extra[0]})))\"}},"
                 f" down: {{{extra[0]}: {name}}}, reversibility: lossy, because: a test}}",
             )
-        restore = "{archive: true, otherwise: {value: lost}}"
+        # One that was rolled back is not applied again: each is another one.
+        restore = f"{{archive: true, otherwise: {{value: lost{name}}}}}"
         return (f"drop_field: {{table: items, field: {extra[0]}, restore: {restore}}}",)
 
     def note(self, db: Database) -> None:
