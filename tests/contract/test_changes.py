@@ -277,8 +277,8 @@ def test_rule_14_history_is_switched_for_a_database_a_tenant_or_a_table(
     events = [made for made in db.change_log.read() if isinstance(made, SchemaEvent)]
     assert [(e.event, e.table) for e in events] == [
         ("change_log_on", "items"),
-        ("change_log_on", None),
-        ("change_log_off", None),
+        ("change_log_on", "other"),
+        ("change_log_off", "other"),
     ]
 
 

@@ -297,6 +297,19 @@ def test_beyond_a_change_of_stored_values_is_refused(db: Database, workspace: Wo
     assert newest.at(next(newest.moments())).tables == ()
 
 
+def test_a_switch_for_other_tables_leaves_no_gap(workspace: Workspace) -> None:
+    """H9: a table with a value of its own was recorded all the time."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on", table="items")
+    db.table("items").insert(id=1, title="was")
+    moment = next(db.moments())
+    db.admin.set_setting("change_log", "on")
+    db.table("items").update(1, title="is")
+    db.admin.set_setting("change_log", "off")
+    assert db.at(moment).table("items").get(1).title == "was"
+
+
 def test_a_gap_in_the_log_is_refused(db: Database) -> None:
     before = fill(db)
     db.admin.set_setting("change_log", "off")

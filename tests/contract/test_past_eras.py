@@ -12,12 +12,13 @@ import pytest
 
 import zapdb
 from tests import forms
-from tests.contract.stored_pasts import begin, check_store, flush
+from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.support import Workspace
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryBehind, HistoryGap
+from zapdb.history.follower import HistoryFollower
 from zapdb.history.stores import hold_store, start_store
 from zapdb.jobs.archives import prune_archives
 from zapdb.jobs.rollback import roll_back_newest
@@ -180,3 +181,24 @@ def test_values_changed_before_the_first_checkpoint_leave_a_gap(
     assert [record.name for record in life.db.at(begins).table("owners").scan()] == ["Ada"]
     for moment in (migrated, max(life.states)):
         assert read_state(life.db.at(moment)) == life.states[moment]
+
+
+def test_values_changed_before_a_later_checkpoint_leave_no_gap(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """H1: the follower has passed one migration, and not written its checkpoint, when another one
+    comes: it is made of the era before."""
+    life = Life(workspace, random.Random(1))
+    life.write()
+    begin(life.db, tmp_path / "store")
+    begins = max(life.states)
+    life.step(TEXT_SIZE)
+    with hold_store(life.db._storage, life.db._catalog.tenant, Owner.here(), 10) as working:
+        HistoryFollower(working).step(flush=True)
+    assert read_manifest(life.db)[1][-1].state == "baseline"
+    life.write()
+    life.step(ADD_COLOR)
+    flush(life.db)
+    check_store(life.db)
+    for moment in (moment for moment in life.states if moment >= begins):
+        assert read_state(life.db.at(moment)) == life.states[moment], moment

@@ -21,7 +21,7 @@ from zapdb.catalog import DEFAULT_TENANT, principal
 from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.database import Database
 from zapdb.database.history.versions import Version
-from zapdb.errors import ChangesPruned, HistoryPurged, UsageError
+from zapdb.errors import ChangesPruned, HistoryGap, HistoryPurged, UsageError
 from zapdb.history import moment_merging
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import HistoryFile
@@ -205,6 +205,31 @@ def test_nobody_knows_what_was_between_two_timelines(workspace: Workspace, tmp_p
         with pytest.raises(HistoryPurged):
             db.at(unknown)
     assert [one.number for one in db.moments()] == [last.number, first.ends]
+
+
+def test_h7_a_moment_in_front_of_the_next_timeline_is_told_where_that_begins(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begin(db, tmp_path / "store")
+    db.table("items").insert(id=1, title="a")
+    db.change_log.follower("zapdb.history").remove()
+    db.change_log.prune(db.change_log.end())
+    with suppress(ChangesPruned):
+        flush(db)
+    db.table("items").insert(id=2, title="b")
+    between = next(db.moments())
+    db.table("items").insert(id=3, title="c")
+    db.history.start()
+    begins = flush(db).begins
+    workspace.write(2, ADD_COLOR)
+    db.close()
+    past = workspace.open().at(between.number)
+    with pytest.raises(HistoryGap, match=f"(?s)began anew.*recorded_from: {begins}") as told:
+        past.table("items")
+    assert told.value.hint == f"ask for moment #{begins} or a later one"
 
 
 def tell_audit(db: Database, since: int) -> list[Any]:

@@ -153,18 +153,36 @@ def _announce_to_writers(
 ) -> None:
     """Make every process reload its tenant catalog, so that its next transaction uses the setting.
 
-    For each tenant, an event of the change log says where it begins and where it ends.
+    For each tenant, an event of the change log says where it begins and where it ends; if tables
+    have a value of their own, an event for each of the others.
     """
     if not setting.takes_gate:
         return
     assert connection.mode is setting.mode, "it is set under the gate"
     mine = "" if scope.tenant is None else f" WHERE tenant = {int(scope.tenant)}"
     connection.run(f"UPDATE zapdb_catalog_versions SET version = version + 1{mine}")
-    who, table = principal.current(), OF_TENANT if scope.table is None else scope.table
+    who = principal.current()
     for tenant, value in _read_switched(connection, setting, scope).items():
         if setting.name == CHANGE_LOG and value != before[tenant]:
             what = CHANGE_LOG_ON if value == "on" else CHANGE_LOG_OFF
-            append_event(connection, who, (tenant, table, b"", what, None, b""))
+            for table in _list_switched(connection, tenant, scope):
+                append_event(connection, who, (tenant, table, b"", what, None, b""))
+
+
+def _list_switched(connection: Connection, tenant: int, scope: Scope) -> list[int]:
+    """Return the tables of a tenant for which `change_log` was switched in a scope; those with a
+    value of their own go on as they were, and so does what can be asked of their past."""
+    if scope.table is not None:
+        return [scope.table]
+    names = [row.key for row in rows.list_rows(connection, SettingRow) if row.name == CHANGE_LOG]
+    last: dict[int, str] = dict(
+        connection.fetch_all(
+            "SELECT table_number, event FROM zapdb_schema_history"
+            f" WHERE tenant = {int(tenant)} ORDER BY table_number, revision"
+        )
+    )
+    own = {t for t in last if {Scope(of, t).key(CHANGE_LOG) for of in (tenant, None)} & {*names}}
+    return sorted(t for t in {*last} - own if last[t] != "drop") if own else [OF_TENANT]
 
 
 def _read_switched(connection: Connection, setting: Setting, scope: Scope) -> dict[int, str]:

@@ -7,6 +7,10 @@ The greatest key that is in a file is where the next process goes on.
 The change log must still have all that happened since. So the follower's bookmark stays at that
 moment until all checkpoints are complete.
 
+If a migration makes other values of the records meanwhile, they can't be rewound any more. Then the
+checkpoint is made of the era before, if there is one, by the conversion of the migration with which
+this one begins; else there is a gap (decision 57).
+
 A record that could not be read at that moment, and was discarded since, can be in no file. So the
 history of its table begins with a later batch, and has a gap before.
 """
@@ -18,8 +22,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from zapdb.errors import CorruptRecord
+from zapdb.activation import TenantCatalog
+from zapdb.errors import CorruptRecord, HistoryDamaged
 from zapdb.history.columns import HistoryRows, RowOperation
+from zapdb.history.conversions import StateConverter
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import LoadedStore, WorkingStore
@@ -28,7 +34,12 @@ from zapdb.limits import ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS
 from zapdb.records import UNREADABLE_MARK
 from zapdb.records.arrow import PackedRows
 from zapdb.storage import Connection, TransactionMode
-from zapdb.storage.history_manifest import HistoryEra, HistoryFile, list_history_files
+from zapdb.storage.history_manifest import (
+    HistoryEra,
+    HistoryFile,
+    list_eras,
+    list_history_files,
+)
 from zapdb.storage.moments import LaterSql, LoggedMoment
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
 
@@ -57,7 +68,7 @@ class BaselineWriter:
     def step(self, loaded: LoadedStore) -> bool:
         """Write the next range of an unfinished checkpoint; False if that has to wait until a
         rollback is finished."""
-        era, working = loaded.unfinished[0], self._working
+        era, working, can_convert = loaded.unfinished[0], self._working, True
         with working.storage.transaction(TransactionMode.READ) as connection:
             catalog = working.load_catalog(connection)
             if catalog.rolling_back is not None:
@@ -77,8 +88,10 @@ class BaselineWriter:
                     if not self._has_discarded(connection, era.table_number, later):
                         raise
                     logger.warning("the history of a table begins later: %s", error)
+                    can_convert = False
         if found is None:
-            self._give_up(loaded, era)
+            made = self._convert_former(loaded, era, catalog) if can_convert else None
+            self._give_up(loaded, era, made)
         else:
             self._store(loaded, era, found)
         return True
@@ -151,13 +164,43 @@ class BaselineWriter:
             change,
         )
 
-    def _give_up(self, loaded: LoadedStore, era: HistoryEra) -> None:
-        """The table begins with the event that is in the way: until then its history has a gap."""
+    def _convert_former(
+        self, loaded: LoadedStore, era: HistoryEra, catalog: TenantCatalog
+    ) -> tuple[HistoryEra, list[HistoryFile]] | None:
+        """Make the checkpoint of an era that a migration began, as the follower makes those of
+        migrations that it passes late: of the records at the end of the era before."""
+        entry = self._working.revisions.find(era.table_number, era.revision)
+        with self._working.storage.transaction(TransactionMode.READ) as connection:
+            eras = list_eras(connection, loaded.store, era.table_number)
+        former = [one for one in eras if one.era < era.era and one.state != "baseline"]
+        if not former or entry is None:
+            return None
+        if entry.event == "rollback":  # what it changed of the records was in the batch before
+            return None
+        try:
+            return StateConverter(
+                self._working, loaded, catalog, replace(era, live_rows=0), loaded.moment
+            ).convert(former[-1])
+        except HistoryDamaged as error:
+            logger.warning("the history of a table has a gap: %s", error)
+            return None
+
+    def _give_up(
+        self,
+        loaded: LoadedStore,
+        era: HistoryEra,
+        made: tuple[HistoryEra, list[HistoryFile]] | None,
+    ) -> None:
+        """The era has the checkpoint that was made otherwise, if it could be; else the table begins
+        with the event that is in the way: until then its history has a gap."""
         working, store = self._working, loaded.store
         is_done = len(loaded.unfinished) == 1
         with working.changing() as connection:
             files = list_history_files(connection, store, table=era.table_number, era=era.era)
-        change = StoreChange(retired=files, dropped=[era])
+        if made is None:
+            change = StoreChange(retired=files, dropped=[era])
+        else:
+            change = StoreChange(retired=files, files=made[1], eras=[made[0]])
         working.commit(store, replace(store, state="follows" if is_done else store.state), change)
 
 

@@ -75,7 +75,8 @@ class StateConverter:
         there is no way. Raises `HistoryDamaged`."""
         source = self._eras.find(ended.era)
         is_dropped = self._eras.is_dropped_after(source)
-        if ended.last_moment is not None and not is_dropped:
+        is_next = ended.last_moment in (None, self._begun.first_moment - 1)
+        if not (is_next or is_dropped):
             return None  # its changes were not all recorded
         self._is_exact = ended.exact
         if self._entry.event == "rollback" and not is_dropped:

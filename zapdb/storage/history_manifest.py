@@ -410,11 +410,8 @@ def save_era(connection: Connection, era: HistoryEra) -> None:
 def delete_timeline(connection: Connection, store: HistoryStore) -> None:
     """Delete all rows of a timeline, if there are any."""
     for table in (HISTORY_STORES, HISTORY_FILES, HISTORY_ERAS):
-        connection.core_execute(
-            sa.delete(table).where(
-                table.c.tenant == store.tenant, table.c.timeline == store.timeline
-            )
-        )
+        mine = table.c.tenant == store.tenant, table.c.timeline == store.timeline
+        connection.core_execute(sa.delete(table).where(*mine))
 
 
 def delete_eras(connection: Connection, eras: Iterable[HistoryEra]) -> None:

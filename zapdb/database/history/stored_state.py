@@ -157,7 +157,16 @@ def _find_timeline(timelines: list[HistoryStore], then: TableThen, moment: int) 
                     hint=f"ask for moment #{store.purged_before} or a later one",
                 )
             return store
-    begins = min(store.begins for store in timelines)
+    begins = min(store.begins for store in timelines if store.begins > moment)
+    if any(store.begins < moment for store in timelines):
+        raise HistoryGap(
+            "the history store has a gap there: it began anew, since the change log had been pruned"
+            " in front of it",
+            table=then.schema.name,
+            moment=moment,
+            recorded_from=begins,
+            hint=f"ask for moment #{begins} or a later one",
+        )
     raise HistoryNotStored(
         "the history store begins after the moment",
         table=then.schema.name,
