@@ -126,21 +126,26 @@ def test_the_versions_of_a_record_and_what_differs(logged: Project) -> None:
         ([2], None),
     ]
     result = logged.run("history", "diff", "#3", "#2", "--table", "people")
-    assert "fax: 2 → 1" in result.out
+    lines = [line.split() for line in result.out.splitlines()[2:]]
+    assert [(one[2], " ".join(one[3:])) for one in lines] == [
+        ("update", "fax: 2 → 1"),
+        ("insert", "name=Bo, fax=9"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("table", "people", "--at", "yesterday"), "this names no moment"),
-        (("table", "people", "--at", "2026-01-01T00:00"), "this names no moment"),
+        (("table", "people", "--at", "2026-01-01T00:00"), "give 2026-01-01T00:00:00Z"),
         (("table", "people", "--at", "2126-01-01T00:00Z"), "the time is not over yet"),
         (("table", "people", "--at", "#9"), "there is no such moment yet"),
         (("table", "people", "--at", "#0"), "not recorded all the time"),
         (("table", "persons", "--at", "#2"), "no such table"),
         (("query", "DELETE FROM people", "--at", "#2"), "error: "),
-        (("row", "people", "7"), "no record with this key"),
-        (("row", "people", "7", "--at", "#2"), "no record with this key"),
+        (("row", "people", "7"), "the change log has no record with this key"),
+        (("row", "people", "7", "--at", "#2"), "no record with this key at moment #2"),
+        (("row", "people", "1", "2"), "one value for each field of the key"),
         (("row", "people"), "missing argument 'key'"),
         (("diff", "#2", "soon"), "this names no moment"),
         (("moments", "--table", "persons"), "no such table"),
@@ -151,3 +156,31 @@ def test_wrong_input(logged: Project, arguments: tuple[str, ...], says: str) -> 
     assert result.status != 0
     assert says in result.err
     assert "Traceback" not in result.err
+
+
+def test_a_name_of_another_time_is_told(logged: Project) -> None:
+    change = "{table: people, to: persons}\n  - rename_field: {table: persons, field: fax, to: tel}"
+    text = f"zapdb: 1\nsummary: Names\nchanges:\n  - rename_table: {change}\nrollback: inferred\n"
+    logged.file("0002_names").write_text(text, encoding="utf-8")
+    assert logged.run("migrate", "up").status == 0
+    for says, *arguments in (
+        ("the table is called 'persons' now", "row", "people", "1"),
+        ("the table was called 'people'", "row", "persons", "1", "--at", "#2"),
+        ("the table was called 'people'", "query", "FROM persons", "--at", "#2"),
+        ("the field was called 'fax'", "query", "SELECT tel FROM people", "--at", "#2"),
+        ("the field was called 'fax'", "table", "people", "--at", "#2", "--where", "tel == '1'"),
+        ("the field was called 'fax'", "table", "people", "--at", "#2", "--order-by", "tel"),
+    ):
+        assert says in logged.run("history", *arguments).err, arguments
+
+
+def test_a_record_that_was_never_recorded_says_so(logged: Project) -> None:
+    """What is there and has not changed is no error; with the change log off, nothing is known."""
+    assert logged.run("settings", "set", "change_log", "off").status == 0
+    assert logged.run("data", "put", "people", "id=8", "name=Cy", "fax=1").status == 0
+    result = logged.run("history", "row", "people", "8")
+    assert (result.status, "the change log is off for the table" in result.err) == (1, True)
+    assert logged.run("history", "row", "people", "1").status == 0
+    assert logged.run("settings", "set", "change_log", "on").status == 0
+    result = logged.run("history", "row", "people", "8")
+    assert (result.status, result.out) == (0, "no changes since the change log was switched on\n")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import zapdb
-from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
+from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, finish
 from zapdb.catalog import principal
 from zapdb.database import Database, RecordChange
@@ -24,6 +24,7 @@ from zapdb.errors import (
     HistoryNotStored,
     HistoryPurged,
     MomentInFuture,
+    SqlError,
     UnknownName,
     UsageError,
 )
@@ -295,6 +296,38 @@ def test_beyond_a_change_of_stored_values_is_refused(db: Database, workspace: Wo
     with pytest.raises(HistoryNotStored, match="migration: 3"):
         newest.at(after).table("items")
     assert newest.at(next(newest.moments())).tables == ()
+
+
+def test_names_of_another_time_are_told(workspace: Workspace) -> None:
+    """Which migration made or dropped what, and when."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="a")
+    first = next(db.moments())
+    owners = "{table: owners, key: [name], fields: [{name: name, type: string}]}"
+    workspace.write(2, f"create_table: {owners}", DROP_NOTE, RENAME_SIZE)
+    db.close()
+    db = workspace.open()
+    middle = next(db.moments())
+    workspace.write(3, "drop_table: {table: owners, records: archive}")
+    db.close()
+    db = workspace.open()
+    items = db.at(middle).table("items")
+    for says, ask in (
+        ("created later, by migration 2 at 2", lambda: db.at(first).table("owners")),
+        ("created later, by migration 2 at 2", lambda: db.at(first).schema("owners")),
+        ("dropped by migration 3 at 2", lambda: db.at(next(db.moments())).table("owners")),
+        ("dropped by migration 2 at 2", lambda: items.f.note),
+        ("the field was called 'extent'", lambda: items["size"]),
+        ("the field was called 'extent'", lambda: items.where(size=1)),
+        ("the field was called 'extent'", lambda: items.order_by("-size")),
+        ("created later", lambda: db.at(first).sql("FROM zapdb_versions_owners")),
+        ("dropped by migration 2 at 2", lambda: db.at(middle).sql("SELECT i.note FROM items i")),
+    ):
+        with pytest.raises((UnknownName, SqlError)) as told:
+            ask()
+        assert says in told.value.hint
 
 
 def test_a_switch_for_other_tables_leaves_no_gap(workspace: Workspace) -> None:

@@ -1102,7 +1102,7 @@ class DatabaseHistory(DatabaseHistoryFace):
         files are copied and stay: those of a copied database are still the original's.
 
         Raises `UsageError` without a store and for a directory that is used by something else,
-        `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
+        `MomentInFuture`, `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
         """
         return await self._done("task", lambda sync: sync.move(before, directory))
 

@@ -29,8 +29,10 @@ from zapdb.database import Database
 from zapdb.database.history.difference import RecordDifference
 from zapdb.database.history.listing import MomentSummary
 from zapdb.database.history.moment import parse_moment
+from zapdb.database.history.names_then import explain_table_now
+from zapdb.database.history.past import explaining_names
 from zapdb.database.history.versions import Version
-from zapdb.errors import RecordNotFound, UsageError
+from zapdb.errors import HistoryGap, RecordNotFound, UnknownName, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
@@ -60,6 +62,12 @@ def read_moment_argument(db: Database, text: str) -> datetime | int | Bookmark:
         now = db._storage.now_us(db._storage.connection())
         return as_time(now - parse_duration(text.removeprefix("-")))
     moment = parse_moment(text)
+    if moment is None and (time := _read_time(text)) is not None:
+        raise UsageError(
+            "a time that names a moment needs its UTC offset",
+            given=text,
+            hint=f"if it is UTC, give {time.isoformat()}Z",
+        )
     if moment is None:
         raise UsageError(
             "this names no moment",
@@ -68,6 +76,13 @@ def read_moment_argument(db: Database, text: str) -> datetime | int | Bookmark:
             "that `zapdb history moments` shows (#12), or a bookmark",
         )
     return moment
+
+
+def _read_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 # Moments
@@ -210,7 +225,8 @@ def history_table_command(
         schema = past.schema(table)
         query = make_query(past.table(table), schema, where)
         if order_by:
-            query = query.order_by(*(name.strip() for name in order_by.split(",")))
+            with explaining_names(past._session):
+                query = query.order_by(*(name.strip() for name in order_by.split(",")))
         page = query.page(limit, cursor)
         if as_json:
             records = [record_to_plain(schema, record) for record in page]
@@ -242,11 +258,7 @@ def history_row_command(
     output = Output(as_json)
     with history_opened(database, tenant) as db:
         if at is None:
-            found = db.table(table)
-            values = read_key(db._catalog.table(table).schema, key)
-            versions = found.history(*values)
-            if not versions:
-                raise _no_record(table, key)
+            versions = _read_versions(db, table, key)
             if as_json:
                 output.lines(map(_version_to_json, versions))
                 return
@@ -254,13 +266,16 @@ def history_row_command(
                 ("moment", "made at", "principal", "operation", "change"),
                 list(_list_rows(versions)),
                 solid=("moment", "made at"),
+                empty="no changes since the change log was switched on",
             )
             return
         past = db.at(read_moment_argument(db, at))
         schema = past.schema(table)
         record = past.table(table).find(*read_key(schema, key))
         if record is None:
-            raise _no_record(table, key)
+            raise _no_record(
+                f"there was no record with this key at moment #{past.moment.number}", table, key
+            )
         if as_json:
             output.document(record_to_plain(schema, record))
         else:
@@ -277,9 +292,33 @@ def note_exactness(*, is_exact: bool) -> None:
         )
 
 
-def _no_record(table: str, key: list[str]) -> RecordNotFound:
+def _read_versions(db: Database, table: str, key: list[str]) -> list[Version]:
+    """Return the versions of a record that there are; none of one that has not changed since the
+    change log was switched on."""
+    try:
+        found = db.table(table)
+    except UnknownName as error:
+        explain_table_now(db._session, error)
+        raise
+    descriptor = db._catalog.table(table)
+    values = read_key(descriptor.schema, key)
+    versions = found.history(*values)
+    if versions or (descriptor.logs_changes and found.exists(*values)):
+        return versions
+    if not descriptor.logs_changes:
+        raise HistoryGap(
+            "the change log is off for the table, and nothing of a record with this key is held",
+            table=table,
+            key=", ".join(key),
+            hint="`zapdb settings set change_log on` records changes from then on; `zapdb data get`"
+            " shows the record as it is",
+        )
+    raise _no_record("the change log has no record with this key", table, key)
+
+
+def _no_record(what: str, table: str, key: list[str]) -> RecordNotFound:
     return RecordNotFound(
-        "the change log has no record with this key there",
+        what,
         table=table,
         key=", ".join(key),
         hint=f"run `zapdb history moments --table {table}` to see what changed when",
@@ -344,13 +383,16 @@ def history_diff_command(
         for one in schemas:
             output.write(f"{one.table}: {'; '.join(one.changes)}")
         output.table(
-            ("table", "key", "change"), list(map(_difference_to_row, found)), empty="no differences"
+            ("table", "key", "operation", "change"),
+            list(map(_difference_to_row, found)),
+            empty="no differences",
         )
 
 
 def _difference_to_row(one: RecordDifference) -> tuple[Part, ...]:
     told = show_change(one.schema_before, one.before, one.schema_after, one.after)
-    return (one.table, ", ".join(_key_texts(one)), told)
+    operation = "insert" if one.before is None else "delete" if one.after is None else "update"
+    return (one.table, ", ".join(_key_texts(one)), (operation, "bold"), told)
 
 
 def _key_texts(one: RecordDifference) -> list[str]:

@@ -22,29 +22,30 @@ def show_change(
     """Return the fields that differ, or all of a record that was inserted or deleted."""
     if after is None or before is None:
         schema, record = (schema_before, before) if after is None else (schema_after, after)
-        names, texts = _show_fields(schema, record)
-        return ", ".join(f"{name}={text}" for name, text in zip(names, texts, strict=True))
-    earlier = dict(zip(*_show_fields(schema_before, before), strict=True))
-    later = dict(zip(*_show_fields(schema_after, after), strict=True))
-    differing = [
-        name
-        for name in {**earlier, **later}
-        if name not in earlier
-        or name not in later
-        or raw_value(before, name)[0] != raw_value(after, name)[0]
-    ]
-    return ", ".join(f"{n}: {earlier.get(n, '-')} → {later.get(n, '-')}" for n in differing)
+        return ", ".join(f"{name}={text}" for name, text in _show_fields(schema, record).values())
+    earlier, later = _show_fields(schema_before, before), _show_fields(schema_after, after)
+    shown = []
+    for number, (name, text) in {**earlier, **later}.items():  # by number: a new name is no change
+        was, found = earlier.get(number), later.get(number)
+        if (
+            was is None
+            or found is None
+            or raw_value(before, was[0])[0] != raw_value(after, found[0])[0]
+        ):
+            shown.append(f"{name}: {was[1] if was else '-'} → {text if found else '-'}")
+    return ", ".join(shown)
 
 
-def _show_fields(schema: TableSchema | None, record: Record | None) -> tuple[list[str], list[str]]:
-    """Return the names and values of the fields outside the key."""
+def _show_fields(schema: TableSchema | None, record: Record | None) -> dict[int, tuple[str, str]]:
+    """Return the names and values of the fields outside the key, by number."""
     if schema is None or record is None:
-        return [], []
-    keys = {field.number for field in schema.key_fields}
-    fields = [field for field in schema.fields if field.number not in keys]
-    parts = [format_cell(record, field, _SHOWN_CHARS_MAX) for field in fields]
-    texts = [part if isinstance(part, str) else part[0] for part in parts]
-    return [field.name for field in fields], texts
+        return {}
+    shown = {}
+    for field in schema.fields:
+        if field.number not in schema.key:
+            part = format_cell(record, field, _SHOWN_CHARS_MAX)
+            shown[field.number] = (field.name, part if isinstance(part, str) else part[0])
+    return shown
 
 
 def record_to_json(schema: TableSchema | None, record: Record | None) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
             table=table.name,
             key=", ".join(field.name for field in fields),
             given=len(texts),
+            hint="give one value for each field of the key, in this order",
         )
     return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
 

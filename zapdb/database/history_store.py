@@ -14,7 +14,13 @@ from zapdb.catalog.settings import CHANGE_LOG, Scope
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.cluster.leases import Owner
 from zapdb.database.habits import Facet
-from zapdb.database.history.moment import Moment, When, find_moment, find_newest_moment
+from zapdb.database.history.moment import (
+    Moment,
+    When,
+    find_moment,
+    find_newest_moment,
+    require_come,
+)
 from zapdb.database.history_threads import HistoryThreads
 from zapdb.database.session import Session
 from zapdb.errors import HistoryBehind, HistoryPurged, UsageError
@@ -142,7 +148,7 @@ class DatabaseHistory(Facet):
         are copied and stay: those of a copied database are still the original's.
 
         Raises `UsageError` without a store and for a directory that is used by something else,
-        `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
+        `MomentInFuture`, `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
         """
         from zapdb.history.moving import move_eras
         from zapdb.history.purge import find_stored_before
@@ -154,6 +160,7 @@ class DatabaseHistory(Facet):
             if before is None:
                 return move_store(working, Path(directory))
             number = _find_kept(session, before, partial(find_stored_before, working))
+            require_come(number, find_newest_moment(session).number)
             return move_eras(working, number, Path(directory))
 
     def verify(self, *, sample: int = 5) -> HistoryVerification:

@@ -185,7 +185,8 @@ class MomentInFuture(HistoryUnavailable):
 
 
 class HistoryBehind(HistoryUnavailable):
-    """A time above the log's watermark, which this process, writing nothing, can't raise."""
+    """What was asked is not there yet: a time above the log's watermark, which this process,
+    writing nothing, can't raise; or files that the history store has not written."""
 
     code = "history.behind"
 

@@ -45,8 +45,8 @@ class RecordDifference:
     each under the table's schema of its moment; None where there is no record.
 
     `key` are the values of the key's fields, `fields` the names of the fields that differ, as
-    `after` has them, or `before` where the record is gone. Fields are compared by number: a
-    renamed field is no difference.
+    `after` has them, or `before` where the record is gone; so is `table`. Fields are compared by
+    number: a renamed field is no difference.
     """
 
     table: str
@@ -65,8 +65,10 @@ class RecordDifference:
             numbers = {one.name: one.number for one in self.schema_after.fields}
             names = {one.number: one.name for one in self.schema_before.fields}
             fields = tuple(names[numbers[name]] for name in fields)
+        schema = self.schema_before or self.schema_after
         return replace(
             self,
+            table=self.table if schema is None else schema.name,
             before=self.after,
             after=self.before,
             fields=fields,
@@ -155,7 +157,8 @@ def list_schema_differences(session: Session, first: When, second: When) -> list
             before, after = after, before
         changes = tuple(_describe(before, after))
         if changes:
-            found.append(TableDifference(pair.schema.name, before, after, changes))
+            name = (after or before or pair.schema).name
+            found.append(TableDifference(name, before, after, changes))
     return found
 
 

@@ -191,14 +191,7 @@ def make_pruned(connection: Connection, moments: Moments, number: int) -> Histor
 
 
 def _find_number(moments: Moments, connection: Connection, number: int) -> LoggedMoment:
-    newest = moments.find_newest(connection)
-    if number > newest.number:
-        raise MomentInFuture(
-            "there is no such moment yet",
-            moment=number,
-            newest=newest.number,
-            hint="give the number of an earlier moment",
-        )
+    require_come(number, moments.find_newest(connection).number)
     if number < 0:
         raise UsageError(
             "moments are numbered from 0, the state before the change log began",
@@ -206,6 +199,17 @@ def _find_number(moments: Moments, connection: Connection, number: int) -> Logge
             hint="db.at(db.moments()[n]) goes back by n transactions",
         )
     return moments.find_number(connection, number)
+
+
+def require_come(number: int, newest: int) -> None:
+    """Raise `MomentInFuture` for a number above that of the newest moment."""
+    if number > newest:
+        raise MomentInFuture(
+            "there is no such moment yet",
+            moment=number,
+            newest=newest,
+            hint="give the number of an earlier moment",
+        )
 
 
 def _find_bookmark(moments: Moments, connection: Connection, bookmark: Bookmark) -> LoggedMoment:

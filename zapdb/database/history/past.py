@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 from zapdb.database.access import ReadAccess
+from zapdb.database.fields import FieldExpression, Fields
 from zapdb.database.history.moment import Moment, to_moment
+from zapdb.database.history.names_then import explain_name
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.pin import FilesPin
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.history.shaped_session import ShapedSession
+from zapdb.database.query import Query
 from zapdb.database.session import Session
 from zapdb.database.table_reading import ReadableTable
-from zapdb.errors import UsageError
+from zapdb.errors import UnknownName, UsageError
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import MissingTable
 from zapdb.storage.moments import LoggedMoment
 from zapdb.storage.transaction_owners import has_begun
+
+
+@contextmanager
+def explaining_names(session: PastSession) -> Iterator[None]:
+    """Say of a name that is unknown in the block what was called so at another time."""
+    try:
+        yield
+    except UnknownName as error:
+        explain_name(session, error)
+        raise
+
+
+class FieldsThen(Fields, frozen=True, eq=False):
+    """The fields of a past table, by their names of then."""
+
+    _find_session: Callable[[], PastSession]
+
+    def __getattribute__(self, name: str) -> FieldExpression:
+        if name.startswith("_"):
+            return super().__getattribute__(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> FieldExpression:
+        find: Any = object.__getattribute__(self, "_find_session")
+        with explaining_names(find()):
+            return super().__getitem__(name)
 
 
 class PastTable(ReadableTable):
@@ -26,9 +57,28 @@ class PastTable(ReadableTable):
     Queries scan it: indexes have the entries of now. A record is found by its key without a scan.
     """
 
+    _session: PastSession
+
     def __init__(self, session: PastSession, name: str) -> None:
-        super().__init__(session, name)
+        with explaining_names(session):
+            super().__init__(session, name)
         self._moment = session.moment.number
+
+    def where(self, *predicates: Any, **values: Any) -> Query:
+        with explaining_names(self._session):
+            return super().where(*predicates, **values)
+
+    def order_by(self, *fields: Any) -> Query:
+        with explaining_names(self._session):
+            return super().order_by(*fields)
+
+    @property
+    def f(self) -> Fields:
+        return FieldsThen(self._current, lambda: self._session)
+
+    def __getitem__(self, name: str) -> FieldExpression:
+        with explaining_names(self._session):
+            return super().__getitem__(name)
 
     def find(self, /, *key: Any, **named: Any) -> Record | None:
         if named:
@@ -95,7 +145,8 @@ class Past(ReadAccess):
 
     def schema(self, table: str) -> TableSchema:
         """Return the schema of a table at the moment; raises `UnknownName`."""
-        return self._session.then.find(table).schema
+        with explaining_names(self._session):
+            return self._session.then.find(table).schema
 
     def table(
         self,

@@ -86,7 +86,7 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
         if failure is not None:
             if offer.large and failure.get("class") == "ConversionException":
                 raise _too_large(offer.large)
-            error = explain_failure(failure, statement, offer.names, allowance)
+            error = explain_failure(failure, statement, offer.names, offer.files, allowance)
             may_be_files = "files" in failure or (offer.files and failure.get("class") in _OF_FILES)
             raise FilesUnread(error) if may_be_files else error
     return Result.make(answer.columns, answer.types, answer.schema, answer.batches)

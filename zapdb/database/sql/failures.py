@@ -16,11 +16,18 @@ QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 KIND: Final = re.compile(r"^[A-Z][A-Za-z ]* (Error|Exception): ")
 _PLACE: Final = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
 NO_TABLE: Final = re.compile(r"Table with name (.*) does not exist!", re.DOTALL)
+_VIEW: Final = re.compile(r"^Values list(?= \")")
+"""What DuckDB calls a table, as it is offered to a statement."""
 _FOREIGN_PARAMETER: Final = re.compile(r"%s|%\(\w+\)s|(?<![:\w]):[A-Za-z_]\w*")
 """What stands for a value in statements of psycopg and SQLAlchemy, and in none of DuckDB's."""
 _TIMES: Final = (signal.SIGALRM, signal.SIGXCPU)
 NO_MEMORY: Final = re.compile(
     r"^(Out of Memory|MemoryError|malloc|std::bad_alloc)|bad_alloc|realloc of size", re.I
+)
+
+_FILES_CLOSED: Final = "disabled by configuration"
+FILES_HINT: Final = (
+    "a statement reads tables, and no files: `zapdb import FILE` loads a file into a table"
 )
 
 WRITES: Final = ("INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "MERGE_INTO")
@@ -46,20 +53,33 @@ def explain_kinds(kinds: Sequence[str]) -> UsageError:
 
 
 def explain_failure(
-    failure: Mapping[str, Any], statement: str, tables: tuple[str, ...], allowance: Allowance
+    failure: Mapping[str, Any],
+    statement: str,
+    tables: tuple[str, ...],
+    files: Mapping[str, Sequence[str]],
+    allowance: Allowance,
 ) -> SqlError | UsageError:
-    """What the process of a statement reported last."""
+    """What the process of a statement reported last; `files` are those of the history store that it
+    may read, by the relations that it has for them, of which who asked knows nothing."""
     if "kinds" in failure:
         return explain_kinds([str(kind) for kind in failure["kinds"]])
     if "files" in failure:
         return SqlError(
             "the tables of the SQL statement can't be opened",
-            problem=str(failure["files"]).partition("\n")[0],
+            problem=_hide_files(str(failure["files"]).partition("\n")[0], files),
             hint="run it again; if it fails again, this is a bug",
         )
     if NO_MEMORY.search(str(failure["text"])) or failure["class"] == "MemoryError":
         return too_much_memory(allowance)
-    return explain_error(failure, statement, tables)
+    shown = {**failure, "text": _hide_files(str(failure["text"]), files)}
+    return explain_error(shown, statement, tables)
+
+
+def _hide_files(text: str, files: Mapping[str, Sequence[str]]) -> str:
+    for relation, paths in files.items():
+        for name in (*paths, relation):
+            text = text.replace(name, "a file of the history store")
+    return text
 
 
 def explain_end(ended: Mapping[str, Any], allowance: Allowance) -> SqlError:
@@ -125,6 +145,11 @@ def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str,
     if failure["about_values"]:
         text = QUOTED.sub("'…'", text)
     problem, *hints = text.strip().split("\n")
+    problem = _VIEW.sub("table", problem)
+    if failure["about_values"]:
+        hints = []  # they show the value
+    if _FILES_CLOSED in problem:
+        hints = [FILES_HINT]
     if _FOREIGN_PARAMETER.search(QUOTED.sub("''", statement)):
         hints = ["values are ? or $1 in the statement, or $name: db.sql('… = ?', [value])"]
     missing = NO_TABLE.match(problem)

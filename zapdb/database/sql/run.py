@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from zapdb.database.history.names_then import explain_sql
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.stored_versions import OWN_COLUMNS, StoredVersions
@@ -27,7 +28,7 @@ from zapdb.database.sql.relations import RELATIONS
 from zapdb.database.sql.result import Result
 from zapdb.database.sql.sources import HeldSource, Source, TableSource
 from zapdb.database.sql.types import stored_view_sql, view_sql
-from zapdb.errors import UnknownName
+from zapdb.errors import SqlError, UnknownName
 from zapdb.history.columns import column_name
 from zapdb.schema import TableSchema
 
@@ -72,7 +73,12 @@ def run_sql(
             offer.require_whole()
             raise error
 
-    return read_replaceable(session, run)
+    try:
+        return read_replaceable(session, run)
+    except SqlError as error:
+        if isinstance(session, PastSession):
+            explain_sql(session, _find_words(statement), VERSIONS, error)
+        raise
 
 
 @contextmanager
