@@ -356,8 +356,8 @@ HISTORY_PAGE_CHANGES: Final = 5_000
 HISTORY_LEASE_SECONDS: Final = 30.0
 """The lease of the process that follows the change log for a history store."""
 HISTORY_UPKEEP_WAIT_SECONDS: Final = 600.0
-"""How long who purges, erases or moves waits for the follower to pause: one step may write a large
-table anew."""
+"""How long who flushes, purges, erases or moves waits for the follower to pause: one step may write
+a large table anew."""
 HISTORY_POLL_SECONDS: Final = 1.0
 """How often it looks for changes."""
 HISTORY_RETRY_SECONDS: Final = 5.0

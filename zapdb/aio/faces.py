@@ -1070,11 +1070,11 @@ class DatabaseHistory(DatabaseHistoryFace):
         return await self._done("task", lambda sync: sync.follow())
 
     async def flush(self) -> HistoryStatus:
-        """Take all changes until now into files at once.
+        """Take all changes until now into files at once; whoever follows pauses meanwhile.
 
-        Raises `LeaseHeld` while another process does, `HistoryUnreachable` if the directory is
-        not there, `DiskFull`, `ChangesPruned`, and `UsageError` without a store and for a
-        stopped one.
+        Raises `LeaseHeld` if that does not come to the end of its step for ten minutes,
+        `HistoryUnreachable` if the directory is not there, `DiskFull`, `ChangesPruned`, and
+        `UsageError` without a store and for a stopped one.
         """
         return await self._done("task", lambda sync: sync.flush())
 

@@ -176,8 +176,8 @@ def history_flush_command(
 ) -> None:
     """Write all changes until now to files of the history store.
 
-    If another process follows, such as `zapdb history run`, this waits a minute for its end; then
-    the exit status is 1. That process writes the files itself, by its settings.
+    Afterwards, everything until now is in files. A process that follows, such as `zapdb history
+    run`, comes to the end of its present step, pauses, and goes on when this has ended.
 
     With `--json`: `{stores: [STORE]}`, as `zapdb history status`.
     """

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from zapdb.history.repairing import HistoryRepair
     from zapdb.history.stores import HistoryStatus
 
-FLUSH_WAIT_SECONDS = 60.0
-
 
 class DatabaseHistory(Facet):
     """The history store: the past of the tables in Parquet files, written behind the change log.
@@ -111,15 +109,16 @@ class DatabaseHistory(Facet):
         return self.status()
 
     def flush(self) -> HistoryStatus:
-        """Take all changes until now into files at once.
+        """Take all changes until now into files at once; whoever follows pauses meanwhile.
 
-        Raises `LeaseHeld` while another process does, `HistoryUnreachable` if the directory is not
-        there, `DiskFull`, `ChangesPruned`, and `UsageError` without a store and for a stopped one.
+        Raises `LeaseHeld` if that does not come to the end of its step for ten minutes,
+        `HistoryUnreachable` if the directory is not there, `DiskFull`, `ChangesPruned`, and
+        `UsageError` without a store and for a stopped one.
         """
         from zapdb.history.run import flush_store
 
         session = self._session
-        flush_store(session.storage, session.catalog.tenant, FLUSH_WAIT_SECONDS)
+        flush_store(session.storage, session.catalog.tenant)
         return self.status()
 
     def purge(self, before: When, *, exact: bool = False, dry_run: bool = False) -> HistoryPurge:

@@ -23,9 +23,13 @@ from zapdb.history.directories import writing_to
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.follower import FollowerStep, HistoryFollower
 from zapdb.history.retention import Retention
-from zapdb.history.stores import START_HINT, hold_store, is_wanted
+from zapdb.history.stores import START_HINT, hold_store, is_wanted, take_over_store
 from zapdb.history.working_store import WorkingStore
-from zapdb.limits import HISTORY_POLL_SECONDS, HISTORY_RETRY_SECONDS
+from zapdb.limits import (
+    HISTORY_POLL_SECONDS,
+    HISTORY_RETRY_SECONDS,
+    HISTORY_UPKEEP_WAIT_SECONDS,
+)
 from zapdb.storage import Storage
 from zapdb.storage.history_manifest import HistoryStore, read_store
 
@@ -38,14 +42,17 @@ Report = Callable[[FollowerStep], object]
 Wait = Callable[[str], object]
 
 
-def flush_store(storage: Storage, tenant: int, wait_seconds: float = 60.0) -> None:
-    """Take all changes until now into files, and complete what is unfinished.
+def flush_store(
+    storage: Storage, tenant: int, wait_seconds: float = HISTORY_UPKEEP_WAIT_SECONDS
+) -> None:
+    """Take all changes until now into files, and complete what is unfinished; a process that
+    follows pauses meanwhile.
 
-    Raises `LeaseHeld` if another process follows and does not end within `wait_seconds`,
+    Raises `LeaseHeld` if that does not come to the end of its step within `wait_seconds`,
     `UsageError` without a store and for a stopped one, and what is in the way:
     `HistoryUnreachable`, `DiskFull`, `ChangesPruned`.
     """
-    with hold_store(storage, tenant, Owner.here(), wait_seconds) as working:
+    with take_over_store(storage, tenant, wait_seconds) as working:
         store = _require_following(working)
         _go_to_end(working, HistoryFollower(working), lambda step: None)
         with writing_to(store.directory):
@@ -68,7 +75,7 @@ def run_store(
     """
     while not stop.is_set():
         if is_wanted(storage.connection(), tenant):
-            wait("the store is purged, erased from, or moved")
+            wait("the store is flushed, purged, erased from, or moved")
             stop.wait(HISTORY_POLL_SECONDS)
             continue
         try:

@@ -66,8 +66,8 @@ def lease_of(tenant: int) -> str:
 
 
 def upkeep_lease_of(tenant: int) -> str:
-    """Return the name of the lease of who erases, purges or moves: the follower gives its own away
-    while somebody has it."""
+    """Return the name of the lease of who flushes, erases, purges or moves: the follower gives its
+    own away while somebody has it."""
     return f"history-upkeep/{tenant}"
 
 
