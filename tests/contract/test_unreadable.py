@@ -224,3 +224,26 @@ def test_rule_13_a_rollback_is_freed_of_it(
         assert roll_back_newest(workspace.connect(), evict=True).number == 2
         assert db.table("items").get(3).note == LARGE
         assert find_problems(db) == []
+
+
+def test_a_prefix_of_no_revision_is_damage_for_every_reader(workspace: Workspace) -> None:
+    """Readers of an older schema, and of a past, give that prefix to what they convert."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="t")
+    moment = next(db.moments())
+    workspace.write(2, "rename_field: {table: items, field: size, to: extent}")
+    db.close()
+    db = workspace.open()
+    ((value,),) = workspace.execute("SELECT value FROM zapdb_records_1")
+    damage(workspace, 0, b"\x80" + bytes(value)[1:])
+    for read in (db, db.at(moment), workspace.open(serve_as=1)):
+        table = read.table("items")
+        for ask in (
+            lambda table=table: table.get(1),
+            lambda table=table: table.to_arrow().read_all(),
+            lambda read=read: read.sql("SELECT title FROM items"),
+        ):
+            with pytest.raises(CorruptRecord):
+                ask()

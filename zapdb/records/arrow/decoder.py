@@ -30,7 +30,7 @@ from zapdb.records.codec import (
     decoder_of,
     presence_source,
 )
-from zapdb.records.layout import Layout, decode_prefix
+from zapdb.records.layout import NO_REVISION, Layout, decode_prefix, encode_prefix
 from zapdb.records.record_name import name_record
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
@@ -51,7 +51,9 @@ class _Begin:
     after its prefix, and its attachments."""
 
     def __init__(self, make_attachments: MakeAttachments, reader: RecordConverter) -> None:
-        self.prefix = reader.prefix
+        # A stored record that seems to have no revision is damaged, and `convert` says so.
+        self.prefix = b"" if reader.prefix == encode_prefix(NO_REVISION) else reader.prefix
+        """What records begin with that are in the current layout; empty: each is converted."""
         self.make_attachments = make_attachments
         self._convert = reader.convert
 
@@ -236,7 +238,7 @@ def _compile_walk(
     compare = "!=" if len(stored) == len(table.value_fields) else ">"
     body += [f"if p {compare} n: raise IndexError", "if room < 0: break"]
     lines = ["def walk(rows, begin, attachments, room, take):"]
-    lines += indent(["prefix = begin.prefix", "start = len(prefix)"])
+    lines += indent(["prefix = begin.prefix or ()", "start = len(prefix)"])
     for at in range(lists):
         lines += indent([f"l{at} = []", f"a{at} = l{at}.append"])
     returned = "".join(f"l{at}, " for at in range(lists))

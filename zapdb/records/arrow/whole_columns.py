@@ -153,10 +153,11 @@ def _take(
 
 
 def _begin(page: PackedRows, prefix: bytes, begin: Begin) -> tuple[Bytes, Any]:
-    """The records in the current layout, and where their fields begin."""
+    """The records in the current layout, and where their fields begin. With an empty prefix, none
+    of them is in it before it is converted."""
     values = page.values
     starts, size = values.starts, len(prefix)
-    is_current = values.begin_with(prefix)
+    is_current = values.begin_with(prefix) if prefix else numpy.zeros(len(page), bool)
     if is_current.all():
         return values, starts + size
     rows = list(page.rows())
