@@ -1150,7 +1150,13 @@ class DatabaseHistory(DatabaseHistoryFace):
         return await self._done("task", lambda sync: sync.wait(until, seconds))
 
     async def erase(
-        self, table: str, /, *key: Any, fields: Sequence[str] = (), now: bool = False
+        self,
+        table: str,
+        /,
+        *key: Any,
+        fields: Sequence[str] = (),
+        now: bool = False,
+        sweep: bool = True,
     ) -> HistoryErasure:
         """Erase a deleted record from the past for good, by the values of its key: from the
         change log, from what was archived, and from the files of the store, if there is one.
@@ -1158,6 +1164,11 @@ class DatabaseHistory(DatabaseHistoryFace):
         With `fields`, only their past values are erased, and the record may exist: it stays with
         the values that it has now. An erased value reads as None, or, if the field was ever
         required, as the neutral value of its type, such as 0 or "".
+
+        Large values of changes that were pruned from the log, or not logged, are of nobody any
+        more. So all that nothing owns are swept in the end, which reads all records of all
+        tables with large values; who erases many records leaves that to the last, with
+        `sweep=False` for the others.
 
         Returns the proof of what was deleted. Files that a reader has pinned are deleted when it
         has ended, after `history_grace_seconds` at the latest, or at once with `now`. If the
@@ -1167,10 +1178,12 @@ class DatabaseHistory(DatabaseHistoryFace):
         its last change, and `LeaseHeld`; for fields, as `erase_fields` does.
         """
         return await self._done(
-            "task", lambda sync: sync.erase(table, *key, fields=fields, now=now)
+            "task", lambda sync: sync.erase(table, *key, fields=fields, now=now, sweep=sweep)
         )
 
-    async def erase_fields(self, table: str, /, *fields: str, now: bool = False) -> HistoryErasure:
+    async def erase_fields(
+        self, table: str, /, *fields: str, now: bool = False, sweep: bool = True
+    ) -> HistoryErasure:
         """Erase the past values of fields from the past of all records of a table; what records
         have now stays. See `erase`.
 
@@ -1178,7 +1191,9 @@ class DatabaseHistory(DatabaseHistoryFace):
         field of the key, and while records that are not converted hold a dropped one;
         `UnknownField`; and `HistoryBehind` while the files lack a migration of the table.
         """
-        return await self._done("task", lambda sync: sync.erase_fields(table, *fields, now=now))
+        return await self._done(
+            "task", lambda sync: sync.erase_fields(table, *fields, now=now, sweep=sweep)
+        )
 
     async def stop(self) -> HistoryStatus:
         """Stop following, in whatever process. The change log then keeps what the store lacks,

@@ -260,6 +260,10 @@ def history_erase_command(
     now: Annotated[
         bool, typer.Option("--now", help="Don't wait for readers that use the files.")
     ] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option("--sweep/--no-sweep", help="Also delete large values that nothing owns."),
+    ] = True,
     yes: YesOption = False,
     all_tenants: AllTenantsOption = False,
     database: DatabaseOption = None,
@@ -274,15 +278,20 @@ def history_erase_command(
     meanwhile. If this command is interrupted, the next process that follows the
     store goes on.
 
+    Large values of changes that were pruned from the change log are of nobody any more. So all that
+    nothing owns are swept in the end, which reads all records with large values: to erase many,
+    leave that to the last one, with `--no-sweep` for the others. With `--all-tenants`, `zapdb
+    sweep` has to do it.
+
     With `--field`, the record stays with what it has now, and so does its past, but for the values
     of the field. These read as null, or, if the field was ever required, as the neutral value of
     its type, such as 0 or an empty text.
 
     With `--json`, which needs `--yes`: `{table, fields: [FIELD], id, key_sha256, records, changes,
-    archived_values, large_values, files_searched, files_rewritten, rows, files_deleted,
-    not_reached: [TEXT]}`. `key_sha256` is that of `id` and the record's key as it was stored; null
-    with `--all-records`. With `--all-tenants`: `{tenants: [{tenant, …}]}`; those without a history
-    store are left out.
+    archived_values, large_values, large_values_swept, files_searched, files_rewritten, rows,
+    files_deleted, not_reached: [TEXT]}`. `key_sha256` is that of `id` and the record's key as it
+    was stored; null with `--all-records`. With `--all-tenants`: `{tenants: [{tenant, …}]}`; those
+    without a history store are left out.
     """
     output = Output(as_json)
     _require_one_way(key or [], fields or [], all_records=all_records)
@@ -294,10 +303,11 @@ def history_erase_command(
         if not yes and not confirm("erasing", question, as_json=as_json):
             output.write("nothing was changed")
             return {}, EXIT_ERROR
+        sweeps = sweep and not all_tenants  # each would read all tenants' records
         if all_records:
-            done = db.history.erase_fields(table, *(fields or ()), now=now)
+            done = db.history.erase_fields(table, *(fields or ()), now=now, sweep=sweeps)
         else:
-            done = db.history.erase(table, *values, fields=fields or (), now=now)
+            done = db.history.erase(table, *values, fields=fields or (), now=now, sweep=sweeps)
         _write_proof(output, done)
         return _to_json(done), 0
 
@@ -340,7 +350,11 @@ def _write_proof(output: Output, done: HistoryErasure) -> None:
     else:
         output.write(f"change log: {changes} deleted")
     archived = format_count(done.archived_values, "archived value")
-    output.write(f"database: {archived}, {format_count(done.large_values, 'large value')} deleted")
+    large = format_count(done.large_values, "large value")
+    swept = (
+        f"; {done.large_values_swept:,} more swept, of nobody" if done.large_values_swept else ""
+    )
+    output.write(f"database: {archived}, {large} deleted{swept}")
     what = "without values of" if done.fields else "without"
     output.write(
         f"files: {done.files_searched} searched, {done.files_rewritten} written anew {what}"
@@ -364,6 +378,7 @@ def _to_json(done: HistoryErasure) -> dict[str, Any]:
         "changes": done.changes,
         "archived_values": done.archived_values,
         "large_values": done.large_values,
+        "large_values_swept": done.large_values_swept,
         "files_searched": done.files_searched,
         "files_rewritten": done.files_rewritten,
         "rows": done.rows,

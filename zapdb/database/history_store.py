@@ -235,7 +235,13 @@ class DatabaseHistory(Facet):
         )
 
     def erase(
-        self, table: str, /, *key: Any, fields: Sequence[str] = (), now: bool = False
+        self,
+        table: str,
+        /,
+        *key: Any,
+        fields: Sequence[str] = (),
+        now: bool = False,
+        sweep: bool = True,
     ) -> HistoryErasure:
         """Erase a deleted record from the past for good, by the values of its key: from the change
         log, from what was archived, and from the files of the store, if there is one.
@@ -244,6 +250,11 @@ class DatabaseHistory(Facet):
         the values that it has now. An erased value reads as None, or, if the field was ever
         required, as the neutral value of its type, such as 0 or "".
 
+        Large values of changes that were pruned from the log, or not logged, are of nobody any
+        more. So all that nothing owns are swept in the end, which reads all records of all tables
+        with large values; who erases many records leaves that to the last, with `sweep=False` for
+        the others.
+
         Returns the proof of what was deleted. Files that a reader has pinned are deleted when it
         has ended, after `history_grace_seconds` at the latest, or at once with `now`. If the
         process is killed, or a directory is not there, the next process that follows the
@@ -251,16 +262,20 @@ class DatabaseHistory(Facet):
         Raises `UsageError` while the record exists, or a follower of the change log has not read
         its last change, and `LeaseHeld`; for fields, as `erase_fields` does.
         """
-        from zapdb.history.erasing import erase_fields, erase_record
+        from zapdb.history.erasing import erase_fields, erase_record, sweep_unowned
 
         session = self._session
         session.storage.require_writable()
         place = session.storage, session.catalog.tenant, table
         if fields:
-            return erase_fields(*place, _as_names(fields), key, now=now)
-        return erase_record(*place, key, now=now)
+            done = erase_fields(*place, _as_names(fields), key, now=now)
+        else:
+            done = erase_record(*place, key, now=now)
+        return sweep_unowned(session.storage, done) if sweep else done
 
-    def erase_fields(self, table: str, /, *fields: str, now: bool = False) -> HistoryErasure:
+    def erase_fields(
+        self, table: str, /, *fields: str, now: bool = False, sweep: bool = True
+    ) -> HistoryErasure:
         """Erase the past values of fields from the past of all records of a table; what records
         have now stays. See `erase`.
 
@@ -268,14 +283,15 @@ class DatabaseHistory(Facet):
         field of the key, and while records that are not converted hold a dropped one;
         `UnknownField`; and `HistoryBehind` while the files lack a migration of the table.
         """
-        from zapdb.history.erasing import erase_fields
+        from zapdb.history.erasing import erase_fields, sweep_unowned
 
         session = self._session
         session.storage.require_writable()
         if not fields:
             raise UsageError("no field is named", hint='db.history.erase_fields("people", "note")')
         place = session.storage, session.catalog.tenant, table
-        return erase_fields(*place, fields, None, now=now)
+        done = erase_fields(*place, fields, None, now=now)
+        return sweep_unowned(session.storage, done) if sweep else done
 
     def stop(self) -> HistoryStatus:
         """Stop following, in whatever process. The change log then keeps what the store lacks,

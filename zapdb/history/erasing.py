@@ -10,7 +10,8 @@ Of fields, the first transaction stores that they are to be erased, and `field_e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,11 +22,18 @@ from zapdb.activation.inspection import read_log
 from zapdb.activation.record_layouts import load_layouts
 from zapdb.catalog.later_events import REVISIONS
 from zapdb.catalog.schema_events import append_erasure_event, append_field_erasure_events
-from zapdb.errors import HistoryBehind, UnknownField, UsageError
+from zapdb.errors import (
+    CorruptCatalog,
+    CorruptRecord,
+    HistoryBehind,
+    UnknownField,
+    UsageError,
+)
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.stores import require_no_rollback, take_over_store
 from zapdb.history.working_store import FOLLOWER, WorkingStore
 from zapdb.jobs.erased_keys import forget_key
+from zapdb.jobs.sweep import sweep_blobs
 from zapdb.records import OwnedBlobs, codec_for, decode_prefix, group_by_revision
 from zapdb.schema import TableSchema
 from zapdb.storage import (
@@ -54,6 +62,8 @@ from zapdb.storage.logged_versions import (
 )
 from zapdb.storage.stamps import add_stamp
 from zapdb.values.blob import is_blob, read_blob
+
+logger = logging.getLogger("zapdb.history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,8 @@ class HistoryErasure:
     `large_values` from the database. Where `fields` were erased, `records` had past values of them,
     and the changes and rows stay without these. Of `files_searched` files of the history store,
     `files_rewritten` were written anew without `rows` of their rows; `files_deleted` are the former
-    ones, and those of killed work. `not_reached` says where it may still be.
+    ones, and those of killed work. `large_values_swept` had no owner any more, and may have been of
+    what was erased. `not_reached` says where it may still be.
     """
 
     table: str
@@ -131,16 +142,17 @@ class HistoryErasure:
     rows: int
     files_deleted: int
     not_reached: tuple[str, ...]
+    large_values_swept: int = 0
 
 
 PRESENT: Final = "what the records have now, which is not the past"
-EVERYWHERE: Final = (
-    "exports, mirrors and backups that were made before",
-    "large values of changes that were pruned or not logged, until `zapdb sweep`",
+COPIES: Final = "exports, mirrors and backups that were made before"
+UNOWNED: Final = (
+    "large values of changes that were pruned or not logged, until `zapdb sweep --older-than 0s`"
 )
 NOT_REACHED: Final = {
-    "sqlite": (*EVERYWHERE, "free pages of the database file and its log, until VACUUM"),
-    "postgresql": (*EVERYWHERE, "dead rows, until VACUUM; archived WAL, and replicas"),
+    "sqlite": "free pages of the database file and its log, until VACUUM",
+    "postgresql": "dead rows, until VACUUM; archived WAL, and replicas",
 }
 
 
@@ -159,7 +171,7 @@ def erase_record(
             table = find_erasable(connection, catalog, name)
         begun = begin_erasure(working, table, _encode_key(catalog, table, key))
         done = next(e for e in finish_erasures(working, now=now) if e.id == begun.id)
-    return _make_proof(storage, table, done)
+    return _make_proof(storage, table, done, table.large)
 
 
 def erase_fields(
@@ -182,18 +194,36 @@ def erase_fields(
         encoded = None if key is None else _encode_key(catalog, table, key)
         begun = begin_field_erasure(working, table, numbers, encoded)
         done = next(e for e in finish_erasures(working, now=now) if e.id == begun.id)
-    proof = _make_proof(storage, table, done)
+    proof = _make_proof(storage, table, done, table.large & {*numbers})
     return replace(proof, fields=tuple(fields), not_reached=(PRESENT, *proof.not_reached))
 
 
-def _make_proof(storage: Storage, table: ErasedTable, done: Erasure) -> HistoryErasure:
+def sweep_unowned(storage: Storage, proof: HistoryErasure) -> HistoryErasure:
+    """Delete the large values that nothing owns, whoever owned them, if some may be of what was
+    erased; return what the proof is then. A record that can't be read may own any of them: then
+    they stay."""
+    if UNOWNED not in proof.not_reached:
+        return proof
+    try:
+        swept = sweep_blobs(storage, older_than_seconds=0)
+    except (CorruptRecord, CorruptCatalog) as error:
+        logger.warning("large values that may have been erased are not swept: %s", error)
+        return proof
+    left = tuple(place for place in proof.not_reached if place != UNOWNED)
+    return replace(proof, not_reached=left, large_values_swept=swept.deleted)
+
+
+def _make_proof(
+    storage: Storage, table: ErasedTable, done: Erasure, large: Collection[int]
+) -> HistoryErasure:
+    places = (COPIES, UNOWNED, NOT_REACHED[storage.dialect])
     is_one = done.key_sha256 != digest_key(done.id, b"")
     return HistoryErasure(
         table=table.schema.name,
         fields=(),
         id=done.id,
         key_sha256=done.key_sha256.hex() if is_one else None,
-        not_reached=NOT_REACHED[storage.dialect],
+        not_reached=places if large else (places[0], places[2]),
         **msgspec.structs.asdict(done.proof),
     )
 
