@@ -156,6 +156,9 @@ def test_what_is_damaged_is_named(workspace: Workspace, tmp_path: Path) -> None:
             d / "tables/orders.ndjson", '"color":"red"', '"color":"tan"'
         ),
         "the manifest of an export can't be read": lambda d: edit(d / "manifest.json", "{", "["),
+        "the manifest of an export names a file outside": lambda d: edit(
+            d / "manifest.json", "tables/orders.ndjson", "../whole/tables/orders.ndjson"
+        ),
     }
     for message, change in cases.items():
         error = load(change)

@@ -115,7 +115,7 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     try:
         require_known_format(raw, path)
-        return msgspec.json.decode(raw, type=Manifest)
+        manifest = msgspec.json.decode(raw, type=Manifest)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise CorruptExport(
             "the manifest of an export can't be read",
@@ -123,6 +123,25 @@ def read_manifest(directory: Path) -> Manifest:
             problem=str(error),
             hint="export again",
         ) from None
+    for file in manifest.list_files():
+        _require_inside(directory, file, path)
+    return manifest
+
+
+def _require_inside(directory: Path, file: str, path: Path) -> None:
+    """Raise `CorruptExport` for a file outside of the directory, also behind a link: a manifest
+    that somebody else wrote would have this process read whatever it may."""
+    try:
+        is_inside = (directory / file).resolve().is_relative_to(directory.resolve())
+    except (OSError, RuntimeError, ValueError):  # a link to itself, or a byte 00
+        is_inside = False
+    if not is_inside:
+        raise CorruptExport(
+            "the manifest of an export names a file outside of its directory",
+            file=path,
+            names=file,
+            hint="it is none that zapdb wrote: load only the copy of a whole directory",
+        )
 
 
 def read_bounded(path: Path) -> bytes:
