@@ -84,7 +84,8 @@ class RecordDifference:
 class TableDifference:
     """How the schema of one table differs between two moments; None where there is no such table.
 
-    `changes` says it in words: names, fields and their types; fields are compared by number.
+    `table` is its name at the second one, if it has one there. `changes` says it in words: names,
+    fields and their types; fields are compared by number.
     """
 
     table: str
@@ -212,6 +213,7 @@ def _choose(pairs: list[_Pair], names: Collection[str] | None) -> list[_Pair]:
     """Return the tables that are meant, which may be named as at either moment."""
     if names is None:
         return pairs
+    names = [names] if isinstance(names, str) else names
     known = {table.schema.name for pair in pairs for table in pair if table is not None}
     unknown = set(names) - known
     if unknown:

@@ -24,7 +24,7 @@ from zapdb.errors import (
 )
 from zapdb.printing import show_moment
 from zapdb.storage import Connection
-from zapdb.storage.cells import as_time
+from zapdb.storage.cells import as_number, as_time
 from zapdb.storage.change_log import BOOKMARK_TEXT, Bookmark
 from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import LoggedMoment, Moments, moments_of
@@ -89,7 +89,7 @@ def find_moment(session: Session, when: When, *, only_logged: bool = False) -> L
 
     Raises `MomentInFuture`, `HistoryBehind`, `HistoryPurged`, and `UsageError` for what names none.
     """
-    moments = open_moments(session)
+    moments, named = open_moments(session), when
     if isinstance(when, RecordChange | SchemaEvent | Moment):
         when = when.bookmark
     wanted: int | Bookmark | Time
@@ -106,9 +106,36 @@ def find_moment(session: Session, when: When, *, only_logged: bool = False) -> L
     else:
         wanted = when
         find_newest_stamp(session, moments.log)
-    return read_replaceable(
+    found = read_replaceable(
         session, lambda: _find(session, moments, wanted, only_logged=only_logged)
     )
+    _require_own(session, named, found)
+    return found
+
+
+def _require_own(session: Session, named: When, found: LoggedMoment) -> None:
+    """Raise `UsageError` if another moment is at the place of the one that is meant."""
+    if isinstance(named, Moment):
+        made = to_moment(found)
+        is_own = (named.number, named.visible_at) == (made.number, made.visible_at)
+    elif isinstance(named, RecordChange | SchemaEvent):
+        with reading_log(session) as connection:
+            made_at = connection.fetch_one(
+                f"SELECT made_at FROM zapdb_transactions WHERE tenant = {session.catalog.tenant}"
+                f" AND number = {int(named.transaction)}"
+            )
+        is_own = found.transaction in (None, named.transaction) and (
+            made_at is None or as_time(as_number(made_at[0])) == named.made_at
+        )
+    else:
+        return
+    if not is_own:
+        raise UsageError(
+            "this database has another moment there",
+            given=repr(named),
+            found=repr(to_moment(found)),
+            hint="it belongs to another database, or this one was restored from an older backup",
+        )
 
 
 def _find(
@@ -153,7 +180,13 @@ def find_newest_moment(session: Session) -> LoggedMoment:
 
 
 def find_before(session: Session, change: RecordChange | SchemaEvent | Moment) -> LoggedMoment:
-    """Find the moment in front of that of a change."""
+    """Find the moment in front of that of a change; raises `UsageError` for what is none."""
+    if not isinstance(change, RecordChange | SchemaEvent | Moment):
+        raise UsageError(
+            "this is no change",
+            got=type(change).__name__,
+            hint="give a change of db.change_log.read(), or a moment of db.moments()",
+        )
     moments, place = open_moments(session), place_before(change.bookmark)
 
     def find() -> LoggedMoment:
