@@ -1070,7 +1070,8 @@ class DatabaseHistory(DatabaseHistoryFace):
         return await self._done("task", lambda sync: sync.follow())
 
     async def flush(self) -> HistoryStatus:
-        """Take all changes until now into files at once; whoever follows pauses meanwhile.
+        """Take all changes until now into files at once; a process that follows pauses
+        meanwhile.
 
         Raises `LeaseHeld` if that does not come to the end of its step for ten minutes,
         `HistoryUnreachable` if the directory is not there, `DiskFull`, `ChangesPruned`, and
@@ -1165,7 +1166,7 @@ class DatabaseHistory(DatabaseHistoryFace):
         the values that it has now. An erased value reads as None, or, if the field was ever
         required, as the neutral value of its type, such as 0 or "".
 
-        Large values of changes that were pruned from the log, or not logged, are of nobody any
+        Large values of changes that were pruned from the log, or not logged, have no owner any
         more. So all that nothing owns are swept in the end, which reads all records of all
         tables with large values; who erases many records leaves that to the last, with
         `sweep=False` for the others.

@@ -278,7 +278,7 @@ def history_erase_command(
     meanwhile. If this command is interrupted, the next process that follows the
     store goes on.
 
-    Large values of changes that were pruned from the change log are of nobody any more. So all that
+    Large values of changes that were pruned from the change log have no owner any more. So all that
     nothing owns are swept in the end, which reads all records with large values: to erase many,
     leave that to the last one, with `--no-sweep` for the others. With `--all-tenants`, `zapdb
     sweep` has to do it.
@@ -352,7 +352,9 @@ def _write_proof(output: Output, done: HistoryErasure) -> None:
     archived = format_count(done.archived_values, "archived value")
     large = format_count(done.large_values, "large value")
     swept = (
-        f"; {done.large_values_swept:,} more swept, of nobody" if done.large_values_swept else ""
+        f"; {done.large_values_swept:,} more swept, without an owner"
+        if done.large_values_swept
+        else ""
     )
     output.write(f"database: {archived}, {large} deleted{swept}")
     what = "without values of" if done.fields else "without"
