@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from tests.documents import PEOPLE
 from tests.support import Workspace
 from zapdb.database import RecordChange
 from zapdb.errors import UsageError
 from zapdb.spark.changes import StreamOptions, ZapdbChangesSource
+from zapdb.spark.source import ZapdbDataSource
 
 PER_BATCH = 4
 
@@ -197,5 +199,26 @@ def test_where_a_stream_begins_is_checked():
     assert StreamOptions.parse(given).since == "begin"
     with pytest.raises(UsageError, match="this is not a bookmark"):
         StreamOptions.parse({**given, "since": "yesterday"})
+    with pytest.raises(UsageError, match="it is an option of spark"):
+        StreamOptions.parse({**given, "partitions": "3"})
     with pytest.raises(UsageError, match="did you mean 'changes_per_batch'"):
         StreamOptions.parse({**given, "changes_per_bach": "3"})
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_what_is_no_stream_says_what_is_one(workspace, spark):
+    workspace.write(1, PEOPLE)
+    workspace.open()
+    given = {"database": workspace.address, "table": "people"}
+    query = spark.readStream.format("zapdb").options(**given).load()
+    query = query.writeStream.foreachBatch(Sink()).start()
+    with pytest.raises(StreamingQueryException, match="reads tables, which are no streams"):
+        query.awaitTermination()
+    tables, changes, columns = ZapdbDataSource(given), ZapdbChangesSource(given), StructType()
+    with pytest.raises(UsageError, match="takes frames, not streams"):
+        tables.streamWriter(columns, overwrite=False)
+    with pytest.raises(UsageError, match="the changes of a table are a stream"):
+        changes.reader(columns)
+    for write in (changes.writer, changes.streamWriter):
+        with pytest.raises(UsageError, match="the change log is written by zapdb alone"):
+            write(columns, overwrite=False)

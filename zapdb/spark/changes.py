@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, NoReturn, cast
 
 import pyarrow
 import pyarrow.compute
@@ -96,6 +96,21 @@ class ZapdbChangesSource(Sent, DataSource):
 
     def streamReader(self, schema: StructType) -> ChangesReader:
         return ChangesReader(self.context.without_snapshots(), self._parse(), schema)
+
+    def reader(self, schema: StructType) -> NoReturn:
+        raise UsageError(
+            "the changes of a table are a stream",
+            hint='read them with spark.readStream.format("zapdb_changes"), and what there is now '
+            'with .trigger(availableNow=True); or read the table: spark.read.format("zapdb")',
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise UsageError(
+            "the change log is written by zapdb alone", hint='write a table: format("zapdb")'
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        self.writer(schema, overwrite)
 
     def _parse(self) -> StreamOptions:
         return StreamOptions.parse(dict(self.options))

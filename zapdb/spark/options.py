@@ -20,6 +20,12 @@ _COMMON: Final = ("database", "table", "tenant")
 READ_OPTIONS: Final = (*_COMMON, "where", "fields", "as_text", "partitions", "limit", "at")
 STREAM_OPTIONS: Final = (*_COMMON, "since", "changes_per_batch", "follower")
 WRITE_OPTIONS: Final = (*_COMMON, "upsert", "job")
+_USES: Final = {
+    READ_OPTIONS: 'spark.read.format("zapdb")',
+    STREAM_OPTIONS: 'spark.readStream.format("zapdb_changes")',
+    WRITE_OPTIONS: 'frame.write.format("zapdb")',
+}
+"""Who has which options."""
 TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
@@ -31,10 +37,11 @@ class GivenOptions:
         for name in self._given:
             if name not in known:
                 raise UsageError(
-                    "the data source zapdb has no such option",
+                    "the data source has no such option here",
+                    source=_USES[known],
                     option=name,
                     options=", ".join(known),
-                    hint=suggest(name, known) or f"leave it out, or give {EXAMPLE}",
+                    hint=_find_use(name) or suggest(name, known) or "leave it out",
                 )
 
     def text(self, name: str) -> str | None:
@@ -44,9 +51,7 @@ class GivenOptions:
         """The text of an option; raises `UsageError` if it is missing or empty."""
         found = self.text(name)
         if not found:
-            raise UsageError(
-                "the data source zapdb needs an option", option=name, hint=f"give {EXAMPLE}"
-            )
+            raise UsageError("the data source needs an option", option=name, hint=f"give {EXAMPLE}")
         return found
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -70,11 +75,17 @@ class GivenOptions:
     def refuse(self, name: str, expected: str) -> UsageError:
         """The error for an option whose value can't be used."""
         return UsageError(
-            "an option of the data source zapdb has a value that can't be used",
+            "an option of the data source has a value that can't be used",
             option=name,
             value=self.text(name),
             hint=f"give {expected}",
         )
+
+
+def _find_use(name: str) -> str:
+    """Who has an option that was given to another one."""
+    uses = [use for options, use in _USES.items() if name in options]
+    return f"it is an option of {' and '.join(uses)}" if uses else ""
 
 
 @dataclass(frozen=True, slots=True)
