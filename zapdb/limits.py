@@ -213,6 +213,8 @@ CATALOG: Final = RetryPolicy("catalog", seconds=900.0, tries=20)
 """Opening a database, planning jobs and sweeping, when the catalog changed meanwhile."""
 BATCH: Final = RetryPolicy("batch", seconds=120.0, tries=20)
 """A batch of a job that conflicted with a writer."""
+SPLIT: Final = RetryPolicy("split", seconds=30.0)
+"""Taking a part of another worker's range, when a third worker was faster."""
 LEASE: Final = RetryPolicy("lease", seconds=60.0, pause_seconds=0.02, pause_seconds_max=0.5)
 """Taking a lease that another process holds."""
 GATE: Final = RetryPolicy("gate", seconds=10.0, pause_seconds=0.5, pause_seconds_max=0.5)
@@ -268,8 +270,7 @@ SPARK_BATCH_RECORDS: Final = 10_000
 SPARK_MARKS_KEPT_SECONDS: Final = 7 * 24 * 3600.0
 """How long the marks of a Spark write that failed are kept, for a run that goes on with it."""
 SPARK_IDLE_SECONDS: Final = 10.0
-"""How long a process of Spark keeps a database open for its next task: Spark gives it one at once,
-or none for long."""
+"""How long a process of Spark keeps a database open for its next task: that comes soon, or late."""
 SPARK_CONNECT_SECONDS: Final = 5.0
 """How long a session tries to connect to a Spark master before it says that it can't."""
 
@@ -284,8 +285,7 @@ SPLIT_SECONDS_MIN: Final = 0.5
 SPLIT_RECORDS_MIN: Final = 2_048
 """It is not cut if fewer records are left: workers would spend the time on claiming."""
 SPLIT_LOOK_RECORDS: Final = 65_536
-"""Records that are counted in a range to find its middle; of more, the worker keeps half of
-these."""
+"""Records counted in a range to find its middle; of more, the worker keeps half of these."""
 JOB_PRIORITY_MAX: Final = 1_000
 """The highest priority of a job."""
 BUILD_PAUSE_SHARE: Final = 0.25

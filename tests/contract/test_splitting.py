@@ -20,13 +20,23 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress, run_job, run_locally
+from zapdb.jobs import (
+    Job,
+    list_jobs,
+    plan_jobs,
+    range_work,
+    read_progress,
+    run_job,
+    run_locally,
+    splitting,
+)
 from zapdb.jobs.job import claim
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.progress import record_progress
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.splitting import split_lagging_range
+from zapdb.jobs.splitting import claim_or_split, split_lagging_range
 from zapdb.jobs.work import Superseded
+from zapdb.limits import SPLIT
 from zapdb.storage import Storage, TransactionMode
 
 BATCH = 16
@@ -135,8 +145,6 @@ def test_rule_23_no_record_is_done_twice_in_a_range_that_was_cut(
 def test_rule_09_a_range_that_changed_hands_or_is_nearly_done_is_not_cut(
     workspace: Workspace, db: Database, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zapdb.jobs import splitting
-
     job, other = only_job(db._storage), workspace.connect()
     work = load_work(other, job.id)
     assert split_lagging_range(other, work) is None  # it is free: it is to be claimed
@@ -154,6 +162,7 @@ def test_rule_09_a_range_that_changed_hands_or_is_nearly_done_is_not_cut(
         assert claim(db._storage, job.id, Owner.here(), 0) is not None
         return cut(storage, job_id, rest)
 
+    monkeypatch.setattr(splitting, "SPLIT", SPLIT._replace(tries=1))
     for late in (cut_late, cut_another):
         monkeypatch.setattr(splitting, "_split", late)
         assert split_lagging_range(other, work) is None
@@ -165,6 +174,26 @@ def test_rule_09_a_range_that_changed_hands_or_is_nearly_done_is_not_cut(
     work.rate = COUNT / 8
     assert split_lagging_range(other, work) == 1
     assert assert_whole(workspace, job) == 2
+
+
+def test_rule_17_a_worker_that_another_one_outran_looks_again(
+    workspace: Workspace, db: Database, eager: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be idle to the end of the job: of many workers of one range, most would be."""
+    job, slow, fast = only_job(db._storage), workspace.connect(), workspace.connect()
+    assert claim(db._storage, job.id, Owner.here()) is not None
+    cut = splitting._split
+
+    def cut_second(storage: Storage, job_id: str, rest: Any) -> Any:
+        monkeypatch.setattr(splitting, "_split", cut)
+        assert claim_or_split(fast, load_work(fast, job.id), Owner.here()) is not None
+        return cut(storage, job_id, rest)
+
+    monkeypatch.setattr(splitting, "_split", cut_second)
+    claimed = claim_or_split(slow, load_work(slow, job.id), Owner.here())
+    assert claimed is not None
+    assert claimed.number == 2
+    assert assert_whole(workspace, job) == 3
 
 
 @pytest.mark.long_on("postgresql")

@@ -37,7 +37,7 @@ from zapdb.jobs.quarantine import (
     put_in_quarantine,
     read_keys_between,
 )
-from zapdb.jobs.splitting import split_lagging_range
+from zapdb.jobs.splitting import claim_or_split
 from zapdb.jobs.throttle import Stopped, Throttle, wait
 from zapdb.jobs.work import HeldBack, ReadingWork, Superseded, Work
 from zapdb.limits import (
@@ -86,9 +86,10 @@ def run_range(
     where the job was paused or cancelled, or its window has closed.
     """
     started = time.perf_counter()
-    claimed = claim(storage, work.job.id, owner, number)
-    if claimed is None and number is None and split_lagging_range(storage, work) is not None:
-        claimed = claim(storage, work.job.id, owner)
+    if number is None:
+        claimed = claim_or_split(storage, work, owner)
+    else:
+        claimed = claim(storage, work.job.id, owner, number)
     if claimed is None:
         return None
     throttle = Throttle(storage, work.job.id, should_stop)

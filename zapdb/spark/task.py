@@ -21,7 +21,7 @@ from zapdb.errors import ConcurrencyError, StorageError, ZapdbError
 from zapdb.jobs.job import read_job
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import RangeResult, run_range
-from zapdb.jobs.splitting import find_free_range, split_lagging_range
+from zapdb.jobs.splitting import split_lagging_range
 from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.kept_open import KEPT_OPEN, Opening
@@ -105,12 +105,9 @@ class RangeTask:
         there are more tasks than ranges, all of them have a place, and the first takes it.
         """
         try:
-            number = split_lagging_range(storage, load())
-            if number is None and self.are_few:
-                return find_free_range(storage, self.job_id)
+            return split_lagging_range(storage, load(), takes_free=self.are_few)
         except (ZapdbError, HeldBack, Superseded):
             return None  # the worker that has the range says so
-        return number
 
     def _run(
         self, storage: Storage, load: Callable[[], Work], owner: Owner, number: int
