@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from zapdb.errors import LeaseHeld, LeaseLost
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job import claim, give_back
 from zapdb.jobs.undivided import Undivided, _plan, working_on
+from zapdb.mirror.keeping import keep_mirror
 from zapdb.storage import TransactionMode
 
 EXPORT = Undivided("export", 1, "/somewhere")
@@ -268,3 +270,23 @@ def mirrored(place: Path) -> int:
             return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
         except sqlite3.OperationalError:
             return 0
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_mirror_that_waits_for_its_target_says_so_in_its_job(
+    db: Database,
+) -> None:
+    address, stop = "postgresql://postgres@127.0.0.1:1/x?schema=reporting", threading.Event()
+
+    def waits() -> tuple[str, ...]:
+        jobs = db.jobs.list(kind="mirror")
+        return db.jobs.get(jobs[0].id).waits if jobs else ()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(keep_mirror, db, address, stop=stop)
+        try:
+            wait_until(lambda: "connection failed" in "".join(waits()), "its job says so")
+        finally:
+            stop.set()
+            running.result(GUARD_SECONDS)
+    assert "connection failed" not in "".join(waits())

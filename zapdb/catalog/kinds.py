@@ -284,8 +284,9 @@ class Job(CatalogRow, frozen=True):
     `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
     throttle. `subject` is the source of an import, or the target of an export or a mirror,
     and `error` is what ended the last process that worked on it. With it goes what it works on if
-    the job is not `is_resumable`: nobody else has a frame that is in its memory. The number of
-    `records` is about right only if the job `is_estimated`: it was found by a sample.
+    the job is not `is_resumable`: nobody else has a frame that is in its memory. `waits_for` is
+    what keeps its process waiting, such as a target that can't be reached. The number of `records`
+    is about right only if the job `is_estimated`: it was found by a sample.
     """
 
     KIND = "job"
@@ -310,6 +311,7 @@ class Job(CatalogRow, frozen=True):
     changed_by: str = ""
     subject: str = ""
     error: str = ""
+    waits_for: str = ""
     is_resumable: bool = True
     is_estimated: bool = False
 

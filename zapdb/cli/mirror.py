@@ -139,6 +139,9 @@ class _CountedPace:
             self._counter.add(read)
         self._job.note(read, written, size_bytes)
 
+    def wait_for(self, reason: str) -> None:
+        self._job.wait_for(reason)
+
 
 class _Reporter:
     """Tells what a mirror does: tables at once, changes at the end of a batch."""

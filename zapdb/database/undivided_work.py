@@ -104,6 +104,9 @@ class FrameJob:
     def batch_records_max(self) -> int | None:
         return None if self._job is None else self._job.batch_records_max
 
+    def wait_for(self, reason: str) -> None:
+        """It waits for nothing but an operator."""
+
     def expect(self, left: int | None) -> None:
         if self._job is not None:
             self._job.expect(left)

@@ -97,6 +97,8 @@ class WorkPace(Protocol):
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
 
+    def wait_for(self, reason: str) -> None: ...
+
 
 class NoJob:
     """The pace of work that is no job: as fast as it can."""
@@ -111,6 +113,8 @@ class NoJob:
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
 
     def count(self, read: int, written: int = 0) -> None: ...
+
+    def wait_for(self, reason: str) -> None: ...
 
     def leave_open(self) -> None: ...
 
@@ -141,7 +145,8 @@ class UndividedJob:
         self._read = self._written = self._expected = 0
         self._record_seconds: float | None = None
         """How long a record took in the last batch."""
-        self._noted = 0, 0
+        self._waits_for = ""
+        self._noted: tuple[int, int, str] = 0, 0, ""
         self._noted_at = self._began = time.monotonic()
         self._stop = threading.Event()
         with storage.transaction(TransactionMode.READ) as connection:
@@ -207,6 +212,11 @@ class UndividedJob:
         self._written += written
         if self.ended is not None:
             raise self.ended
+
+    def wait_for(self, reason: str) -> None:
+        """Say what the work itself waits for, such as a target that can't be reached; nothing once
+        it goes on."""
+        self._waits_for = reason
 
     def leave_open(self) -> None:
         """Say that there is more to do when this process has ended its work."""
@@ -287,21 +297,25 @@ class UndividedJob:
 
     def _save_now_and_then(self) -> None:
         since = time.monotonic() - self._noted_at
-        is_new = self._noted != (self._read, self._written)
+        is_new = self._noted != (self._read, self._written, self._waits_for)
         if since >= RANGE_LEASE_SECONDS / 3 or (is_new and since >= NOTE_SECONDS):
             self._save()
 
     def _save(self) -> None:
+        waits_for = self._waits_for
         with self._storage.transaction(TransactionMode.CATALOG) as connection:
             now = self._record(connection)
-            self._save_expected(connection)
-        self._noted, self._noted_at = now, time.monotonic()
+            self._save_job(connection, waits_for)
+        self._noted, self._noted_at = (*now, waits_for), time.monotonic()
 
-    def _save_expected(self, connection: Connection) -> None:
-        """Note how many records there are, if that is known otherwise than it was noted."""
+    def _save_job(self, connection: Connection, waits_for: str) -> None:
+        """Note how many records there are, and what the work waits for, if that is known otherwise
+        than it was noted."""
         job = read_job(connection, self._claimed.job, lock=True)
-        if abs(self._expected - job.records) > EXPECTED_SHARE * self._expected:
-            rows.put(connection, structs.replace(job, records=self._expected))
+        is_off = abs(self._expected - job.records) > EXPECTED_SHARE * self._expected
+        if is_off or waits_for != job.waits_for:
+            records = self._expected if is_off else job.records
+            rows.put(connection, structs.replace(job, records=records, waits_for=waits_for))
 
     def _record(self, connection: Connection, *, done: bool = False) -> tuple[int, int]:
         """Returns how much is noted once the transaction is committed."""
@@ -403,12 +417,13 @@ def _is_over(connection: Connection, job: Job) -> bool:
 
 def _note_end(connection: Connection, about: Undivided, error: str, *, is_done: bool) -> None:
     """Note in the job's row that it is done, or why not, and that nobody can go on with it."""
-    job = structs.replace(read_job(connection, about.job_id, lock=True), error=error)
+    job = read_job(connection, about.job_id, lock=True)
+    is_waiting, job = job.waits_for != "", structs.replace(job, error=error, waits_for="")
     if is_done:
         set_state(connection, job, "done")
     elif not can_go_on(job):
         set_state(connection, job, "superseded")
-    elif error:
+    elif error or is_waiting:
         rows.put(connection, job)
 
 

@@ -156,6 +156,8 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
             yield f"no process works on it: run `{command}`{watch}"
     elif all(one.lease_left_us <= 0 for one in left if one.is_held):
         yield _describe_interruption(job)
+    elif job.waits_for and seen_by == "others":
+        yield one_line(job.waits_for)
 
 
 def _describe_interruption(job: Job) -> str:

@@ -90,8 +90,10 @@ def run_mirror(
             if once:
                 raise _unreachable(mirror, error) from error
             wait(str(error))
+            mirror.pace.wait_for(str(error))
             ended.wait(BUSY_POLL_SECONDS)
             continue
+        mirror.pace.wait_for("")
         if once:
             return
         ended.wait(POLL_SECONDS)
