@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 import subprocess
@@ -20,6 +21,8 @@ import pytest
 from tests import processes
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
+from zapdb.catalog import principal
+from zapdb.cli.program import run_program
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.database.imports import Checkpoint
@@ -69,7 +72,9 @@ def work(db: Database, about: Undivided, told: list[str], batches: list[int]) ->
             time.sleep(0.01)
 
 
-def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
+def test_rule_17_a_paused_job_waits_and_goes_on(
+    db: Database, workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
     told, batches = list[str](), list[int]()
     run = threading.Thread(target=work, args=(db, EXPORT, told, batches))
     run.start()
@@ -77,6 +82,10 @@ def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
     assert db.jobs.pause("export").subject == "/somewhere"
     wait_until(lambda: told, "it waits")
     assert told[0].startswith("paused by ")
+    with principal.acting_as("ada"):
+        db.jobs.throttle("export", records_per_second=1_000_000)
+    status = db.jobs.get("export")
+    assert (status.waits[0], status.job.changed_by) == (told[0], "ada")
     before = len(batches)
     time.sleep(0.3)
     assert len(batches) == before
@@ -91,6 +100,9 @@ def test_rule_17_a_paused_job_waits_and_goes_on(db: Database) -> None:
     assert db.jobs.get(job.id).progress.read >= 10 * len(batches)
     with working_on(db._storage, Undivided("export", 1, "/elsewhere"), told.append):
         assert [job.subject for job in db.jobs.list()] == ["/elsewhere"]
+        for command in (["list"], ["show", "export", "--measure", "0"]):
+            assert run_program(["jobs", *command, "-d", workspace.address]) == 0
+            assert re.search(r" running\b", capsys.readouterr().out)
 
 
 def test_rule_09_a_starved_thread_notes_nothing_twice_and_nothing_afterwards(db: Database) -> None:
@@ -99,7 +111,7 @@ def test_rule_09_a_starved_thread_notes_nothing_twice_and_nothing_afterwards(db:
         job.expect(15)
         job.note(10, 10)
         job._save()
-        job._noted = 0, 0  # as the thread has it until it goes on
+        job._noted = 0, 0, ""  # as the thread has it until it goes on
     with pytest.raises(LeaseLost):
         job._save()
     (status,) = [db.jobs.get(one.id) for one in db.jobs.list()]

@@ -197,7 +197,7 @@ def test_rule_29_each_change_comes_once_in_order(workspace, spark, tmp_path):
 def test_where_a_stream_begins_is_checked():
     given = {"database": "x", "table": "t"}
     assert StreamOptions.parse(given).since == "begin"
-    with pytest.raises(UsageError, match="this is not a bookmark"):
+    with pytest.raises(UsageError, match="give begin, end, or the bookmark"):
         StreamOptions.parse({**given, "since": "yesterday"})
     with pytest.raises(UsageError, match="it is an option of spark"):
         StreamOptions.parse({**given, "partitions": "3"})

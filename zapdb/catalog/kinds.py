@@ -282,11 +282,12 @@ class Job(CatalogRow, frozen=True):
     the index keys depend on: executors compare both with their own. `findings` are what blocks it,
     if it is blocked. Of the planned jobs, those with a higher priority run first. `changed_at` and
     `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
-    throttle. `subject` is the source of an import, or the target of an export or a mirror,
-    and `error` is what ended the last process that worked on it. With it goes what it works on if
-    the job is not `is_resumable`: nobody else has a frame that is in its memory. `waits_for` is
-    what keeps its process waiting, such as a target that can't be reached. The number of `records`
-    is about right only if the job `is_estimated`: it was found by a sample.
+    throttle; `held_at` and `held_by`, who paused or cancelled it. `subject` is the source of an
+    import, or the target of an export or a mirror, and `error` is what ended the last process that
+    worked on it. With it goes what it works on if the job is not `is_resumable`: nobody else has a
+    frame that is in its memory. `waits_for` is what keeps its process waiting, such as a target
+    that can't be reached. The number of `records` is about right only if the job `is_estimated`: it
+    was found by a sample.
     """
 
     KIND = "job"
@@ -309,6 +310,8 @@ class Job(CatalogRow, frozen=True):
     throttle: JobThrottle = JobThrottle()
     changed_at: Number = 0
     changed_by: str = ""
+    held_at: Number = 0
+    held_by: str = ""
     subject: str = ""
     error: str = ""
     waits_for: str = ""

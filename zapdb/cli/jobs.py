@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -27,11 +26,10 @@ from zapdb.jobs.control import (
     throttle_job,
 )
 from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
-from zapdb.jobs.job_status import JobStatus, read_job_status
+from zapdb.jobs.job_status import JobStatus, measure_rate, read_job_status
 from zapdb.jobs.kinds import BEGINS_ANEW, kind_of
 from zapdb.jobs.planning import sort_by_priority
-from zapdb.jobs.throttle import wait
-from zapdb.jobs.waiting import find_lagging, find_waits, is_worked_on
+from zapdb.jobs.waiting import find_lagging, find_waits, has_worker
 from zapdb.jobs.window import parse_window
 from zapdb.printing import show_moment
 from zapdb.records import codec_for
@@ -57,14 +55,15 @@ def jobs_list_command(
 ) -> None:
     """List unfinished jobs, the most urgent first, and what they wait for.
 
-    With `--json`: `{jobs: [{id, kind, table, subject, error, target, state, priority, throttle,
-    records, is_estimated, ranges, ranges_done, read, written, conflicts, quarantined, changed_at,
-    changed_by, waits, findings}], lagging}`. `kind` is `index`, `convert`, `validate`, `roll_back`,
-    `verify`, `repair`, `import`, `export` or `mirror`; `subject` is the source of an import, the
-    target of an export or mirror, or what is repaired; `error` is what has ended the last run of
-    these four; `is_estimated` says that `records` were found by a sample; `waits` says in words
-    what a job waits for, and `lagging` which migration is not active because processes lack its
-    file, or null; `changed_at` is in microseconds since 1970 UTC.
+    With `--json`: `{jobs: [{id, kind, table, subject, error, target, state, is_running, priority,
+    throttle, records, is_estimated, ranges, ranges_done, read, written, conflicts, quarantined,
+    changed_at, changed_by, waits, findings}], lagging}`. `kind` is `index`, `convert`, `validate`,
+    `roll_back`, `verify`, `repair`, `import`, `export` or `mirror`; `subject` is the source of an
+    import, the target of an export or mirror, or what is repaired; `error` is what has ended the
+    last run of these four; a job that `is_running` is shown so, and its `state` is planned;
+    `is_estimated` says that `records` were found by a sample; `waits` says in words what a job
+    waits for, and `lagging` which migration is not active because processes lack its file, or null;
+    `changed_at` is in microseconds since 1970 UTC.
     """
     output = Output(as_json)
     with (
@@ -72,7 +71,12 @@ def jobs_list_command(
         storage.transaction(TransactionMode.READ) as connection,
     ):
         jobs = [
-            (job, read_progress(connection, job.id), find_waits(connection, catalog, job))
+            (
+                job,
+                read_progress(connection, job.id),
+                find_waits(connection, catalog, job),
+                job.state == "planned" and has_worker(connection, job),
+            )
             for job in sort_by_priority(list_jobs(connection, catalog.tenant))
             if every or job.state in OPEN_STATES
         ]
@@ -83,12 +87,12 @@ def jobs_list_command(
             (
                 (job.id, "bold"),
                 name_job(catalog, job).doing,
-                (job.state, COLORS.get(job.state, "yellow")),
+                _show_state(job, is_running=is_running),
                 str(job.priority),
                 f"{progress.ranges_done:,} of {progress.ranges:,}",
                 waits[0] if waits else "-",
             )
-            for job, progress, waits in jobs
+            for job, progress, waits, is_running in jobs
         ],
         right=("priority", "ranges done"),
         empty="no jobs",
@@ -123,9 +127,9 @@ def jobs_show_command(
     output = Output(as_json)
     with opened(database, tenant) as (storage, catalog):
         status = read_job_status(storage, catalog.tenant, job)
-        rate = _measure_rate(storage, status, seconds)
-    is_known = _is_known(status.job)
-    left = max(0, status.reads - status.progress.read) / rate if rate and is_known else None
+        rate = measure_rate(storage, status, seconds)
+    has_end = status.has_end
+    left = max(0, status.reads - status.progress.read) / rate if rate and has_end else None
     _write_status(catalog, status, rate, left, output)
     workers = [
         {"range": one.number, "owner": one.owner, "lease_left_us": one.lease_left_us}
@@ -133,7 +137,7 @@ def jobs_show_command(
         if one.is_held
     ]
     output.document(
-        _to_json(status.job, status.progress, status.waits)
+        _to_json(status.job, status.progress, status.waits, status.is_running)
         | {
             "reads": status.reads,
             "workers": workers,
@@ -148,21 +152,6 @@ def jobs_show_command(
     )
 
 
-def _is_known(job: Job) -> bool:
-    """Whether it is known how many records the job will have read."""
-    return job.records > 0 or not kind_of(job).is_undivided
-
-
-def _measure_rate(storage: Storage, status: JobStatus, seconds: float) -> float | None:
-    """Return the records that are read per second, None if nobody works on the job."""
-    if not seconds or not any(is_worked_on(one) for one in status.open_ranges):
-        return None
-    began = time.perf_counter()
-    wait(seconds, lambda: False)
-    progress = read_progress(storage.connection(), status.job.id)
-    return (progress.read - status.progress.read) / (time.perf_counter() - began)
-
-
 def _write_status(
     catalog: TenantCatalog,
     status: JobStatus,
@@ -174,9 +163,9 @@ def _write_status(
     output.write((job.id, "bold"), f": {name_job(catalog, job).doing}")
     changed = f", changed by {job.changed_by}, {show_moment(job.changed_at)}"
     said = changed if job.changed_at else ""
-    output.write("  state: ", (job.state, COLORS.get(job.state, "yellow")), said)
+    output.write("  state: ", _show_state(job, is_running=status.is_running), said)
     output.write(f"  priority: {job.priority}, throttle: {_show_throttle(job.throttle)}")
-    of = f" of {_show_reads(status)}" if _is_known(job) else ""
+    of = f" of {_show_reads(status)}" if status.has_end else ""
     output.write(
         f"  records: {progress.read:,} read{of}, {progress.written:,} written, "
         f"{progress.conflicts:,} conflicts"
@@ -223,6 +212,11 @@ def _show_reads(status: JobStatus) -> str:
     return f"about {round(reads, SHOWN_DIGITS - len(str(reads))):,}"
 
 
+def _show_state(job: Job, *, is_running: bool) -> tuple[str, str]:
+    """The state and its color; a planned job that is worked on is called running."""
+    return ("running", "") if is_running else (job.state, COLORS.get(job.state, "yellow"))
+
+
 def _show_throttle(throttle: JobThrottle) -> str:
     parts = [
         f"{throttle.records_per_second:,} records/s" if throttle.records_per_second else "",
@@ -233,7 +227,9 @@ def _show_throttle(throttle: JobThrottle) -> str:
     return ", ".join(filter(None, parts)) or NONE
 
 
-def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, Any]:
+def _to_json(
+    job: Job, progress: Progress, waits: tuple[str, ...], is_running: bool
+) -> dict[str, Any]:
     return {
         "id": job.id,
         "kind": job.kind,
@@ -242,6 +238,7 @@ def _to_json(job: Job, progress: Progress, waits: tuple[str, ...]) -> dict[str, 
         "error": job.error,
         "target": job.target,
         "state": job.state,
+        "is_running": is_running,
         "priority": job.priority,
         "throttle": to_builtins(job.throttle),
         "records": job.records,

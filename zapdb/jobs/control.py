@@ -133,9 +133,10 @@ def _try_to_change(storage: Storage, job_id: str, change: Callable[[Job], Job]) 
         changed = change(job)
         if changed == job:
             return job
-        changed = structs.replace(
-            changed, changed_at=storage.now_us(connection), changed_by=principal.current()
-        )
+        now_us, by = storage.now_us(connection), principal.current()
+        changed = structs.replace(changed, changed_at=now_us, changed_by=by)
+        if changed.state != job.state and changed.state in ("paused", "cancelled"):
+            changed = structs.replace(changed, held_at=now_us, held_by=by)
         rows.put(connection, changed)
         if changed.state == "cancelled":
             release_ranges(connection, job.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,7 +20,8 @@ from zapdb.jobs.kinds import kind_of
 from zapdb.jobs.latency import ProbeStatus, list_probes
 from zapdb.jobs.loading import make_work
 from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
-from zapdb.jobs.waiting import find_waits
+from zapdb.jobs.throttle import wait
+from zapdb.jobs.waiting import find_waits, is_worked_on
 from zapdb.jobs.work import Superseded
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
 from zapdb.migrations import Migration
@@ -95,6 +97,16 @@ class JobStatus:
     probes: tuple[ProbeStatus, ...] = ()
     """What its processes measured last, if it has a ceiling of latency."""
 
+    @property
+    def has_end(self) -> bool:
+        """Whether it is known how many records the job will have read."""
+        return self.job.records > 0 or not kind_of(self.job).is_undivided
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process works on the job, as far as leases tell."""
+        return self.job.state == "planned" and any(map(is_worked_on, self.open_ranges))
+
 
 def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
     """The status of a tenant's job, found as by `find_job`."""
@@ -111,6 +123,16 @@ def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
             tuple(list_quarantined(connection, job.id, VIOLATIONS_SHOWN_MAX)),
             tuple(list_probes(connection, job.id)),
         )
+
+
+def measure_rate(storage: Storage, status: JobStatus, seconds: float) -> float | None:
+    """Return the records that are read per second, None if nobody works on the job."""
+    if not seconds or not status.is_running:
+        return None
+    began = time.perf_counter()
+    wait(seconds, lambda: False)
+    progress = read_progress(storage.connection(), status.job.id)
+    return (progress.read - status.progress.read) / (time.perf_counter() - began)
 
 
 def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progress]]:

@@ -110,6 +110,8 @@ def _take_over(job: Job, superseded: list[Job]) -> Job:
                 throttle=old.throttle,
                 changed_at=old.changed_at,
                 changed_by=old.changed_by,
+                held_at=old.held_at,
+                held_by=old.held_by,
             )
     return job
 

@@ -290,8 +290,8 @@ class UndividedJob:
         self.ended = JobError(
             f"the {job.kind} was cancelled",
             job=job.id,
-            by=one_line(job.changed_by),
-            at=show_moment(job.changed_at),
+            by=one_line(job.held_by),
+            at=show_moment(job.held_at),
             hint=kind_of(job).again,
         )
 

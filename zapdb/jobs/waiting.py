@@ -41,7 +41,7 @@ class Hold:
 def find_hold(connection: Connection, job: Job) -> Hold | None:
     """Return what holds a job back that is not at its end; None if it may be worked on."""
     if job.state in ("paused", "cancelled"):
-        return Hold(f"{job.state} by {one_line(job.changed_by)}, {show_moment(job.changed_at)}")
+        return Hold(f"{job.state} by {one_line(job.held_by)}, {show_moment(job.held_at)}")
     window = job.throttle.window
     if job.state != "planned" or window is None:
         return None
@@ -187,12 +187,13 @@ def find_more_urgent(connection: Connection, job: Job) -> Job | None:
         comes_before = other.state == "planned" and other.priority > job.priority
         # What is begun by hand is beside the jobs of the schema: these do not wait for it.
         is_counted = kind_of(other).needed or not kind_of(job).needed
-        if comes_before and is_counted and _has_worker(connection, other):
+        if comes_before and is_counted and has_worker(connection, other):
             return other
     return None
 
 
-def _has_worker(connection: Connection, job: Job) -> bool:
+def has_worker(connection: Connection, job: Job) -> bool:
+    """Return whether a process works on a job, as far as leases tell."""
     return any(is_worked_on(one) for one in list_open_ranges(connection, job.id))
 
 

@@ -65,7 +65,10 @@ class StreamOptions:
         given = GivenOptions(options, STREAM_OPTIONS)
         since = given.text("since") or BEGIN
         if since not in (BEGIN, END):
-            Bookmark.parse(since)
+            try:
+                Bookmark.parse(since)
+            except UsageError as error:
+                raise given.refuse("since", "begin, end, or the bookmark of a change") from error
         return cls(
             Place.of(given), since, given.count("changes_per_batch", 1), given.text("follower")
         )

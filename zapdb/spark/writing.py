@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import pyarrow
 from pyspark import TaskContext
@@ -28,7 +28,7 @@ from zapdb.database.imports.batches import Refused, write_batch
 from zapdb.database.imports.row import ImportMode
 from zapdb.database.key_ranges import bind_now
 from zapdb.database.table import Table
-from zapdb.errors import ExecutorMismatch, JobError, UsageError
+from zapdb.errors import ExecutorMismatch, InvalidValue, JobError, UsageError, ZapdbError
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.logs import log_event
 from zapdb.records.arrow import read_values
@@ -41,9 +41,14 @@ from zapdb.spark.proof import SameDatabase
 from zapdb.spark.sent import Sent
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import UUID_VERSION, VARIANT, make_uuid7
-from zapdb.values import Uuid
+from zapdb.values import Uuid, Zones
 
 logger = logging.getLogger("zapdb.spark")
+
+CAST_HINT: Final = (
+    "cast the column, or leave such rows out, in the frame: "
+    'df.withColumn("a", df["a"].cast("decimal(38, 2)")), df.dropna(subset=["a"])'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,11 @@ class ZapdbWriter(Sent, DataSourceArrowWriter):
             if marks.is_done:  # Spark lost the result, not the rows
                 return WrittenPartition(number, 0, marks.written)
             before = marks.written
-            _PartitionWriter(db, self._options, self._job, marks).write(iterator)
+            try:
+                _PartitionWriter(db, self._options, self._job, marks).write(iterator)
+            except ZapdbError as error:
+                error.hint = "; ".join(filter(None, (error.hint, _go_on(self._job))))
+                raise
             if marks.known:
                 raise JobError(
                     "Spark computed other rows for a partition than at its first attempt",
@@ -211,7 +220,7 @@ class _PartitionWriter:
         for batch in batches:
             bound = self._table._current()
             schema = bound.adapter.schema
-            for values in read_values(schema, _parse_uuids(schema, batch), bound.catalog.zones):
+            for values in _read_values(schema, batch, bound.catalog.zones):
                 yield digest_row(list(values.items())), values
 
     def _with_ids(self, values: dict[str, Any], row: int) -> dict[str, Any]:
@@ -234,9 +243,7 @@ class _PartitionWriter:
 
     def _save(self, digests: list[bytes], connection: Connection, refused: list[Refused]) -> None:
         if refused:
-            error = refused[0].error
-            error.hint = "; ".join(filter(None, (error.hint, _go_on(self._job))))
-            raise error
+            raise refused[0].error
         self._marks.save(connection, digests)
 
 
@@ -273,6 +280,15 @@ def _check_columns(table: TableSchema, schema: StructType, mode: ImportMode) -> 
             fields=", ".join(f.name for f in table.fields),
             hint='rename or drop columns of the frame: df.withColumnRenamed("a", "b")',
         )
+
+
+def _read_values(table: TableSchema, batch: Any, zones: Zones) -> Iterator[dict[str, Any]]:
+    try:
+        yield from read_values(table, _parse_uuids(table, batch), zones)
+    except InvalidValue as error:
+        error.context.pop("row", None)  # of the batch: Spark has no numbers of rows
+        error.hint = error.hint or CAST_HINT
+        raise
 
 
 def _parse_uuids(table: TableSchema, batch: Any) -> Any:
