@@ -16,6 +16,7 @@ from zapdb.cli.program import run_program
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.jobs.job import claim
+from zapdb.jobs.progress import record_totals
 from zapdb.jobs.waiting import find_lagging, find_waits
 from zapdb.storage import Storage, TransactionMode
 
@@ -36,6 +37,12 @@ def test_a_range_that_another_process_has_is_what_a_worker_waits_for(db: Databas
         "another process holds the lease of what is left: range 0 (worker (host another-host, "
         "process 4711) has it, for "
     )
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        record_totals(connection, claimed, 0, 0, done=True)
+    with storage.transaction(TransactionMode.READ) as connection:
+        assert find_waits(connection, catalog, job, "driver") == ()
+        (reason,) = find_waits(connection, catalog, job)
+    assert reason.startswith("all its ranges are done")
 
 
 def test_a_worker_does_not_wait_for_itself(db: Database) -> None:

@@ -138,10 +138,11 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
     if seen_by == "worker":
         yield from _list_waits_for_others(left)
     elif not left:
-        yield (
-            "all its ranges are done; it is counted and published by its next run, which takes "
-            "the gate and waits for running transactions"
-        )
+        if seen_by == "others":
+            yield (
+                "all its ranges are done; it is counted and published by its next run, which takes "
+                "the gate and waits for running transactions"
+            )
     elif not any(one.is_held for one in left):
         if seen_by == "driver":
             return
