@@ -75,7 +75,8 @@ def test_jobs_find_what_a_snapshot_shows(workspace: Workspace, db: Database) -> 
     # One entry is missing, and one that no record has makes their number right.
     assert "no entry in 'by_size'" in text
     assert "index 'by_size': entries that no record has: 1" in text
-    assert f"archived value of field {TITLE}: " in text
+    assert f"archived value of field {TITLE}: stored bytes can't be decoded: " in text
+    assert "): stored bytes can't be decoded: " in text
     assert "1 archived values of records that do not exist" in text
     assert "0 of the 9001 bytes of a blob" in text
 

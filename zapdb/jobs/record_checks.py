@@ -23,6 +23,7 @@ from zapdb.catalog.schema_history_faults import find_faults
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
 from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.jobs.known_revisions import find_wrong_ranges
+from zapdb.jobs.quarantine import describe_error
 from zapdb.jobs.validation import find_violations
 from zapdb.records import Attachments, Codec, OwnedBlobs, Record, codec_for, decode_prefix
 from zapdb.records.record_name import show_stored_key
@@ -129,7 +130,7 @@ class RecordChecks(ABC):
         except (BlobMissing, CorruptBlob):  # a conversion needs one, and it is noted already
             return None
         except CorruptRecord as error:
-            problems.append(Problem("records", f"{said}{error.context['what']}", key))
+            problems.append(Problem("records", f"{said}{describe_error(error)}", key))
         except UnknownZone as error:
             zone, data = error.context["zone"], error.context["data"]
             problems.append(Problem("records", f"{said}time zone {zone} is not in {data}"))
@@ -154,7 +155,7 @@ class RecordChecks(ABC):
                 said = f"{self.say(key)}archived value of field {number}: "
                 value = None if not encoded else self._read_archived(connection, number, encoded)
                 if isinstance(value, CorruptRecord):
-                    problems.append(Problem("archive", f"{said}{value.context['what']}"))
+                    problems.append(Problem("archive", f"{said}{describe_error(value)}"))
                 elif isinstance(value, Blob):
                     problems += self._check_blob(connection, value.id, value.size, said)
         return problems
