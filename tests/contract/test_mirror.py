@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -24,7 +25,7 @@ from tests.contract.every_type import fill, make_shop
 from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
 from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until, writing
-from zapdb.errors import RollbackInProgress, UsageError
+from zapdb.errors import RollbackInProgress, StorageError, UsageError
 from zapdb.jobs import roll_back_newest, rollback
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.mirror import Mirror
@@ -169,8 +170,17 @@ def test_a_role_with_a_schema_needs_no_right_to_make_schemas(workspace: Workspac
     role = f"mirror_{os.getpid()}"
     workspace.execute(f"CREATE ROLE {role} LOGIN")
     workspace.execute(f"CREATE SCHEMA reporting AUTHORIZATION {role}")
+    workspace.execute("CREATE SCHEMA given")
+    workspace.execute(f"GRANT USAGE ON SCHEMA given TO {role}")
     try:
         address = workspace.address.replace("postgres@", f"{role}@")
+        for schema in ("missing", "given"):
+            refused = Place("postgresql", f"{address}&schema={schema}")
+            error = error_of(partial(keep, db, refused))
+            assert isinstance(error, StorageError)
+            assert error.message == "the mirror's target refuses the mirror's role"
+            assert "permission denied for" in error.context["cause"]
+            assert "GRANT USAGE, CREATE ON SCHEMA" in error.hint
         keep(db, Place("postgresql", f"{address}&schema=reporting"))
         assert workspace.execute("SELECT count(*) FROM reporting.items") == [(0,)]
     finally:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.database import Database
-from zapdb.errors import RollbackInProgress, StorageError
+from zapdb.errors import RollbackInProgress
 from zapdb.mirror.batch import LongField
 from zapdb.mirror.checking import CheckPass, FarBehind, check_page
 from zapdb.mirror.filling import SchemaMoved
 from zapdb.mirror.status import require_mirror, require_place
 from zapdb.mirror.structure import find_broken
-from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed
+from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, explain
 
 COLUMNS_CHANGED = "others have changed or dropped it: `zapdb mirror run` makes it again"
 NOT_KEPT = "it is not kept now: see `zapdb mirror status`"
@@ -55,12 +55,7 @@ def compare_mirror(
             for table in tables
         ]
     except (TargetBusy, TargetFailed) as error:
-        raise StorageError(
-            "the mirror's target can't be read",
-            target=target.shown,
-            error=str(error),
-            hint=target.unreachable_hint,
-        ) from error
+        raise explain(target, error, "the mirror's target can't be read") from error
 
 
 def _failed(name: str, problem: str, done: CheckPass | None = None) -> TableComparison:

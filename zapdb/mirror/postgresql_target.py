@@ -19,6 +19,7 @@ from zapdb.mirror.target import (
     TargetBlocked,
     TargetBusy,
     TargetFailed,
+    TargetRefused,
     TargetSession,
 )
 
@@ -73,6 +74,14 @@ class PostgresqlTarget(MirrorTarget):
         except _BLOCKED as error:
             self.close()
             raise TargetBlocked(error.diag.message_detail or str(error).strip()) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            self.close()
+            name = quote_name(self.schema)
+            raise TargetRefused(
+                error.diag.message_primary or _one_line(error),
+                f"run CREATE SCHEMA {name} AUTHORIZATION the role, or GRANT USAGE, CREATE ON SCHEMA"
+                f" {name} TO it; the tables in it must be the role's own",
+            ) from error
         except psycopg.OperationalError as error:
             self.close()
             raise TargetBusy(_one_line(error)) from error

@@ -17,7 +17,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed
+from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed, TargetRefused, explain
 from zapdb.storage.change_log import Bookmark
 
 POLL_SECONDS: Final = 0.2
@@ -79,6 +79,8 @@ def run_mirror(
         keep_pace()
         try:
             runner.go_on(once=once)
+        except TargetRefused as error:
+            raise _unreachable(mirror, error) from error
         except (TargetFailed, TargetBlocked) as error:
             raise StorageError(
                 "the mirror's target reported an error",
@@ -139,9 +141,4 @@ class _Runner:
 def _unreachable(mirror: Mirror, error: Exception) -> ZapdbError:
     if isinstance(error, ZapdbError):
         return error
-    return StorageError(
-        "the mirror's target can't be reached",
-        target=mirror.target.shown,
-        error=str(error),
-        hint=mirror.target.unreachable_hint,
-    )
+    return explain(mirror.target, error, "the mirror's target can't be reached")

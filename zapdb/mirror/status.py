@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from zapdb.database import Database
-from zapdb.errors import StorageError, UsageError
+from zapdb.errors import UsageError
 from zapdb.mirror.mirror import read_source
 from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorState
 from zapdb.mirror.stored_state import read_state
 from zapdb.mirror.structure import find_broken
-from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, TargetSession
+from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, TargetSession, explain
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark, ChangeLog, Lag
 
@@ -52,12 +52,7 @@ def read_mirror_status(db: Database, target: MirrorTarget) -> MirrorStatus:
             state = require_mirror(session, target, db)
             broken = set(find_broken(session, state))
     except (TargetBusy, TargetFailed) as error:
-        raise StorageError(
-            "the mirror's target can't be read",
-            target=target.shown,
-            error=str(error),
-            hint=target.unreachable_hint,
-        ) from error
+        raise explain(target, error, "the mirror's target can't be read") from error
     with db._session.reading() as connection:
         log = ChangeLog(db._storage, state.source.tenant)
         lag = log.measure_lag(connection, state.bookmark)

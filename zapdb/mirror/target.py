@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from zapdb.errors import StorageError
 from zapdb.export.plain_tables import Engine, PlainColumn, PlainTable, quote_name, quote_names
 
 Row = tuple[Any, ...]
@@ -22,6 +23,14 @@ class TargetBusy(Exception):
 
 class TargetFailed(Exception):
     """The target refused a statement, as it does where a table is not what the mirror made."""
+
+
+class TargetRefused(TargetFailed):
+    """The role that the mirror connects as lacks a right; `hint` says which."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
 class TargetBlocked(Exception):
@@ -68,6 +77,20 @@ class Staged:
 
     sql: str
     parameters: tuple[Any, ...] = ()
+
+
+def explain(target: MirrorTarget, error: Exception, message: str) -> StorageError:
+    """The error for an operator: `message` where the target is not there."""
+    if isinstance(error, TargetRefused):
+        return StorageError(
+            "the mirror's target refuses the mirror's role",
+            target=target.shown,
+            cause=str(error),
+            hint=error.hint,
+        )
+    return StorageError(
+        message, target=target.shown, error=str(error), hint=target.unreachable_hint
+    )
 
 
 class TargetSession(ABC):
