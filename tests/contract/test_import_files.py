@@ -193,6 +193,9 @@ def test_wrong_rows_are_skipped_and_written_down(place: Place) -> None:
     assert (result.status, result.err) == (3, f"skipped 5 rows: see {skipped}\n")
     # 1 refers to 3, and that to a row that is wrong; 5 refers to a later row of its batch.
     assert place.titles() == ["g", "e", "f", "i"]
+    with contextlib.closing(place.workspace.follow()) as db:
+        progress = db.jobs.get("import").progress
+    assert (progress.read, progress.written) == (9, 4)
     lines = [json.loads(line) for line in skipped.read_text().splitlines()]
     assert [(line["line"], line["given"][0]) for line in lines] == [
         (2, "1"),

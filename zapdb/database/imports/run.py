@@ -157,8 +157,9 @@ class _Run:
             self.importer.skipped.go_back(self.skipped_at)
         try:
             for block in self._blocks():
+                before = self.written
                 self._write(block)
-                self._keep_pace(block)
+                self._keep_pace(block, self.written - before)
         except SourceChanged:
             raise self._changed() from None
         return ImportReport(
@@ -188,7 +189,7 @@ class _Run:
         bound = None if self.importer.pace is None else self.importer.pace.batch_records_max
         return wanted if bound is None else min(wanted, bound)
 
-    def _keep_pace(self, block: RowBlock) -> None:
+    def _keep_pace(self, block: RowBlock, written: int) -> None:
         """Tell of a batch, and wait until the next one may begin."""
         self.importer.progress(self.read)
         pace = self.importer.pace
@@ -198,7 +199,7 @@ class _Run:
         if expected is not None:
             pace.expect(max(0, expected - self.read + block.count))
         size_bytes = block.measure_bytes() if pace.counts_bytes else 0
-        pace.note(block.count, block.count, size_bytes)
+        pace.note(block.count, written, size_bytes)
 
     def _pass_over(self, rows: Iterator[SourceRow] | None) -> None:
         """Read what an earlier run has imported, where it can't be passed over unread; raises
