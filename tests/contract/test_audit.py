@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.contract.stored_pasts import begin, flush
+from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
+from tests.contract.test_history_erased import make_people
 from tests.support import Workspace
 from zapdb.database import Database
+from zapdb.database.history import stored_audit
 from zapdb.errors import UnknownField, UnknownName, UsageError
 
 
@@ -109,6 +111,35 @@ def test_a_name_means_the_table_that_has_it_now(workspace: Workspace, tmp_path: 
     assert told(db.audit(since=moments[-1])) == every[:2]
     assert told(db.audit(table="items", field="title")) == named[:2]
     assert [moment.number for moment in db.moments(table="items")] == moments
+
+
+def test_files_tell_the_same_from_the_first_moment_that_was_not_purged(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of all kinds, in two eras. What there was before a change of that moment is gone."""
+    monkeypatch.setattr(stored_audit, "WINDOW_MOMENTS", 1)
+    db = make_people(workspace, tmp_path / "store")
+    store, eras, files = read_manifest(db)
+    assert {file.kind for file in files} >= {"checkpoint", "ended", "segment"}
+
+    def tell(since: int | None = store.begins) -> list[tuple[Any, ...]]:
+        return [
+            (
+                *(one.moment.number, one.principal, one.made_at, one.operation, one.key),
+                *(one.fields, *(None if r is None else r.name for r in (one.before, one.after))),
+            )
+            for one in db.audit(since=since, table="people")
+        ]
+
+    wanted = tell()
+    assert len(wanted) > 15
+    db.change_log.prune(db.change_log.end())
+    assert tell() == wanted
+    kept = eras[-1].first_moment + 1
+    db.history.purge(kept)
+    flush(db)
+    db.change_log.prune(db.change_log.end())
+    assert tell(None) == [one for one in wanted if one[0] > kept]
 
 
 def test_sql_tells_the_same(db: Database) -> None:

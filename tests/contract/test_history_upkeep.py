@@ -12,6 +12,7 @@ import pytest
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest, stored_state
 from tests.contract.tables import ADD_COLOR
 from tests.contract.test_history_erased import (
+    ANOTHER,
     KEY,
     assert_gone,
     kill_at_each_step,
@@ -92,17 +93,21 @@ def test_a_process_waits_until_its_changes_are_in_files(
 
 
 def test_the_files_of_a_removed_tenant_go_with_it(workspace: Workspace, tmp_path: Path) -> None:
-    place = tmp_path / "store"
+    place, cold = tmp_path / "store", tmp_path / "cold"
     db = make_people(workspace, place)
     db.admin.create_tenant("other")
     other = db.for_tenant("other")
     begin(other, place)
-    other.table("people").insert(mail="x@example.org", name="X")
-    flush(other)
+    other.admin.set_setting("history_store_flush_changes", "1")
+    for turn in range(3):
+        other.table("people").upsert(mail="x@example.org", name=f"X{turn}")
+        flush(other)
+    assert other.history.move(read_manifest(other)[0].ends, cold).files > 0
     assert list((place / "2").rglob("*.parquet"))
     other.close()
     db.admin.remove_tenant("other")
     assert not (place / "2").exists()
+    assert list(cold.iterdir()) == []
     assert list((place / "1").rglob("*.parquet"))
     assert db.history.verify(sample=0).problems == ()
 
@@ -144,6 +149,21 @@ def test_old_eras_move_to_another_directory_and_are_read_there(
     with pytest.raises(HistoryUnreachable):
         names_at(db, old)
     assert names_at(db, newest) == before[store.ends]
+    db.change_log.prune(db.change_log.end())
+    ended = eras[0].last_moment
+    assert ended is not None
+    for ask in (
+        lambda: list(db.audit()),
+        lambda: db.table("people").history(ANOTHER),
+        lambda: db.history.purge(ended, exact=True),
+        lambda: db.history.move(newest, place),
+        lambda: db.history.move(None, tmp_path / "third"),
+    ):
+        with pytest.raises(HistoryUnreachable, match="not there"):
+            ask()
+    planned = db.history.repair(dry_run=True)
+    assert planned.repaired == ()
+    assert {"mount it" in text for text in planned.left} == {True}
     (tmp_path / "away").rename(cold)
     assert names_at(db, old) == before[old]
     # What is erased is erased there, too; and what went can come back.

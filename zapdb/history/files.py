@@ -28,6 +28,7 @@ from pyarrow import compute, parquet, types
 
 from zapdb.errors import CorruptCatalog, HistoryDamaged
 from zapdb.history.columns import FROM, KEY, UNTIL
+from zapdb.history.directories import require_directory
 from zapdb.limits import HISTORY_HELD_SIZE_BYTES
 from zapdb.memo import Memo
 from zapdb.records.arrow.bounded_parquet import require_bounded
@@ -301,10 +302,11 @@ def sync_directory(path: Path) -> None:
 @contextmanager
 def reading_file(path: Path, row: HistoryFile) -> Iterator[None]:
     """Read a file of a row in the block; raises `HistoryDamaged` if it is not there, or can't be
-    read."""
+    read, and `HistoryUnreachable` if its directory is not there."""
     try:
         yield
     except (OSError, pyarrow.ArrowInvalid) as error:
+        require_directory(path.parents[len(Path(row.path).parts) - 1], row.tenant)
         raise HistoryDamaged(
             "a file of the history store is missing or can't be read",
             path=str(path),

@@ -21,6 +21,7 @@ from pyarrow import compute, parquet
 from zapdb.catalog.later_events import read_later_events
 from zapdb.history.baseline import read_checkpoint
 from zapdb.history.columns import FROM, KEY
+from zapdb.history.directories import GONE, has_store
 from zapdb.history.files import is_whole, read_footer
 from zapdb.history.moment_rows import make_baseline, to_arrow
 from zapdb.history.moving import copy_file, plan_copy
@@ -115,7 +116,10 @@ class _Repair:
 
     def find_way(self) -> RepairWay | None:
         """Return how the file can be repaired; None if it can't, for `reason`."""
-        path = self._damaged.path
+        path, directory = self._damaged.path, self._file.directory or self._store.directory
+        if not has_store(directory, self._file.tenant):
+            self.reason = f"{GONE}: mount it, or put it back where it was"
+            return None
         if path.is_file() and is_whole(path, self._file.sha256):
             self.reason = NOT_UNDERSTOOD
             return "row" if self._find_row() is not None else None

@@ -18,10 +18,10 @@ from zapdb.database.history.moment import Moment, find_moment, open_moments
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.stored_moments import StoredMoment, StoredMoments
 from zapdb.database.session import Session
-from zapdb.errors import HistoryDamaged
 from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
-from zapdb.history.files import is_whole
+from zapdb.history.files import reading_file
 from zapdb.history.moment_rows import BASELINE
+from zapdb.history.states import require_whole
 from zapdb.indexes import BoundTable
 from zapdb.records import Record
 from zapdb.schema import TableSchema
@@ -174,7 +174,8 @@ class StoredAudit:
                 if file.first_moment < window.stop and file.last_moment >= window.start
             ]
         for store, file in files:
-            for key, since in _list_changed(store, file, window):
+            kept = range(max(window.start, _find_first(store) + 1), window.stop)
+            for key, since in _list_changed(store, file, kept):
                 found[since].append(key)
         return found
 
@@ -184,7 +185,7 @@ def _list_places(
 ) -> tuple[range, set[int], list[HistoryFile]]:
     """Return the moments of a timeline whose changes are kept and were pruned from the log, those
     at which its files of a table begin, and the files."""
-    first = max(store.begins, store.purged_before)
+    first = _find_first(store)
     kept = range(first + 1, min(store.ends, beginning) + 1)
     starts, ended = set[int](), -1
     for era in list_eras(connection, store, table):
@@ -201,27 +202,22 @@ def _list_places(
     return kept, starts, files
 
 
+def _find_first(store: HistoryStore) -> int:
+    """Return the first moment that a timeline has; what it was before a change of that is gone."""
+    return max(store.begins, store.purged_before)
+
+
 def _list_changed(
     store: HistoryStore, file: HistoryFile, window: range, key: bytes | None = None
 ) -> Iterator[tuple[bytes, int]]:
     """Yield keys and moments of the changes of a file, or those of one key; raises
-    `HistoryDamaged`."""
+    `HistoryDamaged` and `HistoryUnreachable`."""
     path = file.place_in(store.directory)
-    try:
-        if not is_whole(path, file.sha256):
-            raise OSError("its digest is another one")
+    require_whole(path, file)
+    with reading_file(path, file):
         condition = None if key is None else dataset.field(KEY) == pyarrow.scalar(key)
         columns = [KEY, FROM, OPERATION]
         rows = parquet.read_table(path, columns=columns, partitioning=None, filters=condition)
-    except OSError as error:
-        raise HistoryDamaged(
-            "a file of the history store is missing or damaged",
-            table=file.table_number,
-            moments=f"{file.first_moment} to {file.last_moment}",
-            path=str(path),
-            problem=str(error).partition("\n")[0][:200],
-            hint="restore it from a backup of the store; other moments can still be read",
-        ) from error
     since = rows.column(FROM)
     inside = compute.and_(
         compute.greater_equal(since, window.start), compute.less(since, window.stop)
