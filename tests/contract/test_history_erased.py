@@ -32,6 +32,7 @@ from zapdb.history.purge import find_stored_before
 from zapdb.history.retention import Retention
 from zapdb.history.stores import hold_store
 from zapdb.history.working_store import WorkingStore
+from zapdb.storage import change_log_pruning
 
 PEOPLE = """\
 create_table: {table: people, key: [mail], fields: [
@@ -242,6 +243,15 @@ def test_h13_what_is_erased_is_in_no_file_of_a_former_timeline(
     done = db.history.erase("people", KEY)
     assert (done.large_values_swept, len(done.not_reached)) == (1, 2)
     assert_gone(workspace, place)
+    # Nor does anything go of a timeline that no row names, as after a restore of the database.
+    (former,) = workspace.execute("SELECT min(timeline) FROM zapdb_history_stores")
+    left = {Path(file.path) for file in read_manifest(db)[2]}
+    for name in ("stores", "files", "eras"):
+        workspace.execute(f"DELETE FROM zapdb_history_{name} WHERE timeline = ?", former)
+    there = {path.relative_to(place) for path in place.rglob("*.parquet")}
+    assert len(there - left) > 1
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_orphans(working, age_seconds=-1) == 0
 
 
 @pytest.mark.long_on("postgresql")
@@ -377,6 +387,8 @@ def test_it_is_not_finished_while_files_can_not_be_told_apart(
     killed.write_bytes(known.read_bytes())
     broken = known.with_name("broken.parquet")
     broken.write_bytes(b"PAR1")
+    lost = next(file for file in read_manifest(db)[2] if file.kind == "checkpoint")
+    lost.place_in(place).unlink()  # of which `verify` tells
     with pytest.raises(HistoryDamaged, match="not a file of a history store"):
         db.history.erase("people", KEY)
     assert db.history.status().unfinished_erasures == 1
@@ -436,7 +448,18 @@ def test_h7_moments_that_were_purged_are_refused_and_others_are_as_before(
     # A past that was open keeps its files for the grace.
     assert past.sql("SELECT * FROM people ORDER BY mail").fetchall() == was
     db.admin.set_setting("history_grace_seconds", "0")
+    late, early, of_another = (
+        acquire(db._storage, f"{PIN_PREFIX}{name}", Owner.here(), 60).name
+        for name in ("1/late", "1/early", "11/reader")
+    )
+    set_pin = "UPDATE zapdb_leases SET {} WHERE name = ?"
+    workspace.execute(set_pin.format("since = 0"), (early,))
+    workspace.execute(set_pin.format("since = 0"), (of_another,))
     with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_retired(working) == 0
+        # The processes that have pinned them were killed.
+        workspace.execute(set_pin.format("expires_at = 0"), (late,))
+        workspace.execute(set_pin.format("expires_at = 0"), (early,))
         assert delete_retired(working) >= done.files
     assert {str(path) for path in place.rglob("*.parquet")} == {
         str(place / file.path) for file in left
@@ -547,8 +570,11 @@ def test_killed_at_each_step_of_an_exact_purge_what_is_kept_is_as_it_was(
 def test_retention_purges_the_store_and_prunes_the_log_behind_it(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(change_log_pruning, "PRUNE_BATCH_CHANGES", 3)
     db = make_people(workspace, tmp_path / "store")
     flush(db)
+    reader = db.change_log.follower("reader")
+    reader.advance(next(iter(db.change_log.read())).bookmark)
     _, eras, _ = read_manifest(db)
     newest = next(db.moments()).number
     logged = len(list(db.change_log.read()))
@@ -560,12 +586,21 @@ def test_retention_purges_the_store_and_prunes_the_log_behind_it(
         advance_clock(monkeypatch, db._storage, 61)
         kept = find_stored_before(working, db._storage.now_us(db._storage.connection()))
         assert kept == newest
-        retention = Retention(working)
-        retention.step()
+        Retention(working).step()
         store, left, _ = read_manifest(db)
         assert (store.purged_before, len(left), len(eras) > 1) == (newest, 1, True)
+        assert len(list(db.change_log.read())) == logged + 1  # the reader has not read them
+        reader.remove()
+        db.history.stop()
+        Retention(working).step()
+        assert len(list(db.change_log.read())) == logged + 1
+    db.history.start()
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        retention = Retention(working)
+        retention.step()
         events = [getattr(one, "event", None) for one in db.change_log.read()]
         assert events == ["history_purged"]
+        assert workspace.execute("SELECT count(*) FROM zapdb_changes") == [(1,)]
         db.table("people").insert(mail="later@example.org", name="Later")
         retention.step()  # tomorrow
     flush(db)

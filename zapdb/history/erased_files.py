@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from zapdb.history.field_erasing import erase_from_database
 from zapdb.history.files import read_footer, write_file
 from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.working_store import WorkingStore, to_row
-from zapdb.limits import HISTORY_PINS
+from zapdb.limits import HISTORY_PINS, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_erasures import Erasure, list_unfinished, write_proof
 from zapdb.storage.history_manifest import (
@@ -45,6 +45,8 @@ from zapdb.storage.history_manifest import (
     list_timelines,
 )
 from zapdb.storage.retries import attempts
+
+ABOVE_ALL_KEYS: Final = b"\xff" * (RECORD_KEY_SIZE_BYTES_MAX + 1)
 
 
 def finish_erasures(working: WorkingStore, *, now: bool = False) -> list[Erasure]:
@@ -109,8 +111,10 @@ def _erase_from(
     """Put a file without the record in the place of one, if that has it."""
     directory = Path(file.directory or store.directory)
     path = directory / file.path
-    if not is_there(store, file):
-        return erasure  # nothing can be read there; `verify` tells
+    if not is_there(store, file):  # nothing can be read there; `verify` tells
+        if not erasure.fields and erasure.key in (file.key_lower, file.key_upper):
+            _hide_key(working, store, file)
+        return erasure
     source = open_erased(working, path, file, erasure)
     rows = source.count()
     if not rows:
@@ -134,6 +138,13 @@ def _erase_from(
         erasure = replace(erasure, proof=proof)
         write_proof(connection, erasure)
     return erasure
+
+
+def _hide_key(working: WorkingStore, store: HistoryStore, file: HistoryFile) -> None:
+    """Put wider bounds into the row of a file that is not there, of which the key is one."""
+    change = StoreChange(corrected=[replace(file, key_lower=b"", key_upper=ABOVE_ALL_KEYS)])
+    with working.committing([StoreCommit(store, store, change)]):
+        pass
 
 
 def _count_less(eras: list[HistoryEra], file: HistoryFile, rows: int) -> Iterator[HistoryEra]:
