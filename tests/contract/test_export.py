@@ -108,6 +108,10 @@ def test_other_records_are_refused(workspace: Workspace, tmp_path: Path) -> None
     error = error_of(lambda: load_export(tmp_path / "out", workspace.address))
     assert isinstance(error, UsageError)
     assert error.context["field"] == "title"
+    db.table("items").update(1, title="a", note="n")
+    error = error_of(lambda: load_export(tmp_path / "out", workspace.address))
+    assert isinstance(error, UsageError)
+    assert error.context["field"] == "note"
     db.table("items").delete(1)
     db.table("items").insert(id=2, title="a")
     error = error_of(lambda: load_export(tmp_path / "out", workspace.address))

@@ -25,6 +25,7 @@ from tests.contract.test_history_erased import (
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.errors import HistoryBehind, UnknownField, UsageError
+from zapdb.history import field_erasing
 
 Past = dict[int, dict[str, dict[str, Any]]]
 OTHER = "someone@example.org"
@@ -209,7 +210,10 @@ def test_a_record_takes_its_value_back_before_the_archive_loses_it(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_values_of_all_types_are_erased(workspace: Workspace, tmp_path: Path) -> None:
+def test_values_of_all_types_are_erased(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(field_erasing, "KEYS_PER_TRANSACTION", 50)
     db = make_shop(workspace)
     db.admin.set_setting("change_log", "on")
     began = begin(db, tmp_path / "store").begins

@@ -230,7 +230,7 @@ def test_an_older_backup_has_the_past_up_to_its_log(
     workspace.write(2, ADD_COLOR)
     db = workspace.open()
     write_some(db, rnd)
-    flush(db)
+    commits = flush(db).commits
     db.close()
     put_back()
     (workspace.directory / "0002_test.yaml").unlink()
@@ -242,6 +242,7 @@ def test_an_older_backup_has_the_past_up_to_its_log(
     assert kill_at_each_step(workspace, "rebuild", str(place)) > 0
     store, _, _ = read_manifest(db)
     assert (store.ends, store.state) == (cut, "follows")
+    assert store.commits > commits  # for who is behind, and may still be there
     write_some(db, rnd)
     states[newest(db)] = current_state(db)
     for _ in range(2):
@@ -346,6 +347,11 @@ def test_h3_what_is_not_this_store_or_not_whole_is_refused(
     assert {file.sha256 for file in wanted[2]} == {
         read_digest(file.place_in(place)) for file in wanted[2]
     }
+    # The directory has another place by now.
+    place = place.rename(tmp_path / "renamed")
+    store = replace(wanted[0], directory=str(place))
+    assert rebuild(workspace, db, place) == (store, *wanted[1:])
+    assert db.history.verify(sample=9).problems == ()
 
 
 @contextmanager

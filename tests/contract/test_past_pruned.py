@@ -19,10 +19,13 @@ from tests.support import Workspace
 from zapdb.activation.inspection import read_log
 from zapdb.catalog import DEFAULT_TENANT, principal
 from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
+from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.database.history.versions import Version
 from zapdb.errors import ChangesPruned, HistoryGap, HistoryPurged, UsageError
 from zapdb.history import moment_merging
+from zapdb.history.cleaning import delete_retired
+from zapdb.history.stores import hold_store
 from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import HistoryFile
 
@@ -205,6 +208,18 @@ def test_nobody_knows_what_was_between_two_timelines(workspace: Workspace, tmp_p
         with pytest.raises(HistoryPurged):
             db.at(unknown)
     assert [one.number for one in db.moments()] == [last.number, first.ends]
+    made = [(one.operation, one.key) for one in db.audit(table="items")]
+    assert made == [("update", (1,)), ("insert", (1,))]
+    db.history.purge(last.number)
+    with pytest.raises(HistoryPurged):
+        db.at(first.ends).table("items")
+    live = "SELECT DISTINCT timeline FROM zapdb_history_files WHERE state = 'live'"
+    assert workspace.execute(live) == [(second.timeline,)]
+    db.admin.set_setting("history_grace_seconds", "0")
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        assert delete_retired(working) > 0
+    kept = {file.place_in(second.directory) for file in read_manifest(db)[2]}
+    assert {*tmp_path.rglob("*.parquet")} == kept
 
 
 def test_h7_a_moment_in_front_of_the_next_timeline_is_told_where_that_begins(
