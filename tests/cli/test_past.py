@@ -107,6 +107,9 @@ def test_values_that_are_not_exact_are_told(logged: Project) -> None:
     ):
         notes = ["not exact" in logged.run("history", *command, at).err for at in moments[1:]]
         assert notes == [True, False]
+    for at in moments[1:]:
+        made = logged.run("history", "export", f"out{at[1:]}", "--at", at, "--json")
+        assert made.json["moment"]["exact"] is ("not exact" not in made.err) is (at == moments[2])
 
 
 def test_the_versions_of_a_record_and_what_differs(logged: Project) -> None:

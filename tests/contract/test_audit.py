@@ -171,10 +171,15 @@ def test_each_tenant_has_its_own(workspace: Workspace) -> None:
     db.admin.create_tenant("other")
     db.table("items").insert(id=1, title="Milk", note="fresh")
     db.for_tenant("other").table("items").insert(id=9, title="Nail")
+    for note in ("long", None):
+        db.for_tenant("other").table("items").update(9, note=note)
     keys = {
         name: {one.key for one in db.for_tenant(name).audit(table="items", field="title")}
         for name in ("default", "other")
     }
     assert keys == {"default": {(1,)}, "other": {(9,)}}
+    # From null, and back.
+    notes = [one.fields for one in db.for_tenant("other").audit(table="items", field="note")]
+    assert notes[:2] == [("note",), ("note",)]
     told_in_sql = "SELECT DISTINCT key FROM zapdb_audit WHERE key IS NOT NULL"
     assert db.for_tenant("other").sql(told_in_sql).fetchall() == [([9],)]

@@ -119,6 +119,33 @@ def test_other_records_are_refused(workspace: Workspace, tmp_path: Path) -> None
     assert error.context["found"].startswith("2 records")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_reference_to_a_record_that_was_left_out_is_found(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """By the verification: counts and digests are those of the manifest."""
+    workspace.write(
+        1,
+        "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}",
+        "create_table: {table: items, key: [id], fields: [{name: id, type: integer},"
+        " {name: tag, type: reference, to: tags}]}",
+        "create_index: {table: items, index: by_tag, fields: [{field: tag}]}",
+        "add_reference: {table: items, field: tag, on_delete: cascade}",
+    )
+    db, out, empty = workspace.open(), tmp_path / "out", tmp_path / "empty"
+    db.table("tags").insert(name="dairy")
+    db.table("items").insert(id=1, tag="dairy")
+    made = export_directory(db, out)
+    db.table("tags").delete("dairy")
+    none = {table.name: table for table in export_directory(db, empty).tables}
+    shutil.copy(empty / none["tags"].file, out / none["tags"].file)
+    tables = tuple(none["tags"] if one.name == "tags" else one for one in made.tables)
+    structs.replace(made, tables=tables).write(out)
+    error = error_of(lambda: load_export(out, f"sqlite:///{tmp_path}/other.db"))
+    assert isinstance(error, CorruptExport)
+    assert error.message.startswith("verification found a problem")
+
+
 def test_a_tenant_is_loaded_as_another(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()

@@ -11,7 +11,7 @@ import pytest
 
 from tests import forms, processes
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest, stored_state
-from tests.contract.tables import ADD_COLOR
+from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, advance_clock, finish, wait_until
 from zapdb.cluster.leases import Owner, acquire
 from zapdb.database import Database
@@ -25,7 +25,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.export.past_directory import export_past
-from zapdb.history import follower, run, working_store
+from zapdb.history import follower, moving, run, working_store
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.erased_files import finish_erasures
 from zapdb.history.purge import find_stored_before
@@ -33,6 +33,7 @@ from zapdb.history.retention import Retention
 from zapdb.history.stores import hold_store
 from zapdb.history.working_store import WorkingStore
 from zapdb.storage import change_log_pruning
+from zapdb.values.timestamp import EPOCH, MICROSECOND
 
 PEOPLE = """\
 create_table: {table: people, key: [mail], fields: [
@@ -374,6 +375,28 @@ def test_h13_an_erasure_finds_what_a_killed_move_has_copied(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+def test_h13_a_move_that_lost_the_lease_copies_nothing(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still with an open file, while that was erased from."""
+    db = delete_and_drop(workspace, make_people(workspace, tmp_path / "store"))
+    ends = flush(db).ends
+    go_on, waiting = moving._copy_bytes, [True]
+
+    def stand_still(*arguments: Any) -> bytes:
+        if waiting and waiting.pop():
+            workspace.execute("DELETE FROM zapdb_leases WHERE name LIKE 'history%'")
+            db.history.erase("people", KEY)
+        return go_on(*arguments)
+
+    monkeypatch.setattr(moving, "_copy_bytes", stand_still)
+    with pytest.raises(LeaseLost):
+        db.history.move(ends, tmp_path / "cold")
+    assert waiting == []
+    assert list_marked(tmp_path / "store") == list_marked(tmp_path / "cold") == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_it_is_not_finished_while_files_can_not_be_told_apart(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -464,6 +487,7 @@ def test_h7_moments_that_were_purged_are_refused_and_others_are_as_before(
     assert {str(path) for path in place.rglob("*.parquet")} == {
         str(place / file.path) for file in left
     }
+    db.history.purge(kept - 1)  # what is gone stays gone
     db.close()
     workspace.write(2, ADD_COLOR.replace("items", "people"))
     db = workspace.open()
@@ -474,6 +498,23 @@ def test_h7_moments_that_were_purged_are_refused_and_others_are_as_before(
     for moment, state in states.items():
         assert stored_state(db, moment) == state
     assert any(getattr(one, "event", "") == "history_purged" for one in db.change_log.read())
+
+
+def test_h7_a_purge_leaves_the_eras_of_other_tables(workspace: Workspace, tmp_path: Path) -> None:
+    """Eras are numbered for each table."""
+    workspace.write(1, PEOPLE, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("people").insert(mail=ANOTHER, name="Anna")
+    begin(db, tmp_path / "store")
+    db.admin.set_setting("history_store_flush_changes", "1")
+    for turn in range(3):
+        db.table("items").upsert(id=1, title=f"t{turn}")
+        flush(db)
+    ends = flush(db).ends
+    state = stored_state(db, ends)
+    assert db.history.purge(ends).eras > 0
+    assert stored_state(db, ends) == state
 
 
 def test_h7_an_exact_purge_leaves_nothing_of_before(workspace: Workspace, tmp_path: Path) -> None:
@@ -509,6 +550,7 @@ def test_h7_an_exact_purge_leaves_nothing_of_before(workspace: Workspace, tmp_pa
     assert db.history.verify(sample=99).problems == ()
     people.update(ANOTHER, name="After")
     flush(db)
+    db.change_log.prune(db.change_log.end())
     assert names_at(db, kept)[ANOTHER] == "Kept"
     assert db.history.verify(sample=99).problems == ()
 
@@ -586,6 +628,8 @@ def test_retention_purges_the_store_and_prunes_the_log_behind_it(
         advance_clock(monkeypatch, db._storage, 61)
         kept = find_stored_before(working, db._storage.now_us(db._storage.connection()))
         assert kept == newest
+        visible_at = (next(db.moments()).visible_at - EPOCH) // MICROSECOND
+        assert (find_stored_before(working, visible_at) or 0) < newest
         Retention(working).step()
         store, left, _ = read_manifest(db)
         assert (store.purged_before, len(left), len(eras) > 1) == (newest, 1, True)

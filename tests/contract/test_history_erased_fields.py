@@ -222,10 +222,13 @@ def test_values_of_all_types_are_erased(
     first = next(iter(orders.scan()))
     key = tuple(getattr(first, f.name) for f in schema.key_fields)
     orders.delete(*key)
+    db.close()
+    workspace.write(4, "make_optional: {table: orders, field: color}")
+    db = workspace.open()
     flush(db)
     names = [f.name for f in schema.value_fields]
     done = db.history.erase_fields("orders", *names)
-    assert (done.fields, done.files_rewritten) == (tuple(names), 1)
+    assert (done.fields, done.files_rewritten) == (tuple(names), 2)
     wanted = {f.name: None if f.optional else f.type.neutral() for f in schema.value_fields}
     wanted |= {f.name: "" for f in schema.value_fields if f.type.holds_null and not f.optional}
     rows = list(db.at(began).table("orders").scan())

@@ -64,12 +64,38 @@ def test_no_moment_counts_what_a_roll_back_did_to_an_erased_record(
     assert db.history.verify().problems == ()
     (found,) = (m for m in db.moments() if m.number == rolled_back.number)
     assert [one.updated for one in found.changes] == [2]
+    assert {one.deleted for m in db.moments() for one in m.changes} == {0}
     erased = codec_for(db._catalog.table("items").schema).encode_key({"id": 1})
     left = list_unfiled(tmp_path)
     assert left
     assert erased not in left
     live = {file.place_in(tmp_path / "store") for file in read_manifest(db)[2]}
     assert set((tmp_path / "store/1/0").glob("*.parquet")) <= live
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_no_moment_counts_a_change_that_only_the_log_tells(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """An exact purge leaves rows of its first moment that say no more who was changed at it."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert_many([{"id": number, "title": "a"} for number in range(3)])
+    begin(db, tmp_path / "store")
+    db.table("items").update(1, title="b")
+    db.table("items").update(1, title="c")
+    kept = flush(db).ends
+    db.table("items").update(2, title="d")
+    flush(db)
+    db.history.purge(kept, exact=True)
+    db.table("items").delete(1)
+    flush(db)
+    db.history.erase("items", 1)
+    flush(db)
+    db.change_log.prune(db.change_log.end())
+    updated = [m.number - kept for m in db.moments() if any(one.updated for one in m.changes)]
+    assert updated == [1]
 
 
 def list_unfiled(directory: Path) -> list[bytes]:

@@ -18,6 +18,9 @@ from tests.contract.test_history_beside import (
 )
 from tests.support import Workspace
 from zapdb.errors import HistoryErased
+from zapdb.history import erased_files
+from zapdb.history.cleaning import find_first_pin
+from zapdb.storage import Connection
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -89,3 +92,28 @@ def test_h13_a_past_whose_pinned_files_were_erased_is_told_so(
         # Pins that are gone for another reason were broken by nobody.
         workspace.execute("DELETE FROM zapdb_leases WHERE substr(name, 1, 11) = 'history-pin'")
         assert past.table("items", shape="now").count() == len(KEPT)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_an_erasure_waits_for_those_who_read_what_was_there_before(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for those who began to read meanwhile, of files that stay."""
+    db, moment = make_replaced(workspace, tmp_path / "store")
+    readers, waited = [db.at(moment), db.at(moment)], list[int]()
+    readers[0].__enter__()
+
+    def look(connection: Connection, tenant: int, now: int) -> int:
+        waited.append(now)
+        found = find_first_pin(connection, tenant, now)
+        if len(waited) == 1:
+            readers[1].__enter__()
+            readers[0].__exit__(None, None, None)
+        return found
+
+    monkeypatch.setattr(erased_files, "find_first_pin", look)
+    db.admin.set_setting("history_grace_seconds", "3")
+    act_beside(workspace, lambda _, other: other.history.erase("items", GONE))
+    assert len(waited) == 2
+    assert WAYS["records"](readers[1]) == KEPT
+    readers[1].__exit__(None, None, None)

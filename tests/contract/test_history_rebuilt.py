@@ -352,6 +352,33 @@ def test_h3_what_is_not_this_store_or_not_whole_is_refused(
     store = replace(wanted[0], directory=str(place))
     assert rebuild(workspace, db, place) == (store, *wanted[1:])
     assert db.history.verify(sample=9).problems == ()
+    # The change log does not go on where the files end.
+    db.table("people").update(ANOTHER, name="Lost")
+    db.change_log.follower("zapdb.history").remove()
+    db.change_log.prune(db.change_log.end())
+    assert rebuild(workspace, db, place)[0].state == "broken"
+    assert names_at(db, store.ends) == all_names(db, 0)[store.ends]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_h7_files_are_not_cut_where_they_were_purged(
+    workspace: Workspace, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The moment up to which the log of a backup has them is in a file that later ones kept."""
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db.table("people").update(ANOTHER, name="Backed up")
+    db.close()
+    put_back = back_up(workspace, postgres, tmp_path / "backup")
+    db = workspace.open()
+    for turn in range(2):
+        db.table("people").update(ANOTHER, name=f"Later {turn}")
+    db.history.purge(flush(db).ends)
+    db.close()
+    put_back()
+    db = workspace.open()
+    with pytest.raises(UsageError, match="no moment in common"):
+        db.history.rebuild_manifest(place)
 
 
 @contextmanager

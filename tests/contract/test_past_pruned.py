@@ -210,6 +210,9 @@ def test_nobody_knows_what_was_between_two_timelines(workspace: Workspace, tmp_p
     assert [one.number for one in db.moments()] == [last.number, first.ends]
     made = [(one.operation, one.key) for one in db.audit(table="items")]
     assert made == [("update", (1,)), ("insert", (1,))]
+    moved = db.history.move(last.number, tmp_path / "cold")
+    assert moved.files == len({*(tmp_path / "cold").rglob("*.parquet")}) > 0
+    assert db.at(first.ends).table("items").get(1).title == "a"
     db.history.purge(last.number)
     with pytest.raises(HistoryPurged):
         db.at(first.ends).table("items")

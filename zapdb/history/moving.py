@@ -56,7 +56,11 @@ def move_eras(working: WorkingStore, before: int, directory: Path) -> HistoryMov
     directory = prepare_directory(working.storage, working.tenant, directory)
     with working.storage.transaction(TransactionMode.READ) as connection:
         timelines = list_timelines(connection, working.tenant)
-        found = [(s, f) for s in timelines for f in _list_ended(connection, s, before)]
+        found = [
+            (store, file)
+            for at, store in enumerate(timelines)
+            for file in _list_ended(connection, store, before, is_over=at > 0)
+        ]
     moved = [file for store, file in found if Path(file.directory or store.directory) != directory]
     for store, file in found:
         if file in moved:
@@ -71,11 +75,16 @@ def move_eras(working: WorkingStore, before: int, directory: Path) -> HistoryMov
     return HistoryMove(str(directory), len(moved), sum(file.size_bytes for file in moved))
 
 
-def _list_ended(connection: Connection, store: HistoryStore, before: int) -> Iterator[HistoryFile]:
+def _list_ended(
+    connection: Connection, store: HistoryStore, before: int, *, is_over: bool
+) -> Iterator[HistoryFile]:
+    """Yield the files of a timeline's eras that ended before a moment; one that `is_over` ends with
+    its last moment."""
+    open_until = store.ends if is_over else before
     ended = {
         (era.table_number, era.era)
         for era in list_eras(connection, store)
-        if era.last_moment is not None and era.last_moment < before
+        if (open_until if era.last_moment is None else era.last_moment) < before
     }
     for file in list_history_files(connection, store):
         if (file.table_number, file.era) in ended:

@@ -377,13 +377,9 @@ def _name_files(
 def _by_timeline(files: Iterable[HistoryFile]) -> Iterator[tuple[tuple[int, str], list[str]]]:
     """Yield the ids of files, some hundreds at a time, with their tenant and timeline."""
     for place, some in groupby(files, key=lambda file: (file.tenant, file.timeline)):
-        for page in _list_pages(file.id for file in some):
+        ids = (file.id for file in some)
+        while page := list(islice(ids, IDS_PER_STATEMENT)):
             yield place, page
-
-
-def _list_pages(ids: Iterator[str]) -> Iterator[list[str]]:
-    while page := list(islice(ids, IDS_PER_STATEMENT)):
-        yield page
 
 
 def delete_file_rows(connection: Connection, files: Iterable[HistoryFile]) -> None:
