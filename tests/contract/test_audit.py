@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.contract.test_history_erased import make_people
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.database.history import stored_audit
+from zapdb.database.sql import audit as sql_audit
 from zapdb.errors import UnknownField, UnknownName, UsageError
 
 
@@ -142,7 +144,8 @@ def test_files_tell_the_same_from_the_first_moment_that_was_not_purged(
     assert tell(None) == [one for one in wanted if one[0] > kept]
 
 
-def test_sql_tells_the_same(db: Database) -> None:
+def test_sql_tells_the_same(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_audit, "BATCH_ROWS", 3)
     columns = "moment, made_at, principal, table_name, operation, field, before, after"
     rows = db.sql(f"SELECT {columns} FROM zapdb_audit ORDER BY moment").fetchall()
     entries = [*db.audit()]
@@ -165,7 +168,12 @@ def test_sql_tells_the_same(db: Database) -> None:
 
 
 def test_each_tenant_has_its_own(workspace: Workspace) -> None:
-    workspace.write(1, ITEMS)
+    workspace.write(
+        1,
+        ITEMS,
+        "create_table: {table: days, key: [day], fields: [{name: title, type: string},"
+        " {name: day, type: date}]}",
+    )
     db = workspace.open()
     db.admin.set_setting("change_log", "on")
     db.admin.create_tenant("other")
@@ -183,3 +191,6 @@ def test_each_tenant_has_its_own(workspace: Workspace) -> None:
     assert notes[:2] == [("note",), ("note",)]
     told_in_sql = "SELECT DISTINCT key FROM zapdb_audit WHERE key IS NOT NULL"
     assert db.for_tenant("other").sql(told_in_sql).fetchall() == [([9],)]
+    db.table("days").insert(title="A day", day=date(2026, 1, 31))  # whose key stands last
+    told_in_sql += " AND table_name = 'days'"
+    assert db.sql(told_in_sql).fetchall() == [(["2026-01-31"],)]

@@ -76,8 +76,16 @@ def test_a_past_is_exported_as_the_present_was(
     db.table("orders").delete(3)
     note()
     flush(db)
+    pinned = list[Any]()
+
+    def look(_: object) -> None:
+        pins = "SELECT count(*) FROM zapdb_leases WHERE substr(name, 1, 12) = 'history-pin/'"
+        pinned.append(workspace.execute(pins))
+
     for moment, made in exported.items():
-        found = export_past(db.at(moment), tmp_path / f"then-{moment}", form=form)
+        past, to = db.at(moment), tmp_path / f"then-{moment}"
+        found = export_past(past, to, form=form, progress=look)
+        assert pinned.pop() == [(1,)]
         assert describe(found) == describe(made), moment
         told = read_manifest(tmp_path / f"then-{moment}").moment
         assert told is not None

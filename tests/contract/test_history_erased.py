@@ -370,7 +370,16 @@ def test_h13_an_erasure_finds_what_a_killed_move_has_copied(
     db.history.erase("people", KEY)
     assert list_marked(tmp_path / "cold") == []
     assert_gone(workspace, tmp_path / "store")
-    assert db.history.move(ends, tmp_path / "cold").files > 1
+    # What is damaged does not move.
+    victim = next(f for f in read_manifest(db)[2] if f.kind == "ended").place_in(tmp_path / "store")
+    raw = victim.read_bytes()
+    victim.write_bytes(raw[:100] + bytes([raw[100] ^ 1]) + raw[101:])
+    with pytest.raises(HistoryDamaged, match="not what was written"):
+        db.history.move(ends, tmp_path / "cold")
+    assert victim.exists()
+    assert list((tmp_path / "cold").rglob("*.part")) == []
+    victim.write_bytes(raw)
+    assert db.history.move(ends, tmp_path / "cold").files > 0
     assert db.history.verify(sample=9).problems == ()
 
 

@@ -150,7 +150,9 @@ def test_h13_what_was_erased_or_purged_does_not_come_back(
     db.history.purge(cut)
     flush(db)
     db.change_log.prune(db.change_log.end())
-    assert rebuild(workspace, db, place)[0].purged_before == cut
+    wanted = read_manifest(db)
+    assert rebuild(workspace, db, place) == wanted
+    assert wanted[0].purged_before == cut
     with pytest.raises(HistoryPurged):
         db.at(cut - 1).table("people").get(KEY)
     # With a manifest from before it, files that were written since tell.
@@ -309,7 +311,12 @@ def test_h3_what_is_not_this_store_or_not_whole_is_refused(
     lose_manifest(workspace)
     with pytest.raises(UsageError, match="has no manifest"):
         db.history.rebuild_manifest(tmp_path)
-    # Its bytes are not what was written.
+    # It has a newer format, and its bytes are not what was written.
+    found = read_manifest_file(manifest)
+    assert {(file.key_lower, file.key_upper) for file in found.files} == {(None, None)}
+    newer = write_manifest(replace(found, format=2))
+    assert "this release knows 1" in refused("not a manifest", error=HistoryDamaged)["cause"]
+    newer.unlink()
     raw = manifest.read_bytes()
     manifest.write_bytes(raw.replace(b'"follows"', b'"stopped"'))
     refused("not a manifest", error=HistoryDamaged)
@@ -358,6 +365,21 @@ def test_h3_what_is_not_this_store_or_not_whole_is_refused(
     db.change_log.prune(db.change_log.end())
     assert rebuild(workspace, db, place)[0].state == "broken"
     assert names_at(db, store.ends) == all_names(db, 0)[store.ends]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_store_is_rebuilt_whose_tables_are_still_read_for_the_first_time(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("items").insert(id=1, title="Milk")
+    assert db.history.start(tmp_path / "store").unfinished == ("items",)
+    store, eras, _ = rebuild(workspace, db, tmp_path / "store")
+    assert (store.state, [era.state for era in eras]) == ("baseline", ["baseline"])
+    assert db.history.flush().state == "follows"
+    check_store(db)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -424,14 +446,23 @@ def test_h3_a_copy_of_the_database_moves_to_files_of_its_own(
                 with pytest.raises(UsageError, match="later commits") as refused:
                     copy.history.flush()
                 assert "history move --to" in refused.value.hint
+            if is_ahead:  # and so it has another timeline, which the copy does not know
+                (one,) = map(read_manifest_file, list_manifests(place, 1))
+                write_manifest(replace(one, store=replace(one.store, timeline="f" * 32)))
             files = read_bytes(place) | read_bytes(cold)
             with pytest.raises(UsageError, match="in this directory already"):
                 copy.history.move(None, place)
+            (own / "1" / "1").mkdir(parents=True)
+            (own / "1" / "1" / "mine.txt").write_text("mine")
+            with pytest.raises(UsageError, match="has files already"):
+                copy.history.move(None, own)
+            shutil.rmtree(own)
             if not is_ahead:
                 assert kill_at_each_step(there, "move_store", str(own), apart=9) > 0
             else:
                 copy.history.move(None, own)
             assert copy.history.status().directory == str(own)
+            assert there.execute("SELECT count(*) FROM zapdb_history_stores") == [(1,)]
             copy.table("people").update(ANOTHER, name="Copied")
             check_store_of(copy, own)
             copy.history.purge(flush(copy).ends)

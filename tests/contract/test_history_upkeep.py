@@ -19,12 +19,13 @@ from tests.contract.test_history_erased import (
     make_people,
     names_at,
 )
-from tests.support import GUARD_SECONDS, Workspace, finish
+from tests.support import GUARD_SECONDS, Workspace, advance_clock, finish
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryBehind, HistoryUnreachable, UsageError
 from zapdb.history import cleaning, run
 from zapdb.history.cleaning import delete_orphans, delete_retired
 from zapdb.history.files import read_footer
+from zapdb.history.retention import Retention
 from zapdb.history.stores import hold_store
 from zapdb.storage.history_manifest import HistoryEra, HistoryFile
 
@@ -92,7 +93,9 @@ def test_a_process_waits_until_its_changes_are_in_files(
         finish(follower)
 
 
-def test_the_files_of_a_removed_tenant_go_with_it(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_files_of_a_removed_tenant_go_with_it(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place, cold = tmp_path / "store", tmp_path / "cold"
     db = make_people(workspace, place)
     db.admin.create_tenant("other")
@@ -104,6 +107,13 @@ def test_the_files_of_a_removed_tenant_go_with_it(workspace: Workspace, tmp_path
         flush(other)
     assert other.history.move(read_manifest(other)[0].ends, cold).files > 0
     assert list((place / "2").rglob("*.parquet"))
+    db.admin.set_setting("history_retention_seconds", "60", tenant="other")
+    advance_clock(monkeypatch, db._storage, 61)
+    for tenant, purged in ((1, False), (2, True)):
+        with hold_store(db._storage, tenant, Owner.here()) as working:
+            Retention(working).step()
+        one = (db, other)[tenant - 1]
+        assert (read_manifest(one)[0].purged_before > 0) is purged
     other.close()
     db.admin.remove_tenant("other")
     assert not (place / "2").exists()
@@ -122,6 +132,9 @@ def test_old_eras_move_to_another_directory_and_are_read_there(
     newest = next(db.moments()).number
     old = eras[0].first_moment
     before = {m: names_at(db, m) for m in (old, store.ends)}
+    ended = eras[0].last_moment
+    assert ended is not None
+    assert db.history.move(ended, cold).files == 0
     assert kill_at_each_step(workspace, "move", str(newest), str(cold)) > 2
     _, _, left = read_manifest(db)
     moved = [file for file in left if file.directory == str(cold)]
@@ -150,8 +163,6 @@ def test_old_eras_move_to_another_directory_and_are_read_there(
         names_at(db, old)
     assert names_at(db, newest) == before[store.ends]
     db.change_log.prune(db.change_log.end())
-    ended = eras[0].last_moment
-    assert ended is not None
     for ask in (
         lambda: list(db.audit()),
         lambda: db.table("people").history(ANOTHER),

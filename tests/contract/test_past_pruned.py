@@ -210,6 +210,15 @@ def test_nobody_knows_what_was_between_two_timelines(workspace: Workspace, tmp_p
     assert [one.number for one in db.moments()] == [last.number, first.ends]
     made = [(one.operation, one.key) for one in db.audit(table="items")]
     assert made == [("update", (1,)), ("insert", (1,))]
+    numbers = "SELECT timeline, begins, ends FROM zapdb_history_stores ORDER BY timeline"
+    known = workspace.execute(numbers)
+    for name in ("stores", "files", "eras"):
+        workspace.execute(f"DELETE FROM zapdb_history_{name}")
+    db.change_log.follower("zapdb.history").remove()
+    rebuilt = db.history.rebuild_manifest(tmp_path / "store").timelines
+    assert [one.timeline for one in rebuilt] == [second.timeline, first.timeline]
+    assert workspace.execute(numbers) == known
+    assert [one.name for one in db.change_log.followers()] == ["zapdb.history"]
     moved = db.history.move(last.number, tmp_path / "cold")
     assert moved.files == len({*(tmp_path / "cold").rglob("*.parquet")}) > 0
     assert db.at(first.ends).table("items").get(1).title == "a"
