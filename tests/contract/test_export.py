@@ -117,6 +117,12 @@ def test_other_records_are_refused(workspace: Workspace, tmp_path: Path) -> None
     error = error_of(lambda: load_export(tmp_path / "out", workspace.address))
     assert isinstance(error, CorruptExport)
     assert error.context["found"].startswith("2 records")
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    workspace.open().close()
+    error = error_of(lambda: load_export(tmp_path / "out", workspace.address))
+    assert isinstance(error, UsageError)
+    assert error.message == "the database has more migrations than the export"
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

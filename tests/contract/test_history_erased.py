@@ -25,6 +25,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.export.past_directory import export_past
+from zapdb.history import files as history_files
 from zapdb.history import follower, moving, run, working_store
 from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.history.erased_files import finish_erasures
@@ -147,7 +148,10 @@ def assert_gone(workspace: Workspace, directory: Path) -> None:
         assert MARK.encode() not in path.read_bytes()
 
 
-def test_h13_what_is_erased_is_in_no_file_and_no_row(workspace: Workspace, tmp_path: Path) -> None:
+def test_h13_what_is_erased_is_in_no_file_and_no_row(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_files, "ROW_GROUP_ROWS", 3)
     place = tmp_path / "store"
     db = make_people(workspace, place)
     began = read_manifest(db)[0].begins
@@ -170,8 +174,12 @@ def test_h13_what_is_erased_is_in_no_file_and_no_row(workspace: Workspace, tmp_p
     past = db.at(began + 1)
     assert KEY in {one.mail for one in past.table("people").scan()}
 
+    counted = [era.live_rows + era.changes for era in read_manifest(db)[1]]
     done = db.history.erase("people", KEY)
     assert done.table == "people"
+    _, eras, files = read_manifest(db)
+    assert all(n > era.live_rows + era.changes for n, era in zip(counted, eras, strict=True))
+    assert all(file.rows for file in files)  # none is left without rows
     assert (done.changes, done.archived_values > 0) == (6, False)
     assert done.large_values == 2
     assert done.files_rewritten >= 3

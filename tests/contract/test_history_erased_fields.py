@@ -24,7 +24,7 @@ from tests.contract.test_history_erased import (
 )
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.errors import HistoryBehind, UnknownField, UsageError
+from zapdb.errors import HistoryBehind, HistoryDamaged, UnknownField, UsageError
 from zapdb.history import field_erasing
 
 Past = dict[int, dict[str, dict[str, Any]]]
@@ -239,3 +239,9 @@ def test_values_of_all_types_are_erased(
     flush(db)
     assert db.history.verify(sample=9).problems == ()
     assert db.history.erase_fields("orders", *names).changes > 0
+    # What is damaged is not written anew as if it were whole.
+    victim = next(f for f in read_manifest(db)[2] if f.rows and f.table_number == schema.number)
+    there = victim.place_in(tmp_path / "store")
+    there.write_bytes(b"p" + there.read_bytes()[1:])
+    with pytest.raises(HistoryDamaged, match="can't be read"):
+        db.history.erase_fields("orders", *names)

@@ -17,10 +17,12 @@ from tests.contract.test_history_beside import (
     make_replaced,
 )
 from tests.support import Workspace
+from zapdb.cluster.leases import Owner, acquire
 from zapdb.errors import HistoryErased
 from zapdb.history import erased_files
 from zapdb.history.cleaning import find_first_pin
 from zapdb.storage import Connection
+from zapdb.storage.history_manifest import PIN_PREFIX
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -102,6 +104,8 @@ def test_an_erasure_waits_for_those_who_read_what_was_there_before(
     db, moment = make_replaced(workspace, tmp_path / "store")
     readers, waited = [db.at(moment), db.at(moment)], list[int]()
     readers[0].__enter__()
+    of_another = acquire(db._storage, f"{PIN_PREFIX}11/reader", Owner.here(), 60).name
+    workspace.execute("UPDATE zapdb_leases SET since = 0 WHERE name = ?", (of_another,))
 
     def look(connection: Connection, tenant: int, now: int) -> int:
         waited.append(now)
@@ -115,5 +119,7 @@ def test_an_erasure_waits_for_those_who_read_what_was_there_before(
     db.admin.set_setting("history_grace_seconds", "3")
     act_beside(workspace, lambda _, other: other.history.erase("items", GONE))
     assert len(waited) == 2
+    left = "SELECT count(*) FROM zapdb_leases WHERE name = ?"
+    assert workspace.execute(left, (of_another,)) == [(1,)]
     assert WAYS["records"](readers[1]) == KEPT
     readers[1].__exit__(None, None, None)

@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 import zapdb.spark
 from tests.contract.every_type import fill, make_shop
 from tests.contract.stored_pasts import begin, flush, read_manifest
-from tests.contract.tables import ITEMS
+from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_history_beside import GONE, KEPT, act_beside, make_replaced, then
 from tests.spark.cluster import running_cluster
 from tests.spark.test_source import load
 from tests.support import Workspace
 from zapdb.database.history.stored_columns import StoredColumns
-from zapdb.errors import HistoryErased, InvalidValue, MomentInFuture, UnknownName
+from zapdb.errors import HistoryErased, HistoryNotStored, InvalidValue, MomentInFuture, UnknownName
 from zapdb.history import merging, states
 from zapdb.spark import past as spark_past
 
@@ -90,7 +90,6 @@ def test_duckdb_and_spark_answer_alike_over_all_types(
     assert in_order(ranges.toArrow()) == in_order(frame.toArrow())
     kinds_of = [[f.dataType.simpleString() for f in one.schema] for one in (ranges, frame)]
     assert kinds_of[0] == kinds_of[1]
-    assert ranges.rdd.getNumPartitions() == 2
     assert [one.name for one in spark.catalog.listTables() if one.name.startswith("zapdb")] == []
     assert "late" in load(spark, workspace, "orders").columns
     assert "late" not in ranges.columns
@@ -124,8 +123,14 @@ def test_what_spark_reads_is_rewound_where_there_are_no_files(
     other.table("items").insert(id=7, title="of the other")
     seen = read(other, next(other.moments()), "items", spark=spark)
     assert [row.id for row in seen.collect()] == [7]
+    db.close()
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    with pytest.raises(HistoryNotStored):  # by this process, not by one of Spark
+        read(db, behind, "items", spark=spark)
 
     begin(db, tmp_path / "store")
+    behind = next(db.moments())
     with pytest.raises(InvalidValue, match="fields: size") as refused:
         read(db, behind, "items", spark=spark)
     assert "as_text=['size']" in str(refused.value.hint)

@@ -78,7 +78,7 @@ def read_past(
     frame = read_replaceable(past._session, read)
     if frame is not None:
         return frame
-    past.schema(table)  # raises what is in the way here, not in a process of Spark
+    past.table(table)  # raises what is in the way here, not in a process of Spark
     return _load_rewound(session, db, (str(past.moment.bookmark), table), as_text, partitions)
 
 
