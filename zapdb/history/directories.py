@@ -26,7 +26,7 @@ def writing_to(directory: str) -> Iterator[None]:
     try:
         if not Path(directory).is_dir():
             raise HistoryUnreachable(
-                "the directory of the history store is not there",
+                GONE,
                 directory=directory,
                 hint="mount or restore it: the store goes on where it is, and the change log keeps "
                 "what it lacks",
