@@ -485,6 +485,7 @@ def test_h7_moments_that_were_purged_are_refused_and_others_are_as_before(
     assert (done.kept_from, done.eras) == (kept, len(eras) - 1)
     store, eras, left = read_manifest(db)
     assert (store.purged_before, len(eras), len(left)) == (kept, 1, len(files) - done.files)
+    assert [f.id for f in left if f.kind == "moments" and f.last_moment < kept] == []
     # A past that was open keeps its files for the grace.
     assert past.sql("SELECT * FROM people ORDER BY mail").fetchall() == was
     db.admin.set_setting("history_grace_seconds", "0")

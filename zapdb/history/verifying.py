@@ -100,7 +100,7 @@ def _compare_with_row(path: Path, file: HistoryFile) -> str | None:
 
 
 def _find_key_problem(path: Path, file: HistoryFile) -> str | None:
-    if not file.rows or file.kind in ("moments", "archive"):
+    if not file.rows or file.kind == "moments":
         return None
     keys: Any = parquet.read_table(path, columns=[KEY], partitioning=None).column(0)
     if (keys[0].as_py(), keys[-1].as_py()) != (file.key_lower, file.key_upper):

@@ -25,7 +25,7 @@ HISTORY_FORMAT: Final = 1
 """The format of the store's files; one with a higher number is refused."""
 
 StoreState = Literal["baseline", "follows", "stopped", "broken"]
-FileKind = Literal["checkpoint", "ended", "segment", "archive", "moments"]
+FileKind = Literal["checkpoint", "ended", "segment", "moments"]
 FileState = Literal["live", "retired"]
 EraState = Literal["baseline", "open", "sealed"]
 
@@ -131,7 +131,7 @@ class HistoryFile:
                 as_text(name),
                 as_number(table),
                 as_number(era),
-                _one_of(kind, "checkpoint", "ended", "segment", "archive", "moments"),
+                _one_of(kind, "checkpoint", "ended", "segment", "moments"),
                 as_number(first),
                 as_number(last),
                 as_number(revision),

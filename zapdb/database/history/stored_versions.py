@@ -164,7 +164,7 @@ class StoredVersions:
                 break
             found.append(era)
         for era in reversed(found):
-            mine = tuple(file for file in files if file.era == era.era and file.kind != "archive")
+            mine = tuple(file for file in files if file.era == era.era)
             state = StoredState(store, era, mine, self._state.moment, None)
             yield EraFiles(state, self.schema)
 
