@@ -157,6 +157,8 @@ def test_sql_tells_the_same(db: Database, monkeypatch: pytest.MonkeyPatch) -> No
         "SELECT field, before, after FROM zapdb_audit"
         " WHERE operation = 'update' AND key = '[1]' ORDER BY moment"
     ).fetchall() == [("size", 1, 10), ("extent", 10, 11)]
+    deleted = "SELECT before, after FROM zapdb_audit WHERE operation = 'delete' AND field = 'title'"
+    assert db.sql(deleted).fetchall() == [("Rye", None)]
     assert db.sql(
         "SELECT table_name, count(DISTINCT key) FROM zapdb_audit WHERE key IS NOT NULL"
         " GROUP BY 1 ORDER BY 1"

@@ -139,6 +139,7 @@ def test_old_eras_move_to_another_directory_and_are_read_there(
     _, _, left = read_manifest(db)
     moved = [file for file in left if file.directory == str(cold)]
     assert moved
+    assert db.history.move(newest, cold).files == 0
     assert {f.sha256 for f in left} == {f.sha256 for f in files}
     assert len(left) == len(files)
     assert db.history.verify().problems == ()
