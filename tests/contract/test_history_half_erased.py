@@ -85,7 +85,7 @@ def test_h13_a_past_whose_pinned_files_were_erased_is_told_so(
             with pytest.raises(HistoryErased, match="has pinned") as caught:
                 WAYS[way](past)
         with past, pytest.raises(HistoryErased):  # another pin does not mend the first
-            past.table("items", shape="now").count()
+            past.table("items", schema="now").count()
     (erasure,) = workspace.execute("SELECT id FROM zapdb_history_erasures")
     assert caught.value.context["erasure"] == erasure[0]
     assert WAYS[way](past) == KEPT
@@ -93,7 +93,7 @@ def test_h13_a_past_whose_pinned_files_were_erased_is_told_so(
         assert WAYS[way](past) == KEPT
         # Pins that are gone for another reason were broken by nobody.
         workspace.execute("DELETE FROM zapdb_leases WHERE substr(name, 1, 11) = 'history-pin'")
-        assert past.table("items", shape="now").count() == len(KEPT)
+        assert past.table("items", schema="now").count() == len(KEPT)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

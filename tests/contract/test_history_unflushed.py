@@ -183,7 +183,7 @@ def test_converted_records_with_large_values_are_read_in_columns(
     assert [zapdb.asdict(one) for one in past.table("things").scan()] == wanted
     assert past.table("things").to_arrow().read_all().to_pylist() == wanted
     assert past.sql("SELECT * FROM things ORDER BY id").to_arrow().to_pylist() == wanted
-    now = db.at(written).table("things", shape="now")
+    now = db.at(written).table("things", schema="now")
     assert now.to_arrow().read_all().to_pylist() == wanted
 
 

@@ -29,11 +29,11 @@ class PastFace(Face[Past]):
         name: str | None = None,
         *,
         like: faces.Table | faces.PastTable | None = None,
-        shape: Literal["then", "now"] = "then",
+        schema: Literal["then", "now"] = "then",
     ) -> faces.PastTable:
         """Return a table by its name at the moment, or the one that `like` is, whatever its name.
 
-        With `shape="now"`, its records of then have the schema of now: they are converted as the
+        With `schema="now"`, its records of then have the schema of now: they are converted as the
         migrations since would have done it. Raises `UsageError` where these do not lead there.
 
         Raises `UnknownName`; and, if neither the change log leads back to the moment nor the
@@ -41,5 +41,5 @@ class PastFace(Face[Past]):
         what was deleted, `HistoryNotStored` where a migration has changed stored values since.
         """
         known = None if like is None else like._sync
-        made = await self._done("task", lambda past: past.table(name, like=known, shape=shape))
+        made = await self._done("task", lambda past: past.table(name, like=known, schema=schema))
         return self._table_face(self._runtime, made)

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.database.changes import reading_log
+from zapdb.database.history.current_schema_session import CurrentSchemaSession
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.schema_then import TableThen
-from zapdb.database.history.shaped_session import ShapedSession
 from zapdb.database.session import Session
 from zapdb.errors import SqlError, UnknownField, UnknownName
 from zapdb.storage.cells import as_time
@@ -92,7 +92,7 @@ def _hint_table(entries: Sequence[RevisionEntry], at: _Time, name: str) -> str:
 
 def _hint_field(session: PastSession, table: str, name: str) -> str:
     then: TableThen | None = session.then.tables.get(table)
-    if then is None or isinstance(session, ShapedSession):
+    if then is None or isinstance(session, CurrentSchemaSession):
         return ""
     number = then.schema.number
     entries = [entry for entry in _read_entries(session) if entry.table_number == number]

@@ -8,12 +8,12 @@ from typing import Any, Literal, Self
 
 from zapdb.database.access import ReadAccess
 from zapdb.database.fields import FieldExpression, Fields
+from zapdb.database.history.current_schema_session import CurrentSchemaSession
 from zapdb.database.history.moment import Moment, to_moment
 from zapdb.database.history.names_then import explain_name
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.pin import FilesPin
 from zapdb.database.history.rewound import RewoundTable
-from zapdb.database.history.shaped_session import ShapedSession
 from zapdb.database.query import Query
 from zapdb.database.session import Session
 from zapdb.database.table_reading import ReadableTable
@@ -153,11 +153,11 @@ class Past(ReadAccess):
         name: str | None = None,
         *,
         like: ReadableTable | None = None,
-        shape: Literal["then", "now"] = "then",
+        schema: Literal["then", "now"] = "then",
     ) -> PastTable:
         """Return a table by its name at the moment, or the one that `like` is, whatever its name.
 
-        With `shape="now"`, its records of then have the schema of now: they are converted as the
+        With `schema="now"`, its records of then have the schema of now: they are converted as the
         migrations since would have done it. Raises `UsageError` where these do not lead there.
 
         Raises `UnknownName`; and, if neither the change log leads back to the moment nor the
@@ -172,10 +172,10 @@ class Past(ReadAccess):
         if like is not None:
             name = self._find_name(like)
         assert name is not None
-        if shape not in ("then", "now"):
-            raise UsageError("shape is 'then' or 'now'", got=shape)
-        if shape == "now":
-            return PastTable(ShapedSession(self._session, self._session.moment), name)
+        if schema not in ("then", "now"):
+            raise UsageError("schema is 'then' or 'now'", got=schema)
+        if schema == "now":
+            return PastTable(CurrentSchemaSession(self._session, self._session.moment), name)
         return PastTable(self._session, name)
 
     def _find_name(self, like: Any) -> str:

@@ -147,7 +147,7 @@ class PastSession(Session):
         stored = None if then.obstacle is not None else self._open_stored(then)
         return None if stored is None else (self._rewind(then), stored)
 
-    def _shape(self, then: TableThen) -> TableThen:
+    def _read_in(self, then: TableThen) -> TableThen:
         """Return the schema, with its revision, in which a table is read."""
         return then
 
@@ -193,7 +193,7 @@ class PastSession(Session):
             return None
         from zapdb.database.history.stored_table import open_stored_table
 
-        return open_stored_table(self, self._shape(then), state)
+        return open_stored_table(self, self._read_in(then), state)
 
     def find_stored(self, then: TableThen) -> StoredState | None:
         """Find where the history store has a table at the moment: see `stored_state`."""
@@ -234,7 +234,7 @@ class PastSession(Session):
         after = self.moment.number if self.moments.log.is_numbered else None
         records = RewoundStatements(self.moments, number, self._later, beginning, after)
         descriptor = catalog.table_numbered(number, then.schema.name)
-        schema = self._shape(then).schema
+        schema = self._read_in(then).schema
         made = RewoundTable(self.storage, catalog, descriptor, schema, records)
         self._rewound = {key: one for key, one in self._rewound.items() if key[1] == beginning}
         self._rewound[number, beginning] = made

@@ -1,4 +1,4 @@
-"""`past.table(name, shape="now")`: records of then in the schema of now."""
+"""`past.table(name, schema="now")`: records of then in the schema of now."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def test_records_of_then_in_the_schema_of_now(workspace: Workspace, tmp_path: Pa
         db.close()
         return workspace.open()
 
-    def shaped(moment: int) -> Any:
-        return read(db.at(moment).table("items", shape="now"))
+    def converted(moment: int) -> Any:
+        return read(db.at(moment).table("items", schema="now"))
 
     db = migrate(2, RENAME_SIZE)  # which is no other layout: both are rewound
     renamed = [[{**row, "extent": row["size"]} for row in rows] for rows in then]
     for rows in renamed:
         for row in rows:
             del row["size"]
-    assert [shaped(moment) for moment in moments] == renamed
+    assert [converted(moment) for moment in moments] == renamed
     db = migrate(3, ADD_COLOR)
     db = migrate(4, TEXT_SIZE)
     db.table("items").where().delete()
@@ -64,18 +64,18 @@ def test_records_of_then_in_the_schema_of_now(workspace: Workspace, tmp_path: Pa
         [{**row, "extent": str(row["extent"]), "color": "red"} for row in rows] for rows in renamed
     ]
     for _ in range(2):
-        assert [shaped(moment) for moment in moments] == wanted
+        assert [converted(moment) for moment in moments] == wanted
         past = db.at(moments[1])
-        assert past.table("items", shape="now").get(1).color == "red"
+        assert past.table("items", schema="now").get(1).color == "red"
         assert read(past.table("items")) == then[1]
         flush(db)
     db = migrate(5, DROP_NOTE)
     db = migrate(6, RESTORE_NOTE)
     with pytest.raises(UsageError, match="has restored archived values") as caught:
-        shaped(moments[0])
+        converted(moments[0])
     assert caught.value.context["migration"] == "0006_test"
     with pytest.raises(UsageError, match="'then' or 'now'"):
-        db.at(stored).table("items", shape="later")  # type: ignore[arg-type]  # as one may
+        db.at(stored).table("items", schema="later")  # type: ignore[arg-type]  # as one may
     db = migrate(7, "drop_table: {table: items, records: archive}")
     with pytest.raises(UnknownName, match="dropped"):
-        shaped(moments[0])
+        converted(moments[0])

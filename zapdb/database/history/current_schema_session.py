@@ -1,4 +1,4 @@
-"""A past whose tables are read in the schema of now: `past.table(name, shape="now")`."""
+"""A past whose tables are read in the schema of now: `past.table(name, schema="now")`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from zapdb.database.history.schema_then import TableThen
 from zapdb.errors import UsageError
 from zapdb.records.derivation import restored_in
 
-SHAPE_HINT = "read it in its shape of then: leave out `shape`"
+SCHEMA_HINT = "read it in its schema of then: leave out `schema`"
 
 
-class ShapedSession(PastSession):
+class CurrentSchemaSession(PastSession):
     """Converts records of then as the migrations since would have converted them."""
 
-    def _shape(self, then: TableThen) -> TableThen:
+    def _read_in(self, then: TableThen) -> TableThen:
         number, name = then.schema.number, then.schema.name
         now = self.catalog.table_numbered(number, name)
         if now.layout_revision != then.layout_revision:
@@ -33,7 +33,7 @@ class ShapedSession(PastSession):
                 "the schema that the table had then was rolled back, so no migrations lead from it "
                 "to that of now",
                 table=then.schema.name,
-                hint=SHAPE_HINT,
+                hint=SCHEMA_HINT,
             )
         for at in range(start + 1, catalog.position + 1):
             plan = catalog.chain.conversion_plan(number, at - 1, at)
@@ -43,5 +43,5 @@ class ShapedSession(PastSession):
                     "then do not have",
                     table=then.schema.name,
                     migration=catalog.chain.at(at).label,
-                    hint=SHAPE_HINT,
+                    hint=SCHEMA_HINT,
                 )
