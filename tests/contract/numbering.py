@@ -16,6 +16,9 @@ import zapdb
 from zapdb.database import Database
 from zapdb.errors import RecordExists
 
+EXPLICIT = "explicit"
+"""The text of records whose numbers were given: one may be stored and not told yet in a kill."""
+
 
 class _Undone(Exception):
     pass
@@ -48,8 +51,9 @@ def _operate(db: Database, drawn: random.Random) -> None:
             _tell("-", *db.run(lambda: _insert_in_block(db, count, undone=True)))
         case "explicit":
             highest = orders.max("id") or 0
+            given = {"id": highest + drawn.choice((1, 5)), "number": highest + 1}
             with contextlib.suppress(RecordExists):  # it was given meanwhile
-                _tell("e", orders.insert(id=highest + drawn.choice((1, 5)), number=highest + 1))
+                _tell("e", orders.insert(**given, text=EXPLICIT))
 
 
 def _insert_in_block(db: Database, count: int, *, undone: bool) -> list[Any]:

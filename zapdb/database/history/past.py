@@ -18,6 +18,7 @@ from zapdb.database.query import Query
 from zapdb.database.session import Session
 from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UnknownName, UsageError
+from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import MissingTable
@@ -64,7 +65,7 @@ class PastTable(ReadableTable):
             super().__init__(session, name)
         self._moment = session.moment.number
 
-    def where(self, *predicates: Any, **values: Any) -> Query:
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
         with explaining_names(self._session):
             return super().where(*predicates, **values)
 
