@@ -50,7 +50,7 @@ SOAK_SECONDS = float(os.environ.get("ZAPDB_HISTORY_SOAK_SECONDS", "20"))
 WRITERS = 2
 FOLLOWERS = 2
 READERS = 2
-COMPARED_MAX = 300
+COMPARED_MAX = 100
 """States that are compared at the end, by lot: each reads the tables as they were in four ways."""
 TWINS = ITEMS.replace("items", "twins")
 
