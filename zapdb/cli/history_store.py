@@ -26,6 +26,7 @@ from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError, ZapdbError
 from zapdb.history.follower import FollowerStep
 from zapdb.history.run import run_store
 from zapdb.history.stores import HistoryStatus, check_directory
+from zapdb.storage.history_manifest import FOLLOWED
 
 COST_NOTE: Final = (
     "the change log was off and is switched on for this tenant: each transaction writes a change "
@@ -118,7 +119,7 @@ def history_run_command(
 
 def _has_store(db: Database) -> bool:
     try:
-        return db.history.status().state not in ("stopped", "broken")
+        return db.history.status().state in FOLLOWED
     except UsageError:
         return False
 
@@ -270,7 +271,7 @@ def history_status_command(
 
 
 def _show_state(status: HistoryStatus) -> str:
-    if status.state in ("stopped", "broken"):
+    if status.state not in FOLLOWED:
         return status.state
     what = "first reads " + ", ".join(status.unfinished) if status.unfinished else "follows"
     return what if status.is_followed else f"{what}, when `zapdb history run` runs"

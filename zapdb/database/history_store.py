@@ -26,7 +26,7 @@ from zapdb.database.session import Session
 from zapdb.errors import HistoryBehind, HistoryPurged, UsageError
 from zapdb.limits import HISTORY_WAIT
 from zapdb.storage import TransactionMode
-from zapdb.storage.history_manifest import read_store
+from zapdb.storage.history_manifest import FOLLOWED, read_store
 from zapdb.storage.retries import attempts
 from zapdb.values.timestamp import EPOCH
 
@@ -99,7 +99,7 @@ class DatabaseHistory(Facet):
         """
         status = self.status()
         self._session.storage.require_writable()
-        if status.state in ("stopped", "broken"):
+        if status.state not in FOLLOWED:
             raise UsageError(
                 f"the history store is {status.state}",
                 directory=status.directory,

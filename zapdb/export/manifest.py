@@ -129,8 +129,8 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _require_inside(directory: Path, file: str, path: Path) -> None:
-    """Raise `CorruptExport` for a file outside of the directory, also behind a link: a manifest
-    that somebody else wrote would have this process read whatever it may."""
+    """Raise `CorruptExport` for a file outside of the directory, also behind a link: an untrusted
+    manifest would have this process read all that it may."""
     try:
         is_inside = (directory / file).resolve().is_relative_to(directory.resolve())
     except (OSError, RuntimeError, ValueError):  # a link to itself, or a byte 00

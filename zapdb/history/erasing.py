@@ -199,9 +199,8 @@ def erase_fields(
 
 
 def sweep_unowned(storage: Storage, proof: HistoryErasure) -> HistoryErasure:
-    """Delete the large values that nothing owns, whoever owned them, if some may be of what was
-    erased; return what the proof is then. A record that can't be read may own any of them: then
-    they stay."""
+    """Delete the large values that nothing owns, if some may be of what was erased; return what
+    the proof is then. A record that can't be read may own any of them: then they stay."""
     if UNOWNED not in proof.not_reached:
         return proof
     try:

@@ -34,7 +34,7 @@ from zapdb.history.store_changes import StoreChange, count_changes_of
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.storage import Connection, TransactionMode
-from zapdb.storage.history_manifest import HistoryEra, list_eras, with_end
+from zapdb.storage.history_manifest import FOLLOWED, HistoryEra, list_eras, with_end
 from zapdb.storage.moments import LoggedMoment
 
 logger = logging.getLogger("zapdb.history")
@@ -77,7 +77,7 @@ class HistoryFollower:
         working = self.working
         newest = working.find_newest_stamp() if until is None else until
         loaded = working.load()
-        if loaded is None or loaded.store.state in ("stopped", "broken"):
+        if loaded is None or loaded.store.state not in FOLLOWED:
             return NOTHING_TO_DO
         try:
             connection = working.storage.connection()

@@ -31,7 +31,7 @@ from zapdb.limits import (
     HISTORY_UPKEEP_WAIT_SECONDS,
 )
 from zapdb.storage import Storage
-from zapdb.storage.history_manifest import HistoryStore, read_store
+from zapdb.storage.history_manifest import FOLLOWED, HistoryStore, read_store
 
 CLEAN_SECONDS: Final = 600.0
 """How often files that nothing needs are looked for."""
@@ -94,7 +94,7 @@ def _require_following(working: WorkingStore) -> HistoryStore:
     store = read_store(working.storage.connection(), working.tenant)
     if store is None:
         raise UsageError("the tenant has no history store", hint=START_HINT)
-    if store.state in ("stopped", "broken"):
+    if store.state not in FOLLOWED:
         raise UsageError(
             f"the history store is {store.state}",
             directory=store.directory,
@@ -133,7 +133,7 @@ def _follow(working: WorkingStore, stop: threading.Event, report: Report, wait: 
             stop.wait(HISTORY_RETRY_SECONDS)
             continue
         store = read_store(working.storage.connection(), working.tenant)
-        if store is None or store.state in ("stopped", "broken"):
+        if store is None or store.state not in FOLLOWED:
             return True
         stop.wait(HISTORY_POLL_SECONDS)
     return True
@@ -161,7 +161,7 @@ def _note_problem(working: WorkingStore, error: ZapdbError) -> None:
     try:
         with working.changing() as connection:
             store = read_store(connection, working.tenant)
-            if store is None or store.state in ("stopped", "broken"):
+            if store is None or store.state not in FOLLOWED:
                 return
             if store.problem != error.message:
                 working.update(connection, store, replace(store, problem=error.message))

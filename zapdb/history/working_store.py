@@ -67,7 +67,7 @@ def lease_of(tenant: int) -> str:
 
 def upkeep_lease_of(tenant: int) -> str:
     """Return the name of the lease of who flushes, erases, purges or moves: the follower gives its
-    own away while somebody has it."""
+    own away while that is held."""
     return f"history-upkeep/{tenant}"
 
 

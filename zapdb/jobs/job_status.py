@@ -126,7 +126,7 @@ def read_job_status(storage: Storage, tenant: int, text: str) -> JobStatus:
 
 
 def measure_rate(storage: Storage, status: JobStatus, seconds: float) -> float | None:
-    """Return the records that are read per second, None if nobody works on the job."""
+    """Return the records that are read per second, None if no process works on the job."""
     if not seconds or not status.is_running:
         return None
     began = time.perf_counter()

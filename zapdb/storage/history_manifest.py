@@ -25,6 +25,8 @@ HISTORY_FORMAT: Final = 1
 """The format of the store's files; one with a higher number is refused."""
 
 StoreState = Literal["baseline", "follows", "stopped", "broken"]
+FOLLOWED: Final = ("baseline", "follows")
+"""The states in which a process is to follow."""
 FileKind = Literal["checkpoint", "ended", "segment", "moments"]
 FileState = Literal["live", "retired"]
 EraState = Literal["baseline", "open", "sealed"]
@@ -334,9 +336,8 @@ def stop_following(connection: Connection, store: HistoryStore) -> None:
     """Write the state alone, wherever a follower has moved the row since it was read."""
     at = HISTORY_STORES.c
     same = at.tenant == store.tenant, at.timeline == store.timeline
-    followed = at.state.in_(("baseline", "follows"))
-    stopped = sa.update(HISTORY_STORES).where(*same, followed).values(state="stopped")
-    connection.core_execute(stopped)
+    stopped = sa.update(HISTORY_STORES).where(*same, at.state.in_(FOLLOWED))
+    connection.core_execute(stopped.values(state="stopped"))
 
 
 def insert_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
