@@ -7,8 +7,6 @@ it. A new check or reference starts unvalidated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import structs
 
 from zapdb.activation.descriptors import (
@@ -50,8 +48,7 @@ def activate(
         if old is None:
             create_record_table(connection, table.number)
         _append_entry(connection, catalog, chain, target, table)
-        kept = () if old is None else _kept_indexes(chain, old, table, catalog.position, target)
-        _exchange_indexes(connection, catalog.tenant, old, table, kept)
+        exchange_indexes(connection, catalog.tenant, chain, old, table, catalog.position, target)
         reconcile_constraints(connection, catalog.tenant, old, table)
     digest = chain.at(target).digest
     for table in before:
@@ -130,33 +127,33 @@ def is_unchanged(
     return old == new and is_same_layout(chain, old, new, source, target)
 
 
-def _kept_indexes(
-    chain: Chain, old: TableSchema, table: TableSchema, source: int, target: int
-) -> tuple[Index, ...]:
-    """Return the indexes of a table whose entries stay valid between two positions."""
-    return tuple(
-        index for index in table.indexes if keeps_entries(chain, old, table, index, source, target)
-    )
-
-
-def _exchange_indexes(
+def exchange_indexes(
     connection: Connection,
     tenant: int,
+    chain: Chain,
     old: TableSchema | None,
     table: TableSchema,
-    kept: Sequence[Index],
+    source: int,
+    target: int,
 ) -> None:
+    """Drop the indexes of a table, and create those that it has at `target`, but for those whose
+    entries stay valid; inside a DDL transaction.
+
+    An index is known by its number: one that has another name, too, is dropped and created.
+    """
     # The gate excludes writers meanwhile, so a table that is empty now needs no index build.
     is_empty = RecordStatements(connection.storage, table.number, tenant).is_empty(connection)
-    before = () if old is None else old.indexes
-    for index in table.indexes:
-        if index not in kept:
-            if index in before:
-                drop_index(connection, tenant, index)
-            create_index(connection, tenant, table, index, empty=is_empty)
-    for index in before:
-        if all(other.number != index.number for other in table.indexes):
+    kept = {
+        index.number
+        for index in table.indexes
+        if old is not None and keeps_entries(chain, old, table, index, source, target)
+    }
+    for index in () if old is None else old.indexes:
+        if index.number not in kept:
             drop_index(connection, tenant, index)
+    for index in table.indexes:
+        if index.number not in kept:
+            create_index(connection, tenant, table, index, empty=is_empty)
 
 
 def keeps_entries(

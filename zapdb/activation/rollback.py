@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from zapdb.activation.activate import (
     bump_all_catalog_versions,
-    create_index,
-    drop_index,
     drop_table,
+    exchange_indexes,
     find_layout,
     is_same_layout,
-    keeps_entries,
     precompute_fingerprints,
     reconcile_constraints,
     set_position,
@@ -265,7 +263,8 @@ def _restore_tables(
             revision = schema_history.append_revision(connection, made)
             assert revision == ongoing.revisions[table.number]
             if not is_archived:
-                _restore_indexes(connection, catalog, descriptor, table, number)
+                ways = (number, number - 1)
+                exchange_indexes(connection, tenant, chain, descriptor.schema, table, *ways)
                 reconcile_constraints(connection, tenant, descriptor.schema, table)
         if is_archived:
             drop_table(connection, tenant, descriptor.schema, number - 1, digest)
@@ -312,26 +311,5 @@ def _bring_back(
     layout = find_layout(connection, tenant, catalog.chain, table, number - 1)
     made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
     schema_history.append_revision(connection, made)
-    for index in table.indexes:
-        create_index(connection, tenant, table, index, empty=False)
+    exchange_indexes(connection, tenant, catalog.chain, None, table, number, number - 1)
     reconcile_constraints(connection, tenant, None, table)
-
-
-def _restore_indexes(
-    connection: Connection,
-    catalog: TenantCatalog,
-    descriptor: TableDescriptor,
-    table: TableSchema,
-    number: int,
-) -> None:
-    kept = {
-        index.number
-        for index in table.indexes
-        if keeps_entries(catalog.chain, descriptor.schema, table, index, number, number - 1)
-    }
-    for index in descriptor.schema.indexes:
-        if index.number not in kept:
-            drop_index(connection, catalog.tenant, index)
-    for index in table.indexes:
-        if index.number not in kept:
-            create_index(connection, catalog.tenant, table, index, empty=False)

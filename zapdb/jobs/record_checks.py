@@ -181,7 +181,8 @@ class RecordChecks(ABC):
         """The types of each field by its number, the newest first."""
         found: dict[int, list[ValueType]] = {}
         for schema in _list_schemas(connection, self.catalog.tenant, self.table):
-            for field in schema.fields:
+            # A field that a migration both makes and archives is in no schema's fields.
+            for field in (*schema.fields, *(archived.field for archived in schema.archived)):
                 kind = field.type.bind(self.catalog.zones)
                 known = found.setdefault(field.number, [])
                 if kind not in known:
