@@ -35,13 +35,13 @@ def migrate_lint_command(
 ) -> int:
     """Report changes that are valid but risky.
 
-    Every finding has a code, explained in docs/reference/lint.md, and is an error, a warning or a
-    note. A comment suppresses one: `# zapdb: allow ZL003 because …`, on the line of the operation
-    or before it. Exit status 1 if there is an error.
+    Every finding has a code, and is an error, a warning or a note. A comment suppresses one: `#
+    zapdb: allow ZL003 because …`, on the line of the operation or before it. Exit status 1 if there
+    is an error.
 
-    With `--json`: `{files, findings: [{code, severity, file, line, column, migration, message, fix,
-    link, suppressed_because}]}`. `files` is the number of checked files; `suppressed_because` is
-    the reason of the comment, or null.
+    With `--json`: `{files, findings: [{code, severity, file, line, column, migration, message,
+    description, fix, suppressed_because}]}`. `files` is the number of checked files;
+    `suppressed_because` is the reason of the comment, or null.
     """
     output = Output(as_json or form == "json")
     directory = find_migrations(migrations)
@@ -69,8 +69,8 @@ def _write(finding: LintFinding, output: Output) -> None:
         (f"{rule.level} {rule.code}", _STYLES[rule.level]),
         f": {rule.title}: {finding.message}",
     )
+    output.write(("  why: ", "dim"), rule.description)
     output.write(("  hint: ", "bold green"), rule.fix)
-    output.write(("  see: ", "dim"), rule.link)
 
 
 def _to_json(finding: LintFinding) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def _to_json(finding: LintFinding) -> dict[str, Any]:
         "column": finding.place.column,
         "migration": finding.migration,
         "message": f"{rule.title}: {finding.message}",
+        "description": rule.description,
         "fix": rule.fix,
-        "link": rule.link,
         "suppressed_because": finding.allowed or None,
     }
 

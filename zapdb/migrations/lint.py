@@ -36,8 +36,11 @@ from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.proof_findings import LossyField
 from zapdb.migrations.prove import prove
 from zapdb.migrations.structure import ABSENT
+from zapdb.records import Constant
+from zapdb.records.derivation import subderivations
 from zapdb.schema import Field, Schema, TableSchema
-from zapdb.values import Reference
+from zapdb.schema.model import types_in
+from zapdb.values import List, Reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,9 @@ def _lint_operation(
     ):
         yield "ZL017", f"existing records of {name} get fill, or null, in {operation.field.name!r}"
     yield from _lint_records(operation, table, migration)
+    yield from _find_given_references(
+        operation, table, after.table_active_or_archived(table.number)
+    )
     if isinstance(operation, CreateIndex):
         yield "ZL010", f"{operation.index!r} is built on the records of {name}"
     if not isinstance(operation, DropTable):
@@ -146,6 +152,22 @@ def _lint_records(
             yield "ZL006", f"records of {name} may have a missing target in {field!r}"
         case ChangeType() | Transform():
             yield from _lint_new_values(operation, name)
+
+
+def _find_given_references(
+    operation: Operation, before: TableSchema, after: TableSchema | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the fields in which existing records refer to a record that the migration names."""
+    if after is None:
+        return
+    for number, derivation in operation.derive(before, after).items():
+        field = after.field_numbered(number)
+        if not any(isinstance(kind, Reference) for kind in types_in(field.type)):
+            continue
+        given = [d.value for d in subderivations(derivation) if isinstance(d, Constant)]
+        is_list = isinstance(field.type, List)
+        if any(value is not None and (value or not is_list) for value in given):
+            yield "ZL020", f"{after.name}.{field.name} refers to what the migration says"
 
 
 def _lint_new_values(operation: ChangeType | Transform, table: str) -> Iterator[tuple[str, str]]:

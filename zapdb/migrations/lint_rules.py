@@ -7,8 +7,6 @@ from typing import Final, Literal
 
 Severity = Literal["error", "warning", "note"]
 
-_PAGE: Final = "docs/reference/lint.md"
-
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
@@ -19,10 +17,6 @@ class LintRule:
     title: str
     description: str
     fix: str
-
-    @property
-    def link(self) -> str:
-        return f"{_PAGE}#{self.code.lower()}"
 
 
 RULES: Final[dict[str, LintRule]] = {
@@ -176,6 +170,16 @@ RULES: Final[dict[str, LintRule]] = {
             "later one, checks both.",
             "create an index that begins with the field, then add_reference: {table: …, field: …, "
             "on_delete: restrict}; cascade and set_null are the alternatives",
+        ),
+        LintRule(
+            "ZL020",
+            "warning",
+            "existing records get a reference to a given record",
+            "A migration inserts no records. Where the record is not there when the migration is "
+            "applied, which is so in a new database, or where a script brings it later, all "
+            "existing records refer to nothing; and what the script was to fill in looks filled.",
+            "add the field as optional, let the script write the records and fill the field, then "
+            "add_check: {table: …, check: …, expression: FIELD is not None}",
         ),
     )
 }

@@ -217,7 +217,8 @@ class AlterType(TypeOperation):
             if not new.type.indexable:
                 collector.report(
                     self.place,
-                    f"the index {index.name!r} of {table.name!r} can't hold a {new.type} then",
+                    f"the index {index.name!r} of {table.name!r} can't hold values of type "
+                    f"{new.type} then",
                     f"put a drop_index of {index.name!r} before this change",
                 )
 

@@ -81,7 +81,7 @@ class ChangeType(FieldOperation):
             if not kind.indexable or (component.collation is not None and kind.name != "string"):
                 collector.report(
                     self.place,
-                    f"the index {index.name!r} can't hold a {kind} as it is",
+                    f"the index {index.name!r} can't hold values of type {kind} as it is",
                     f"put a drop_index of {index.name!r} before this change",
                 )
         names: dict[str, Type] = {self.field: Type(old.type)}

@@ -332,7 +332,7 @@ def test_rule_20_an_indexed_struct_stays_one_that_can_be_indexed() -> None:
     index = "create_index: {table: items, index: by_spot, fields: [{field: spot}]}"
     rest = "add: [{name: b, type: json, optional: true}]"
     assert refused(alter(rest, "spot"), before=(spot, table, index)) == [
-        "5:5: the index 'by_spot' of 'items' can't hold a spot then"
+        "5:5: the index 'by_spot' of 'items' can't hold values of type spot then"
     ]
     assert altered(alter(rest.replace("json", "string"), "spot"), before=(spot, table, index))
 

@@ -187,7 +187,7 @@ def test_rule_20_an_index_must_be_able_to_hold_the_new_type(
         table = people_of(resolve_after_people(*operations).after)
         assert table.index_named("by_it") is not None
         return
-    message = f"0002_test.yaml:6:5: the index 'by_it' can't hold a {kind} as it is"
+    message = f"0002_test.yaml:6:5: the index 'by_it' can't hold values of type {kind} as it is"
     assert message in violations_of(*operations)
 
 
