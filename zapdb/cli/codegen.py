@@ -11,7 +11,7 @@ import typer
 from zapdb.cli.configuration import JsonOption
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
-from zapdb.files import create_text_file, replace_text_file
+from zapdb.files import create_text_file, is_written_into, replace_text_file
 from zapdb.migrations.json_schema import SCHEMA_MARK, json_schema
 
 State = Literal["written", "unchanged"]
@@ -49,6 +49,9 @@ def codegen_json_schema_command(
 
 
 def _write(path: Path, text: str) -> State:
+    if is_written_into(path):
+        replace_text_file(path, text)
+        return "written"
     try:
         create_text_file(path, text)
         return "written"

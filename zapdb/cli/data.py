@@ -153,7 +153,8 @@ def data_export_command(
     """Write all records of a table, in the order of their keys, as of one moment.
 
     `zapdb import` reads all formats. Parquet needs the extra `sql`. A file gets its name only
-    when it is complete. On a terminal, control characters are written as escapes.
+    when it is complete; a pipe or a device is written into. On a terminal, control characters are
+    written as escapes.
 
     `--safe-for-spreadsheets` is for files that people open: texts that begin with `=`, `+`, `-`,
     `@`, a tab or a line end change, and `zapdb import` reads them back with the quote. Numbers stay

@@ -29,6 +29,7 @@ from zapdb.export.directory import export_directory
 from zapdb.export.manifest import Form, Manifest
 from zapdb.export.record_files import TEXT_HINT, require_form
 from zapdb.export.sql_script import ScriptEngine, export_sql
+from zapdb.files import writing_text
 
 CHANGES: Final = "changes.ndjson"
 APART: Final = {
@@ -78,7 +79,7 @@ def export_command(
 
     With `--sql`, a file is written, and replaced: plain tables with types, keys, references and
     indexes, and their rows, for `psql` or `sqlite3`. Nothing of zapdb is left in it. Checks are
-    comments.
+    comments. A pipe or a device is written into.
 
     The export is a job, which `zapdb jobs` shows, pauses, throttles and cancels. While it is
     paused, its snapshot stays open. After a failure, run the command again with a new directory.
@@ -187,7 +188,7 @@ def describe_export(made: Manifest) -> dict[str, Any]:
 def _write_changes(db: Database, target: Path) -> int:
     """The change log as lines; returns how many."""
     count = 0
-    with (target / CHANGES).open("w", encoding="utf-8") as stream:
+    with writing_text(target / CHANGES) as stream:
         for change in db.change_log.read():
             stream.write(json.dumps(change_to_json(change), ensure_ascii=False) + "\n")
             count += 1

@@ -23,7 +23,7 @@ from zapdb.cli.opening import opened
 from zapdb.cli.output import Output
 from zapdb.database.models import MODELS
 from zapdb.errors import EXIT_PENDING, UsageError
-from zapdb.files import replace_text_file
+from zapdb.files import is_written_into, replace_text_file
 from zapdb.migrations import Chain, load_directory
 
 OutputOption = Annotated[
@@ -117,7 +117,9 @@ def _read_names(given: list[str], before: Mapping[str, str]) -> dict[str, str]:
 
 def _read_generated(path: Path) -> str | None:
     """Return the text of a module that zapdb wrote, or None; raises `UsageError` for another
-    file."""
+    file. A pipe or a device has none."""
+    if is_written_into(path):
+        return None
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:

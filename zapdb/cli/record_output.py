@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.errors import UsageError
 from zapdb.export.manifest import Form
 from zapdb.export.record_files import csv_writer, json_writer, write_batches
+from zapdb.files import writing_file, writing_text
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, raw_value
 from zapdb.records.cell_format import to_cell
@@ -61,29 +61,23 @@ def write_parquet(reader: Any, stream: IO[bytes], counter: ProgressCounter) -> N
 
 @contextmanager
 def opened_output(path: Path | None, form: Form) -> Iterator[Any]:
-    """Where a form is written: a file that takes its name once it is whole, or standard output."""
+    """Where a form is written: a file that takes its name once it is whole, a pipe or a device that
+    is written into, or standard output."""
     if path is None:
         yield _standard_output(form)
-        return
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        if form == "parquet":
-            with partial.open("wb") as binary:
-                yield binary
-        else:
-            with partial.open("w", encoding="utf-8", newline="") as text:
-                yield text
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    elif form == "parquet":
+        with writing_file(path) as binary:
+            yield binary
+    else:
+        with writing_text(path) as text:
+            yield _Terminal(text) if text.isatty() else text
 
 
 def _standard_output(form: Form) -> Any:
     if form != "parquet":
         if isinstance(sys.stdout, io.TextIOWrapper):  # what is read back is not for the locale
             sys.stdout.reconfigure(encoding="utf-8", errors="strict", newline="\n")
-        return _Terminal() if sys.stdout.isatty() else sys.stdout
+        return _Terminal(sys.stdout) if sys.stdout.isatty() else sys.stdout
     if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
         raise UsageError(
             "Parquet cannot be written to a terminal", hint="add --output FILE, or use a pipe"
@@ -92,10 +86,13 @@ def _standard_output(form: Form) -> Any:
 
 
 class _Terminal:
-    """Standard output on a terminal: control characters in the data are written as escapes."""
+    """A terminal: control characters in the data are written as escapes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def write(self, text: str) -> int:
-        return sys.stdout.write(printable(text))
+        return self._stream.write(printable(text))
 
 
 def key_texts(table: TableSchema, record: Record) -> Sequence[str]:

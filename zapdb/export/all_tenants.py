@@ -21,6 +21,7 @@ from zapdb.export.directory import export_directory, make_empty
 from zapdb.export.loading import Loaded, load_export
 from zapdb.export.manifest import FORMAT, Form, Manifest, read_bounded, require_known_format
 from zapdb.export.record_files import TEXT_HINT, require_form
+from zapdb.files import replace_text_file
 from zapdb.jobs.undivided import WorkPace
 
 LIST: Final = "tenants.json"
@@ -89,9 +90,7 @@ def export_all_tenants(
         )
         listed.append(_ExportedTenant(tenant.name, place))
     text = msgspec.json.format(msgspec.json.encode(_TenantList(FORMAT, tuple(listed))), indent=2)
-    waiting = target / f"{LIST}.partial"
-    waiting.write_bytes(text + b"\n")
-    waiting.replace(target / LIST)
+    replace_text_file(target / LIST, f"{text.decode()}\n")
     return ExportedTenants(made)
 
 

@@ -40,8 +40,9 @@ from zapdb.export.record_files import (
     require_form,
     write_batches,
 )
-from zapdb.export.snapshots import read_catalog, written_whole
+from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
+from zapdb.files import writing_file
 from zapdb.jobs.undivided import WorkPace
 from zapdb.migrations.chain import Chain, digest_chain
 from zapdb.release import __version__
@@ -198,7 +199,7 @@ class _TableExport:
             return None
         file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", ArchiveDigest()
         (directory / ARCHIVES).mkdir(exist_ok=True)
-        with written_whole(directory / file) as stream:
+        with writing_file(directory / file) as stream:
             for line in list_archived_values(self.table):
                 stream.write(f"{line}\n".encode())
                 digest.add(line)
@@ -208,9 +209,9 @@ class _TableExport:
         file = f"{TABLES}/{self.schema.name}.{self.form}"
         path = directory / file
         if self.form == "parquet":
-            with written_whole(path) as stream:
+            with writing_file(path) as stream:
                 return self._with_long_numbers(file, partial(self._write_parquet, stream, pace))
-        with written_whole(path) as binary:
+        with writing_file(path) as binary:
             digest = self._write_lines(binary, pace)
         return ExportedTable(self.schema.name, file, digest.records, str(digest))
 

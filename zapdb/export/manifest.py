@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from zapdb.errors import CorruptExport, IncompatibleVersion, UsageError
+from zapdb.files import replace_text_file
 from zapdb.limits import EXPORT_MANIFEST_SIZE_BYTES_MAX
 from zapdb.release import __version__
 
@@ -96,9 +97,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     def write(self, directory: Path) -> None:
         """Write it; the file gets its name when it is whole."""
         text = msgspec.json.format(msgspec.json.encode(self), indent=2)
-        waiting = directory / f"{FILE}.partial"
-        waiting.write_bytes(text + b"\n")
-        waiting.replace(directory / FILE)
+        replace_text_file(directory / FILE, f"{text.decode()}\n")
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.errors import CorruptCatalog, InvalidMigration, ZapdbError
+from zapdb.files import writing_file
 from zapdb.migrations import Chain, Migration
 from zapdb.migrations.chain import MigrationFile, list_files
 from zapdb.migrations.document import DocumentText, read_document
@@ -30,7 +31,8 @@ def write_migrations(chain: Chain, directory: Path, authored: Path | None = None
     sources = _read_authored(authored)
     for migration in chain.migrations:
         text = _find_authored(migration, sources) or write_document(migration).encode()
-        (directory / f"{migration.label}.yaml").write_bytes(text)
+        with writing_file(directory / f"{migration.label}.yaml") as file:
+            file.write(text)
     write_lock(directory, chain)
 
 

@@ -1,12 +1,6 @@
-"""What exports share: what is active in a snapshot, and files that appear when they are whole."""
+"""What exports share: what is active in a snapshot."""
 
 from __future__ import annotations
-
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO
 
 from zapdb.activation import TenantCatalog
 from zapdb.database.session import Session
@@ -32,18 +26,3 @@ def read_catalog(session: Session) -> TenantCatalog:
             hint="wait until it is finished, or finish it: `zapdb migrate rollback`",
         )
     return catalog
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when all of it is written and on disk."""
-    partial_path = path.with_name(f"{path.name}.partial")
-    try:
-        with partial_path.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial_path.replace(path)
-    except BaseException:
-        partial_path.unlink(missing_ok=True)
-        raise

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from os.path import realpath
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final, Literal, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database import Database, Table
@@ -25,8 +28,9 @@ from zapdb.export.plain_tables import (
     quote_names,
 )
 from zapdb.export.plain_values import copy_text, sqlite_literal
-from zapdb.export.snapshots import read_catalog, written_whole
+from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
+from zapdb.files import writing_file
 from zapdb.jobs.undivided import WorkPace
 from zapdb.release import __version__
 from zapdb.schema import Index, TableSchema
@@ -36,6 +40,8 @@ from zapdb.values import Enum, Reference, ZonedTimestamp
 ScriptEngine = Literal["postgresql", "sqlite"]
 
 ROWS_PER_INSERT: Final = 100
+KEPT_SIZE_BYTES: Final = 16 * 1024 * 1024
+"""How much of a table for a pipe is kept in memory; more is in a temporary file."""
 INDEXED_SIZE_BYTES_MAX: Final = 2_000
 """PostgreSQL refuses rows of an index that exceed about 2,700 bytes."""
 INDEXED_TOGETHER: Final = "an index on values of more than 2,000 bytes is left out"
@@ -58,7 +64,7 @@ def export_sql(
     pace: WorkPace | None = None,
 ) -> Script:
     """Write all tables of a database's tenant, as of one moment, as a script for `psql` or
-    `sqlite3`; the file, which is replaced, gets its name when it is whole.
+    `sqlite3`; a file, which is replaced, gets its name when it is whole; a pipe is written into.
 
     Checks are comments, and so is what else has no equivalent. It is a job of `db.jobs`, unless the
     database was opened read-only; `pace` is the job of a caller that has its own. Raises
@@ -70,7 +76,7 @@ def export_sql(
     with (
         noted_as_job(db._session, "export", realpath(target)) as job,
         db.snapshot() as snap,
-        written_whole(target) as stream,
+        writing_file(target) as stream,
     ):
         catalog = read_catalog(snap._session)
         with snap._session.connected() as connection:
@@ -116,10 +122,26 @@ class _ScriptWriter:
     def write_table(self, table: Table) -> None:
         """Its definition and rows; again where a number turns out to be too long."""
         descriptor, long = self.catalog.table(table.name), list[str]()
-        place = self.stream.tell()
-        while not self._try_table(table, descriptor, long):
-            self.stream.seek(place)
-            self.stream.truncate()
+        with self._rewindable():
+            place = self.stream.tell()
+            while not self._try_table(table, descriptor, long):
+                self.stream.seek(place)
+                self.stream.truncate()
+
+    @contextmanager
+    def _rewindable(self) -> Iterator[None]:
+        """What is written in the block can be taken back: of a pipe or a device, which can't be
+        read, it is kept aside until then."""
+        stream = self.stream
+        if stream.readable():
+            yield
+            return
+        with SpooledTemporaryFile(max_size=KEPT_SIZE_BYTES) as kept:
+            self.stream = cast("IO[bytes]", kept)
+            yield
+            kept.seek(0)
+            shutil.copyfileobj(kept, stream)
+        self.stream = stream
 
     def _try_table(self, table: Table, descriptor: TableDescriptor, long: list[str]) -> bool:
         schema = descriptor.schema

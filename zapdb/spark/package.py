@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from zapdb.files import replace_text_file, writing_file
 from zapdb.storage.storage_version import upgrades_directory
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -34,14 +35,17 @@ def write_package(archive: Path) -> Path:
     package's name, which it would take for every program beside it.
     """
     upgrades = upgrades_directory()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+    with (
+        writing_file(archive) as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file,
+    ):
         for root, folder in ((PACKAGE, "zapdb"), (upgrades, "zapdb/storage/storage_upgrades")):
             for path in sorted(root.rglob("*")):
                 inside = path.relative_to(root)
                 if path.is_file() and not set(inside.parts) & set(_LEFT_OUT):
                     _add(file, path, f"{folder}/{inside.as_posix()}")
     entry = archive.with_name(archive.stem + _ENTRY_SUFFIX)
-    entry.write_text(ENTRY.format(suffix=_ENTRY_SUFFIX))
+    replace_text_file(entry, ENTRY.format(suffix=_ENTRY_SUFFIX))
     return entry
 
 

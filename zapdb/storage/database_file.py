@@ -21,6 +21,7 @@ from typing import Final
 from sqlalchemy.engine import URL
 
 from zapdb.errors import DatabaseReplaced, UsageError
+from zapdb.files import note_database
 from zapdb.storage.addresses import show_address
 
 DRIVER_OPTIONS: Final = frozenset(
@@ -52,6 +53,7 @@ class DatabaseFile:
         } | {"mode": "ro" if read_only or mode == "ro" else "rw"}
         self._shown_url = show_address(url)
         self._identity: tuple[int, int] | None = None
+        note_database(self)
 
     @property
     def address(self) -> str:

@@ -147,7 +147,10 @@ def import_file(form: FileFormat, request: ImportRequest, output: Output) -> int
             source=request.shown_source,
             hint="add --table NAME; `zapdb catalog list` shows the tables",
         )
-    with opened_target(request) as db, SkippedFile.opened(request.skipped) as skipped:
+    with (
+        opened_target(request) as db,
+        SkippedFile.opened(request.skipped, request.source) as skipped,
+    ):
         table = db.table(request.table)
         schema = table._current().adapter.schema
         source = form.open(request.file, schema)

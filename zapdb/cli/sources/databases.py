@@ -45,7 +45,7 @@ class DatabaseKind(SourceKind):
         with (
             SourceDatabase.opened(request.source) as source,
             opened_target(request) as db,
-            SkippedFile.opened(request.skipped) as skipped,
+            SkippedFile.opened(request.skipped, request.source) as skipped,
         ):
             found = infer_tables(source, tables_of(request))
             require_tables(found, db)
