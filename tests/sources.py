@@ -28,10 +28,6 @@ class Module:
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @property
-    def line_count(self) -> int:
-        return self.text.count("\n")
-
-    @property
     def functions(self) -> list[tuple[str, Function]]:
         """Every function with its name behind those of what it is in."""
         return self._parts[0]

@@ -50,7 +50,7 @@ def test_tenants_are_created_listed_and_removed(current: Project) -> None:
     assert tenants(current) == {"default": 4, "b.corp": 0}
     as_json = current.run("tenant", "remove", "b.corp", "--yes", "--json").json
     assert as_json.pop("seq") > 0
-    assert as_json == {"tenant": "b.corp", "rows": {}}
+    assert as_json == {"tenant": "b.corp", "rows": {}, "history_left": []}
 
 
 def test_a_removal_is_asked_for(current: Project) -> None:

@@ -540,3 +540,36 @@ def name_file(manifest: ManifestFile, changed: HistoryFile) -> None:
     for path in list_manifests(directory, 1):
         path.unlink()
     write_manifest(replace(manifest, files=files))
+
+
+@pytest.mark.on_each_engine
+def test_a_tenant_that_is_removed_from_a_copy_leaves_the_files_of_the_original(
+    workspace: Workspace, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Whether the copy was given files of its own or not, and with eras that were moved; those of
+    the original go with its own removal."""
+    place, own, cold = tmp_path / "store", tmp_path / "own", tmp_path / "cold"
+    db = make_people(workspace, place)
+    db.admin.create_tenant("other")
+    other = db.for_tenant("other")
+    begin(other, place)
+    other.admin.set_setting("history_store_flush_changes", "1")
+    for turn in range(3):
+        other.table("people").upsert(mail="x@example.org", name=f"X{turn}")
+        flush(other)
+    assert other.history.move(read_manifest(other)[0].ends, cold).files > 0
+    files = read_bytes(place / "2") | read_bytes(cold / "2")
+    for has_own in (False, True):
+        with copied(workspace, postgres, tmp_path) as (_, copy):
+            if has_own:
+                copy.for_tenant("other").history.move(None, own)
+                assert read_bytes(own / "2")
+            removed = copy.admin.remove_tenant("other")
+            left = () if has_own else (str(cold / "2"), str(place / "2"))
+            assert removed.history_left == left
+            assert read_bytes(own) == {}
+            assert read_bytes(place / "2") | read_bytes(cold / "2") == files
+    assert other.history.verify(sample=0).problems == ()
+    other.close()
+    assert db.admin.remove_tenant("other").history_left == ()
+    assert read_bytes(place / "2") | read_bytes(cold / "2") == {}

@@ -42,20 +42,26 @@ PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, Settin
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A removed tenant, and the number of its rows in each table."""
+    """A removed tenant, and the number of its rows in each table.
+
+    `history_left` are directories with history files that were not deleted: another database may
+    use them, of which this one is a copy.
+    """
 
     tenant: Tenant
     rows: dict[str, int]
+    history_left: tuple[str, ...] = ()
 
 
 def remove_tenant(
-    storage: Storage, name: str, before_rows: Callable[[int], object] = lambda tenant: None
+    storage: Storage, name: str, delete_files: Callable[[int], tuple[str, ...]] = lambda tenant: ()
 ) -> Removed:
     """Erase a tenant and all its data; raises `UsageError` for the default one.
 
-    `before_rows` is called with its number when nobody works with it any more, and before its rows
-    are deleted. Continues a removal that was interrupted, or that another process is running. The
-    process that finishes it returns, and the others raise `UnknownName`.
+    `delete_files` is called with its number when nobody works with it any more, and before its rows
+    are deleted; it returns the directories that it leaves. Continues a removal that was
+    interrupted, or that another process is running. The process that finishes it returns, and the
+    others raise `UnknownName`.
     """
     with storage.transaction(TransactionMode.DDL) as connection:
         tenant = find_tenant_row(connection, name)
@@ -72,7 +78,7 @@ def remove_tenant(
             )
         rows.put(connection, structs.replace(tenant, removing=True))
         bump_catalog_version(connection, tenant.number)  # its processes reload the tenant catalog
-    before_rows(tenant.number)
+    left = delete_files(tenant.number)
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(TransactionMode.DDL) as connection:
         if rows.get(connection, Tenant, tenant.number) is None:
@@ -82,7 +88,7 @@ def remove_tenant(
         connection.run(f"DELETE FROM {CATALOG_VERSIONS.name} WHERE tenant = {tenant.number}")
         rows.delete(connection, TenantNameRow, name)
     drop_unused_record_tables(storage)
-    return Removed(tenant, removed)
+    return Removed(tenant, removed, left)
 
 
 def _delete_rows(storage: Storage, tenant: int) -> dict[str, int]:

@@ -854,8 +854,9 @@ class DatabaseAdmin(DatabaseAdminFace):
 
         Returns how many rows were deleted from each table of the database. A removal that was
         interrupted is finished by the next call. The files of its history store are deleted,
-        too. Raises `UnknownName`, `UsageError` for the default tenant, `RollbackInProgress`, and
-        `HistoryUnreachable`.
+        too, unless another database may use them, of which this one is a copy: `history_left`
+        has these. Raises `UnknownName`, `UsageError` for the default tenant,
+        `RollbackInProgress`, and `HistoryUnreachable`.
         """
         return await self._done("task", lambda sync: sync.remove_tenant(name))
 

@@ -13,7 +13,7 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, confirm, format_count
+from zapdb.cli.output import Output, confirm, format_count, print_note
 from zapdb.errors import EXIT_ERROR
 from zapdb.history.removing import delete_store_files
 from zapdb.storage import TransactionMode
@@ -83,7 +83,11 @@ def tenant_remove_command(
     `zapdb sweep` removes its large values. Run the command again to finish a removal that was
     interrupted.
 
-    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, seq}`.
+    History files stay where another database may use them: one that this is a copy of, or that was
+    restored elsewhere. They are named then, and you delete them once you know that nobody needs
+    them.
+
+    With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, seq, history_left: [PATH]}`.
     """
     output = Output(as_json)
     with opened(database) as (storage, _):
@@ -95,7 +99,10 @@ def tenant_remove_command(
         seq = read_seq(storage.connection())
     total = sum(removed.rows.values())
     output.write(("removed ", "green"), f"{name}: {format_count(total, 'row')}")
-    output.document({"tenant": name, "rows": removed.rows, "seq": seq})
+    for path in removed.history_left:
+        print_note(f"left: {path}; another database may use it, of which this one is a copy")
+    document = {"tenant": name, "rows": removed.rows, "seq": seq}
+    output.document(document | {"history_left": list(removed.history_left)})
     return 0
 
 

@@ -277,7 +277,8 @@ class DatabaseAdmin(Facet):
         """Delete a tenant with all its data for good.
 
         Returns how many rows were deleted from each table of the database. A removal that was
-        interrupted is finished by the next call. The files of its history store are deleted, too.
+        interrupted is finished by the next call. The files of its history store are deleted, too,
+        unless another database may use them, of which this one is a copy: `history_left` has these.
         Raises `UnknownName`, `UsageError` for the default tenant, `RollbackInProgress`, and
         `HistoryUnreachable`.
         """

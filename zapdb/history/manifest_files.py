@@ -37,7 +37,8 @@ _NAME: Final = re.compile("manifest-[^-]*-[^-]*-.*[.]json")
 class ManifestFile:
     """The live rows of one timeline as of the commit `store.commits`; files without their keys.
 
-    `database` is the id of the database, `written_at` when it was written, in microseconds.
+    `database` is the id of the database, `written_at` when it was written, in microseconds, and
+    `place` where the database was: a copy of it has the same id.
     """
 
     format: int
@@ -46,6 +47,7 @@ class ManifestFile:
     store: HistoryStore
     eras: list[HistoryEra]
     files: list[HistoryFile]
+    place: str = ""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -111,7 +111,8 @@ def _copy(working: WorkingStore, one: ManifestFile, directory: Path) -> list[His
     for file, copy in zip(files, copies, strict=True):
         copy_file(working, one.store, file, copy)
     store = replace(one.store, directory=str(directory))
-    made = replace(one, store=store, files=[replace(copy, directory=None) for copy in copies])
+    placed = [replace(copy, directory=None) for copy in copies]
+    made = replace(one, store=store, files=placed, place=working.place)
     with writing_to(str(directory)):
         write_manifest(made)
     return copies

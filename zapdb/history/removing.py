@@ -6,25 +6,34 @@ import logging
 import shutil
 from pathlib import Path
 
-from zapdb.errors import HistoryUnreachable
+from zapdb.errors import HistoryDamaged, HistoryUnreachable, MissingExtra
 from zapdb.storage import Storage, TransactionMode
+from zapdb.storage.database_place import read_place
 from zapdb.storage.history_manifest import list_history_files, list_timelines
 
 logger = logging.getLogger("zapdb.history")
 
 
-def delete_store_files(storage: Storage, tenant: int) -> None:
+def delete_store_files(storage: Storage, tenant: int) -> tuple[str, ...]:
     """Delete all that is in a tenant's directories, before its rows are deleted.
 
     The tenant is marked as removed, so nobody follows it any more. A directory that is not there is
-    only told: it may be gone for good. Raises `HistoryUnreachable` for files that can't be deleted.
+    only told: it may be gone for good. If the last commit in a store's directory is not of this
+    database at this place, it may be that of the original, of which this one is a copy: all is
+    left then, and the tenant's directories are returned. Raises `HistoryUnreachable` for files that
+    can't be deleted.
     """
     with storage.transaction(TransactionMode.READ) as connection:
+        place = read_place(connection)
         stores = list_timelines(connection, tenant)
         directories = {store.directory for store in stores}
         for store in stores:
             files = list_history_files(connection, store, state=None)
             directories |= {file.directory for file in files if file.directory is not None}
+    of_stores = {Path(store.directory) for store in stores}
+    if not all(_is_own(directory, tenant, place) for directory in of_stores):
+        left = [Path(directory) / str(tenant) for directory in sorted(directories)]
+        return tuple(str(one) for one in left if one.is_dir())
     for directory in map(Path, sorted(directories)):
         if not directory.is_dir():
             logger.warning("the history files of a removed tenant are not there: %s", directory)
@@ -39,3 +48,19 @@ def delete_store_files(storage: Storage, tenant: int) -> None:
                 error=str(error),
                 hint="remove the cause, and run the command again: the tenant is half removed",
             ) from error
+    return ()
+
+
+def _is_own(directory: Path, tenant: int, place: str) -> bool:
+    """Whether a database at this place has written what a directory has last; or nobody has.
+    Raises `MissingExtra`."""
+    try:
+        from zapdb.history.manifest_files import list_manifests, read_manifest_file
+    except ModuleNotFoundError as missing:
+        raise MissingExtra.named("sql", "pyarrow") from missing
+    try:
+        found = [read_manifest_file(path) for path in list_manifests(directory, tenant)]
+    except (HistoryDamaged, OSError):
+        return False
+    newest = max(found, key=lambda one: (one.store.timeline, one.order), default=None)
+    return newest is None or newest.place == place

@@ -268,7 +268,8 @@ def _begin(working: WorkingStore, directory: Path) -> HistoryStore:
     baseline = to_arrow([make_baseline(moment, revisions, position)])
     file = working.write(LoadedStore(store, {}), "moments", None, 0, moment, baseline)
     store = replace(store, commits=1)
-    made = ManifestFile(HISTORY_FORMAT, working.database, now, store, plan.begun, [file])
+    described = HISTORY_FORMAT, working.database, now, store
+    made = ManifestFile(*described, plan.begun, [file], working.place)
     with writing_to(str(directory)):
         write_manifest(made)
     with working.changing() as connection:

@@ -33,6 +33,7 @@ from zapdb.history.table_revisions import TableRevisions
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.change_log import ChangeLog
+from zapdb.storage.database_place import read_place
 from zapdb.storage.history_manifest import (
     HISTORY_FORMAT,
     NO_TABLE,
@@ -108,7 +109,7 @@ class WorkingStore:
         self.blobs = BlobStatements(storage)
         self.revisions = TableRevisions(tenant)
         self._catalog: TenantCatalog | None = None
-        self.database = ""
+        self.database = self.place = ""
 
     # Reading
 
@@ -128,10 +129,11 @@ class WorkingStore:
         return LoadedStore(store, eras)
 
     def read_database(self, connection: Connection) -> None:
-        """Read the id of the database, which each manifest and file has."""
+        """Read the id of the database, which each manifest and file has, and its place."""
         if not self.database:
             row = rows.get(connection, DatabaseRow)
             self.database = "" if row is None else row.id
+            self.place = read_place(connection)
 
     def load_catalog(self, connection: Connection) -> TenantCatalog:
         """Read the tenant's catalog and the revisions of its tables, if they have changed."""
@@ -298,7 +300,9 @@ class WorkingStore:
         was = replace(commit.was, commits=rows.store.commits)
         store = replace(commit.store, commits=was.commits + 1)
         eras, files = commit.change.apply_to(rows.eras, rows.files)
-        made = ManifestFile(HISTORY_FORMAT, self.database, rows.read_at, store, eras, files)
+        made = ManifestFile(
+            HISTORY_FORMAT, self.database, rows.read_at, store, eras, files, self.place
+        )
         with writing_to(store.directory):
             return replace(commit, was=was, store=store), write_manifest(made)
 

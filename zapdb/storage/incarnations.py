@@ -65,7 +65,7 @@ def ensure_incarnation(storage: Storage) -> None:
     if storage.dialect == "sqlite" or storage.read_only:
         return
     storage.incarnation = None  # to be read again
-    server = _read_server(storage.connection())
+    server = read_server(storage.connection())
     if _is_here(storage.connection(), server):
         return
     with storage.transaction(TransactionMode.DDL) as connection:  # beside no writer
@@ -73,8 +73,8 @@ def ensure_incarnation(storage: Storage) -> None:
             _begin_incarnation(connection, server)
 
 
-def _read_server(connection: Connection) -> str:
-    """Return the server's system identifier; nothing where that is not allowed."""
+def read_server(connection: Connection) -> str:
+    """Return a PostgreSQL server's system identifier; nothing where that is not allowed."""
     (is_allowed,) = connection.fetch_one(
         "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
     )
