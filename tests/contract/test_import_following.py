@@ -27,7 +27,14 @@ from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.database.imports import ImportReport
 from zapdb.errors import JobError, LeaseHeld, StorageError, UsageError
-from zapdb.inference import CopyOptions, Follower, SourceDatabase, infer_tables, source_changes
+from zapdb.inference import (
+    CopyOptions,
+    Follower,
+    SourceDatabase,
+    following,
+    infer_tables,
+    source_changes,
+)
 from zapdb.inference import source as sources
 from zapdb.inference.copy_plans import CopyPlan
 from zapdb.inference.copying import Copier
@@ -413,3 +420,195 @@ def test_what_can_not_be_followed(place: Place, postgres: PostgresServer) -> Non
             status = run_program(("import", place.source, "-d", place.workspace.address, *options))
         assert status in (1, 2)
         assert text in said.getvalue()
+
+
+# What foreign keys of the source do by themselves, and rows that refer to each other.
+
+ACTIONS = (
+    """CREATE TABLE customers (id integer PRIMARY KEY, mail text NOT NULL UNIQUE,
+      parent integer REFERENCES customers (id) ON UPDATE CASCADE)""",
+    """CREATE TABLE orders (id integer PRIMARY KEY, note text NOT NULL,
+      customer integer NOT NULL REFERENCES customers (id) ON UPDATE CASCADE,
+      updated_at timestamptz NOT NULL DEFAULT now())""",
+    """CREATE TABLE lines (id integer PRIMARY KEY, size integer NOT NULL,
+      "order" integer NOT NULL REFERENCES orders (id),
+      updated_at timestamptz NOT NULL DEFAULT now())""",
+    """CREATE TABLE visits (id integer PRIMARY KEY,
+      customer integer REFERENCES customers (id) ON UPDATE CASCADE ON DELETE SET NULL,
+      updated_at timestamptz NOT NULL DEFAULT now())""",
+    "CREATE TABLE hens (id integer PRIMARY KEY, egg integer)",
+    "CREATE TABLE eggs (id integer PRIMARY KEY, hen integer NOT NULL REFERENCES hens (id))",
+    "ALTER TABLE hens ADD FOREIGN KEY (egg) REFERENCES eggs (id)",
+    *(f"CREATE INDEX ON {name} (updated_at)" for name in ("orders", "lines", "visits")),
+    "INSERT INTO customers SELECT n, 'c' || n, nullif(n - 1, 0) FROM generate_series(1, 30) n",
+    "INSERT INTO orders SELECT n, 'o' || n, n % 30 + 1 FROM generate_series(1, 90) n",
+    "INSERT INTO lines SELECT n, n, n % 90 + 1 FROM generate_series(1, 90) n",
+    "INSERT INTO visits SELECT n, n % 30 + 1 FROM generate_series(1, 60) n",
+    "INSERT INTO hens SELECT n, NULL FROM generate_series(1, 40) n",
+    "INSERT INTO eggs SELECT n, n FROM generate_series(1, 40) n",
+    "UPDATE hens SET egg = 41 - id",
+)
+CHANGES = {
+    "keys that change": "UPDATE customers SET id = id + 1000 WHERE id IN (3, 4, 17)",
+    "keys that swap": "UPDATE customers SET id = 2005 WHERE id = 5;"
+    " UPDATE customers SET id = 5 WHERE id = 6; UPDATE customers SET id = 6 WHERE id = 2005",
+    "a reference that is set to null": "UPDATE customers SET parent = NULL WHERE parent = 9;"
+    " UPDATE orders SET customer = 1 WHERE customer = 9; DELETE FROM customers WHERE id = 9",
+    "a row of the same key": "UPDATE customers SET parent = NULL WHERE parent = 12;"
+    " UPDATE orders SET customer = 1 WHERE customer = 12; DELETE FROM customers WHERE id = 12;"
+    " INSERT INTO customers VALUES (12, 'another')",
+    "gone rows in a chain": "DELETE FROM lines; DELETE FROM orders; DELETE FROM visits;"
+    " DELETE FROM customers",
+    "gone rows in a circle": "UPDATE hens SET egg = NULL; DELETE FROM eggs WHERE id > 3;"
+    " DELETE FROM hens WHERE id > 3",
+    "an old stamp comes and a row goes": "INSERT INTO lines VALUES (900, 1, 1, '2001-01-01');"
+    " DELETE FROM lines WHERE id = 7",
+}
+"""Statements of the source, by what they do. No `updated_at` is touched."""
+NAMES = ("customers", "orders", "lines", "visits", "hens", "eggs")
+
+
+@pytest.fixture
+def acting(workspace: Workspace, postgres: PostgresServer) -> Iterator[Place]:
+    with postgres.fresh_database() as address:
+        made = Place(address, workspace)
+        with made.connect() as connection:
+            for statement in ACTIONS:
+                connection.execute(statement)
+        directory = str(workspace.directory)
+        assert run_program(("import", address, "--infer", "-m", directory)) == 0
+        assert run_program(("migrate", "up", "-m", directory, "-d", workspace.address)) == 0
+        yield made
+
+
+def compare_all(place: Place, db: Database) -> list[str]:
+    """The names of tables that differ from the source's."""
+    differing = list[str]()
+    with place.connect() as connection:
+        for name in NAMES:
+            fields = [field.name for field in db.table(name)._current().schema.fields]
+            columns = ", ".join(f'"{field}"' for field in fields)
+            rows = connection.execute(f"SELECT {columns} FROM {name}".encode()).fetchall()
+            found = [tuple(asdict(record).values()) for record in db.table(name)]
+            if sorted(found, key=repr) != sorted(rows, key=repr):
+                differing.append(name)
+    return differing
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_foreign_keys_change_is_followed(
+    acting: Place, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are read in small pages, so that what is gone refers across them."""
+    monkeypatch.setattr(following, "_read_keys", partial(read_few_keys, 7))
+    monkeypatch.setattr(source_changes, "OVERLAP_SECONDS", 0.0)
+    late = what == "an old stamp comes and a row goes"
+    with acting.workspace.follow() as db:
+        with acting.follower(db) as follower:
+            follower.copy()
+            time.sleep(0.02)
+            follower.step()
+            with acting.connect() as connection:
+                for statement in CHANGES[what].split(";"):
+                    connection.execute(statement.encode())
+            follower.step()
+            follower._look_at = 0.0
+            follower.step()
+            assert compare_all(acting, db) == (["lines"] if late else [])
+        with acting.follower(db) as follower:
+            report = follower.switch(lambda: compared.append(compare_all(acting, db)))
+        assert report.repaired == late
+        assert sum(one.problem_count for one in db.admin.verify()) == 0
+
+
+compared = list[list[str]]()
+
+
+def read_few_keys(count: int, table: Any, after: bytes) -> list[bytes]:
+    _, page = table._read_active(lambda c, bound: bound.records.scan_page(c, after))
+    return [key for key, _ in page][:count]
+
+
+def test_a_record_without_a_row_is_found_at_the_switch(
+    acting: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though as many rows are missing here, and whatever the last pass has done."""
+    monkeypatch.setattr(Follower, "_delete_gone", lambda *_, **__: 0)
+    with acting.workspace.follow() as db, acting.follower(db) as follower:
+        follower.copy()
+        with acting.connect() as connection:
+            connection.execute("INSERT INTO lines VALUES (900, 1, 1, '2001-01-01')")
+            connection.execute("DELETE FROM lines WHERE id = 7")
+        with pytest.raises(StorageError, match="not equal to that of the source") as refused:
+            follower.switch(lambda: pytest.fail("it is not equal"))
+        assert (refused.value.context["rows"], refused.value.context["records"]) == (90, 91)
+
+
+KILL = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_nothing_follows_once_the_application_may_have_switched(
+    place: Place, has_written: bool
+) -> None:
+    """The command kills the shell's parent, which is zapdb, when the application writes here."""
+    command = [sys.executable, "-m", "zapdb", "import", place.source, "-d", place.workspace.address]
+    with place.workspace.follow() as db:
+        with place.follower(db) as follower:
+            follower.copy()
+        kill = f"exec {sys.executable} -c '{KILL}'"
+        died = processes.run(
+            [*command, "--switch", kill], capture_output=True, text=True, check=False
+        )
+        assert died.returncode == -9, died.stderr
+        if has_written:
+            db.table("authors").insert(id=5000, name="of the application")
+        wait_until(lambda: is_free(place, db), "the lease of the killed process ends")
+        refused = processes.run([*command, "--follow"], capture_output=True, text=True, check=False)
+        assert refused.returncode == 2, refused.stderr
+        assert "the source is followed no more" in refused.stderr
+        again = processes.run(
+            [*command, "--switch", "echo switched"], capture_output=True, text=True, check=False
+        )
+        assert db.table("authors").exists(5000) is has_written
+        if has_written:
+            assert again.returncode == 2
+            assert "the source is followed no more" in again.stderr
+            assert "switched\n" not in again.stdout
+        else:
+            assert again.returncode == 0
+            assert "switched\n" in again.stdout
+            place.require_equal(db)
+
+
+def is_free(place: Place, db: Database) -> bool:
+    try:
+        with place.follower(db) as follower:
+            return follower.is_switching
+    except LeaseHeld:
+        return False
+
+
+def test_tables_that_were_emptied_are_followed_anew(place: Place) -> None:
+    with place.workspace.follow() as db:
+        with place.follower(db) as follower:
+            follower.copy()
+            with pytest.raises(KeyboardInterrupt):
+                follower.switch(raise_interrupt)
+        with place.follower(db) as follower, pytest.raises(UsageError, match="followed no more"):
+            follower.step()
+        for name in ("books", "authors"):
+            db.table(name).delete_many([*map(key_of, db.table(name).scan())])
+        with place.follower(db) as follower:
+            assert follower.copy() == 160
+            follower.switch()
+        place.require_equal(db)
+
+
+def raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def key_of(record: Any) -> Any:
+    values = asdict(record)
+    return (values["shelf"], values["number"]) if "shelf" in values else values["id"]

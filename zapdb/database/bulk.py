@@ -51,6 +51,23 @@ def remove_all(
     return deleted
 
 
+def remove_together(
+    session: Session,
+    connection: Connection,
+    of_tables: Sequence[tuple[BoundTable, Sequence[bytes]]],
+) -> int:
+    """Delete records of several tables, which may refer to each other: referencing records are
+    checked after all of them are deleted. Return how many existed; raises `ReferenceViolation`."""
+    removed = list[tuple[BoundTable, list[bytes]]]()
+    for bound, keys in of_tables:
+        stream = iter(keys)
+        while some := list(islice(stream, KEYS_PER_STATEMENT)):
+            removed.append((bound, list(_remove(connection, bound, some))))
+    for bound, found in removed:
+        apply_on_delete(session, connection, bound, found)
+    return sum(len(found) for _, found in removed)
+
+
 def change_all(
     connection: Connection, bound: BoundTable, keys: Iterable[bytes], changes: Mapping[str, Any]
 ) -> int:

@@ -22,13 +22,19 @@ COMPARED_ROWS: Final = 500
 class ComparedTable:
     """The rows of a source's table, in the order of their keys, and the digests of their values and
     of those of the records with the same keys. `differing` rows have another record here, or
-    none."""
+    none. There are `records` here: more than rows, if some have no row."""
 
     table: str
     rows: int = 0
+    records: int = 0
     digest: str = ""
     digest_here: str = ""
     differing: list[SourceRow] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether each row has an equal record, and each record a row."""
+        return self.digest == self.digest_here and self.rows == self.records
 
 
 def compare_table(
@@ -57,6 +63,7 @@ def compare_table(
         found.rows += len(page)
         progress(found.rows)
     found.digest, found.digest_here = source.hexdigest(), here.hexdigest()
+    found.records = table.count()
     return found
 
 

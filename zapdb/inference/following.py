@@ -2,12 +2,14 @@
 
     copy    all rows, as of one moment, resumable
     pass    rows that changed since the pass before, referenced tables first; then records whose
-            rows are gone, referring tables first
-    switch  a last pass under a lock that keeps writers out, and everything compared
+            rows are gone, referring tables first, and those that refer to each other together
+    switch  a last pass under a lock that keeps writers out, and everything compared both ways
 
 How far it has come is kept in the row of a checkpoint: what was changed since the moment there is
 not copied yet. It is written when a pass has ended, so a pass that was killed is done again, which
 changes nothing (rows that are equal are not written). One process at a time follows a source.
+Before the application is switched over, the row says so: whatever dies then, nothing follows any
+more, since the records that the application makes here would be deleted.
 
 It is a job, which is held back between batches, while the source's snapshot stays open. Under the
 lock of the switch it is not: writers wait. A job that is cancelled ends there, too.
@@ -15,8 +17,9 @@ lock of the switch it is not: writers wait. A job that is cancelled ends there, 
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,17 +27,25 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from zapdb.database import Database, Table
-from zapdb.database.imports import Checkpoint, Importer, forget_all
+from zapdb.database.bulk import remove_together
+from zapdb.database.imports import Checkpoint, Importer, SourceRow, forget_all
 from zapdb.database.imports.batches import write_batch
 from zapdb.database.imports.checkpoint import checkpoint_id
+from zapdb.database.on_delete import find_referrers
 from zapdb.database.undivided_work import OnWait, noted_as_job
-from zapdb.errors import ConstraintViolation, StorageError, UsageError
+from zapdb.errors import ConstraintViolation, ReferenceViolation, StorageError, UsageError
+from zapdb.indexes import BoundTable
 from zapdb.inference.comparing import ComparedTable, compare_table
 from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.copying import Copier, CopyOptions
 from zapdb.inference.inferred import Inference
 from zapdb.inference.source import SourceDatabase
-from zapdb.inference.source_changes import SourceMoment, changed_since, read_moment
+from zapdb.inference.source_changes import (
+    SourceMoment,
+    changed_since,
+    find_stamp,
+    read_moment,
+)
 from zapdb.inference.table_rows import TableRows
 from zapdb.jobs.undivided import JobPace, NoJob
 from zapdb.limits import PAGE_RECORDS_MAX
@@ -125,6 +136,8 @@ class Follower:
             checkpoint = Checkpoint.claim(db._storage, name, source.shown, anew=False)
             made = cls(source, plans, db, replace(options, pace=job), checkpoint, job)
             try:
+                if made.is_switching and not made._filled:
+                    checkpoint.state = {}  # it begins anew
                 if not checkpoint.state:
                     made._require_empty()
                 yield made
@@ -133,9 +146,12 @@ class Follower:
                     checkpoint.release()
                     job.leave_open()
 
+    @property
+    def _filled(self) -> list[str]:
+        return [plan.name for plan in self._plans if self._table(plan).first() is not None]
+
     def _require_empty(self) -> None:
-        filled = [plan.name for plan in self._plans if self._table(plan).first() is not None]
-        if filled:
+        if filled := self._filled:
             self._checkpoint.forget()
             self._checkpoint.state = _ENDED
             raise UsageError(
@@ -158,7 +174,7 @@ class Follower:
 
     def _copy(self) -> int:
         state = self._checkpoint.state
-        if state.get("is_copied"):
+        if state.get("is_copied") or self.is_switching:
             return 0
         is_first = not state
         if is_first:
@@ -187,6 +203,7 @@ class Follower:
     def step(self) -> PassReport:
         """One pass, when the job may go on; raises the error of a row that can't be written, and
         `SourceLost`: the next pass brings what this one has not."""
+        self._require_following()
         self._job.note(0)
         with self._source.noticing_loss():
             moment = read_moment(self._source.engine, self._since())
@@ -202,13 +219,15 @@ class Follower:
             read = self._bring_changes(connection)
         except ConstraintViolation:
             # A row may have the values of one that is gone.
-            deleted, looks = self._delete_gone(connection), True
+            deleted, looks = self._delete_gone(connection, is_brought=False), True
             read = self._bring_changes(connection)
         if looks:
             look_began = time.monotonic()
-            deleted += self._delete_gone(connection)
+            deleted += self._delete_gone(connection, is_brought=not is_last)
             ended = time.monotonic()
             self._look_at = ended + (ended - look_began) * (1 / DELETES_SHARE - 1)
+            if self._checkpoint.state.get("brings_all"):
+                read += self._bring_changes(connection)
         return PassReport(read, deleted, time.monotonic() - began, looks)
 
     def _bring_changes(self, connection: sa.Connection) -> int:
@@ -229,7 +248,8 @@ class Follower:
     ) -> int:
         """Write the rows that were changed since a moment; returns how many were read."""
         rows = self._rows(connection, plan, fields)
-        rows.condition = changed_since(plan.inferred.source, since)
+        if not self._checkpoint.state.get("brings_all"):
+            rows.condition = changed_since(plan.inferred.source, since)
         importer = Importer(
             self._db._session,
             self._table(plan),
@@ -245,28 +265,129 @@ class Follower:
     ) -> TableRows:
         return TableRows(connection, self._source, plan, fields, self._options.time_zone)
 
-    def _delete_gone(self, connection: sa.Connection) -> int:
+    def _delete_gone(self, connection: sa.Connection, *, is_brought: bool) -> int:
         """Delete the records whose rows the source does not have, those that refer to others
-        first."""
-        return sum(self._delete_from(connection, plan) for plan in reversed(self._plans))
+        first. If all that has changed `is_brought`, tables of equal counts are passed over."""
+        deleted, tied = 0, dict[str, list[bytes]]()
+        for plan in reversed(self._plans):
+            if is_brought and self._is_as_many(connection, plan):
+                continue
+            table = self._table(plan)
+            for keys in self._find_gone(connection, plan):
+                self._refresh_referring(connection, plan, keys)
+                values = [_as_given(table, key) for key in keys]
+                try:
+                    deleted += table.delete_many(values)
+                except ReferenceViolation:
+                    tied.setdefault(plan.name, []).extend(keys)
+        return deleted + (self._delete_tied(tied) if tied else 0)
 
-    def _delete_from(self, connection: sa.Connection, plan: CopyPlan) -> int:
-        table, deleted = self._table(plan), 0
-        if table.count() == _count_rows(connection, plan):
-            return 0  # all rows are here, so as many records are the same
-        key = tuple(f for f in plan.inferred.fields if f.name in plan.key)
-        rows = self._rows(connection, plan, key)
+    def _is_as_many(self, connection: sa.Connection, plan: CopyPlan) -> bool:
+        """Whether there are as many records as rows, and so the same, since all rows are here:
+        where they are found by `updated_at`, some may not be."""
+        source = plan.inferred.source
+        return find_stamp(source) is None and self._table(plan).count() == _count_rows(
+            connection, plan
+        )
+
+    def _find_gone(self, connection: sa.Connection, plan: CopyPlan) -> Iterator[list[bytes]]:
+        """Yield the keys of records without a row, some at a time."""
+        table = self._table(plan)
         for page in _key_pages(table):
-            shape = table._current().adapter
-            codec, values = shape.codec, {one: shape.codec.decode_key(one) for one in page}
-            named = [dict(zip(shape.key_names, one, strict=True)) for one in values.values()]
-            found = rows.find([tuple(one[name] for name in plan.key) for one in named])
-            there = {codec.encode_key(row.values) for row in found}
-            gone = [value for one, value in values.items() if one not in there]
-            deleted += table.delete_many([value if len(value) > 1 else value[0] for value in gone])
+            there = self._find_rows(connection, plan, page, plan.key)
+            gone = [key for key in page if key not in there]
+            if gone:
+                yield gone
             self._renew()
             self._keep_pace(len(page), len(gone))
-        return deleted
+
+    def _find_rows(
+        self,
+        connection: sa.Connection,
+        plan: CopyPlan,
+        keys: Sequence[bytes],
+        names: Collection[str],
+    ) -> dict[bytes, SourceRow]:
+        """The rows that records with these keys have in the source, with values of some fields."""
+        shape = self._table(plan)._current().adapter
+        every = (*plan.fields, *plan.later)
+        rows = self._rows(connection, plan, tuple(f for f in every if f.name in names))
+        named = [
+            dict(zip(shape.key_names, shape.codec.decode_key(key), strict=True)) for key in keys
+        ]
+        found = rows.find([tuple(one[name] for name in plan.key) for one in named])
+        return {shape.codec.encode_key(row.values): row for row in found}
+
+    def _refresh_referring(
+        self, connection: sa.Connection, plan: CopyPlan, keys: Sequence[bytes]
+    ) -> None:
+        """Bring the rows of the records that refer to others which are gone: in the source they
+        refer to no such rows, whatever told of their change. Otherwise the deletion would be
+        refused, or change or delete them here."""
+        for name, referring in self._find_referring(plan.name, keys).items():
+            other = self._plan_of(name)
+            if other is None or name == plan.name:
+                continue  # of no table of the source; or of rows that are gone, too
+            names = [field.name for field in (*other.fields, *other.later)]
+            for some in _pages(sorted(referring)):
+                found = self._find_rows(connection, other, some, names)
+                refused = write_batch(
+                    self._db._session,
+                    self._table(other),
+                    list(found.values()),
+                    "upsert",
+                    lambda _connection, _refused: None,
+                )
+                if refused:  # what they refer to now is not here yet
+                    self._bring_all_again()
+
+    def _find_referring(self, name: str, keys: Sequence[bytes]) -> dict[str, set[bytes]]:
+        """The keys of the records that refer to records of a table, by the names of their
+        tables."""
+        session = self._db._session
+
+        def read(connection: Connection, bound: BoundTable) -> tuple[None, dict[str, set[bytes]]]:
+            found = dict[str, set[bytes]]()
+            for incoming in bound.incoming_references:
+                other = session.bind_active(incoming.table)
+                stored = find_referrers(connection, bound, keys, other, incoming, sys.maxsize)
+                found.setdefault(other.schema.name, set()).update(key for key, _ in stored)
+            return None, found
+
+        _, keys_by_table = self._db.table(name)._read_active(read)
+        return keys_by_table
+
+    def _delete_tied(self, tied: dict[str, list[bytes]]) -> int:
+        """Delete records that refer to each other, of whatever tables, in one transaction. Other
+        records that still refer to them are deleted with them, and brought again."""
+        every = {name: set(keys) for name, keys in tied.items()}
+        looking = dict(every)
+        while looking:
+            further = dict[str, set[bytes]]()
+            for name, keys in looking.items():
+                for other, found in self._find_referring(name, sorted(keys)).items():
+                    if self._plan_of(other) is not None:
+                        further.setdefault(other, set()).update(found - every.get(other, set()))
+            looking = {name: keys for name, keys in further.items() if keys}
+            for name, keys in looking.items():
+                every.setdefault(name, set()).update(keys)
+                self._bring_all_again()
+        session = self._db._session
+
+        def delete() -> int:
+            with session.writing() as connection:
+                bound = [(self._db.table(name)._current(), sorted(every[name])) for name in every]
+                return remove_together(session, connection, bound)
+
+        return session.run(delete)
+
+    def _bring_all_again(self) -> None:
+        """Have this pass bring all rows, and the next one, if it does not come to its end."""
+        if not self._checkpoint.state.get("brings_all"):
+            self._save({**self._checkpoint.state, "brings_all": True})
+
+    def _plan_of(self, name: str) -> CopyPlan | None:
+        return next((plan for plan in self._plans if plan.name == name), None)
 
     # The switch
 
@@ -275,26 +396,66 @@ class Follower:
         compared. `meanwhile` is called when they are equal, and before writers may go on: there the
         application is switched over.
 
-        Raises `StorageError` if the lock can't be had, or if the tables are not equal in the end.
+        From then on nothing follows any more, unless `meanwhile` raises an `Exception`. A switch
+        that was interrupted there is only compared again: what differs may be the application's.
+
+        Raises `StorageError` if the lock can't be had, or if the tables are not equal in the end;
+        `UsageError` if they are not after an interrupted switch.
         """
         locked = [plan.inferred.source for plan in self._plans]
         self._job.note(0)
         with self._source.reading(locked) as connection, self._hurrying():
-            last = self._bring_all(connection, is_last=True)
-            repaired, compared = 0, list[ComparedTable]()
-            for _ in range(COMPARED_TWICE):
+            if self.is_switching:
+                last, repaired = PassReport(0, 0, 0.0, compared_keys=False), 0
                 compared = [self._compare(connection, plan) for plan in self._plans]
-                differing = sum(len(one.differing) for one in compared)
-                if not differing:
-                    break
-                repaired += differing
-                for plan, one in zip(self._plans, compared, strict=True):
-                    self._repair(plan, one)
-            _require_equal(compared)
-            meanwhile()
+                if not all(one.is_equal for one in compared):
+                    self._require_following()
+            else:
+                last = self._bring_all(connection, is_last=True)
+                repaired, compared = self._repair_all(connection)
+                _require_equal(compared)
+            self._hand_over(meanwhile)
         self._checkpoint.forget()
         self._checkpoint.state = _ENDED
         return SwitchReport(last, compared, repaired)
+
+    @property
+    def is_switching(self) -> bool:
+        """Whether the application was, or may have been, switched over."""
+        return bool(self._checkpoint.state.get("is_switching"))
+
+    def _require_following(self) -> None:
+        if self.is_switching:
+            raise UsageError(
+                "the source is followed no more: its switch was interrupted while the application "
+                "was switched over",
+                source=self._source.shown,
+                hint="if the application writes here now, all is done; if it writes to the source, "
+                "empty these tables, and follow it anew; if neither, run --switch again",
+            )
+
+    def _hand_over(self, meanwhile: Callable[[], object]) -> None:
+        """Have the application switched over; what dies meanwhile leaves the mark."""
+        before = self._checkpoint.state
+        self._save({**before, "is_switching": True})
+        try:
+            meanwhile()
+        except Exception:
+            self._save(before)
+            raise
+
+    def _repair_all(self, connection: sa.Connection) -> tuple[int, list[ComparedTable]]:
+        """Compare all tables, and write the rows that differ; returns how many did."""
+        repaired, compared = 0, list[ComparedTable]()
+        for _ in range(COMPARED_TWICE):
+            compared = [self._compare(connection, plan) for plan in self._plans]
+            differing = sum(len(one.differing) for one in compared)
+            if not differing:
+                break
+            repaired += differing
+            for plan, one in zip(self._plans, compared, strict=True):
+                self._repair(plan, one)
+        return repaired, compared
 
     def _compare(self, connection: sa.Connection, plan: CopyPlan) -> ComparedTable:
         rows = self._rows(connection, plan, (*plan.fields, *plan.later))
@@ -364,6 +525,16 @@ def _count_rows(connection: sa.Connection, plan: CopyPlan) -> int:
     return int(connection.execute(counted).scalar_one())
 
 
+def _as_given(table: Table, key: bytes) -> Any:
+    values = table._current().adapter.codec.decode_key(key)
+    return values if len(values) > 1 else values[0]
+
+
+def _pages(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(keys), PAGE_RECORDS_MAX):
+        yield keys[start : start + PAGE_RECORDS_MAX]
+
+
 def _key_pages(table: Table) -> Iterator[list[bytes]]:
     after = b""
     while page := _read_keys(table, after):
@@ -378,10 +549,12 @@ def _read_keys(table: Table, after: bytes) -> list[bytes]:
 
 def _require_equal(compared: list[ComparedTable]) -> None:
     for one in compared:
-        if one.digest != one.digest_here:
+        if not one.is_equal:
             raise StorageError(
                 "a table is not equal to that of the source",
                 table=one.table,
                 differing=len(one.differing),
+                rows=one.rows,
+                records=one.records,
                 hint="somebody else writes to it here: stop that, and switch again",
             )

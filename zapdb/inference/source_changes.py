@@ -8,8 +8,9 @@ lies behind the oldest transaction that ran at that moment (`pg_snapshot_xmin`):
          moment 2   snapshot 2 ─ pass 2     since moment 1: also what snapshot 1 did not show
 
 A row has the number of the transaction that wrote it, its `xmin`, so nothing is missed; the table
-is scanned for it. Where a table has an index that begins with `updated_at`, that is asked instead.
-Who changes a row without its `updated_at` is found when the tables are compared.
+is scanned for it. Where a table has an index that begins with `updated_at`, that is asked instead,
+unless a foreign key may change its rows (`ON UPDATE CASCADE`, `ON DELETE SET NULL`), which leaves
+`updated_at` as it is. Who else changes a row without it is found when the tables are compared.
 """
 
 from __future__ import annotations
@@ -88,8 +89,17 @@ def changed_since(table: sa.Table, moment: SourceMoment) -> sa.ColumnElement[boo
 
 def find_stamp(table: sa.Table) -> sa.Column[Any] | None:
     """The column that says when a row was changed, if the rows can be found by it."""
+    if any(_changes_rows(key) for key in table.foreign_key_constraints):
+        return None
     column = table.c.get(STAMP)
     if column is None or column.nullable or not getattr(column.type, "timezone", False):
         return None
     leading = [next(iter(index.columns), None) for index in table.indexes]
     return column if any(first is column for first in leading) else None
+
+
+def _changes_rows(key: sa.ForeignKeyConstraint) -> bool:
+    """Whether a change of the row that is referred to changes the referring row."""
+    actions = {(action or "").upper() for action in (key.ondelete, key.onupdate)}
+    on_update = (key.onupdate or "").upper() == "CASCADE"
+    return on_update or any(action.startswith("SET ") for action in actions)
