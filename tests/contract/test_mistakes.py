@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import enum
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,6 +16,8 @@ import pytest
 import zapdb.aio
 from tests.support import Workspace, error_of
 from zapdb.database import Database, Table
+from zapdb.database.habits import _HABITS as HABITS
+from zapdb.database.habits import DATABASE_HABITS, in_tasks
 from zapdb.errors import (
     InvalidValue,
     SqlError,
@@ -101,6 +104,17 @@ MISTAKES: list[tuple[Mistake, type[ZapdbError], str]] = [
     (lambda d, t: t.update(name="x"), UsageError, "give the key first, without names: (id, …)"),
     (lambda d, t: t.update(t.get(KEY), name="x"), UsageError, "give its key: record.id"),
     (lambda d, t: t.update_where(stock=1), UsageError, "conditions come first: update_where("),
+    # Other fields than those of the key
+    (lambda d, t: t.get(name="Ada"), UsageError, "shops.where(name=…) selects records by any"),
+    (lambda d, t: t.find(name="Ada"), UsageError, "shops.where(name=…) selects records by any"),
+    (lambda d, t: t.exists(name="Ada"), UsageError, ".first(), .one(), .exists()"),
+    (lambda d, t: t.delete(name="Ada"), UsageError, ".update(…), .delete()"),
+    (lambda d, t: t.get(nme="Ada"), UsageError, "give all of them by name"),
+    (lambda d, t: t.get(t.f.name == "Ada"), UsageError, "shops.where(condition) selects records"),
+    (lambda d, t: t.find(t.f.name == "Ada"), UsageError, "shops.where(condition) selects records"),
+    (lambda d, t: t.delete(t.f.name == "Ada"), UsageError, "shops.where(condition) selects"),
+    (lambda d, t: t.get_or_create(name="Ada"), UnknownAttribute, "first() or items.insert("),
+    (lambda d, t: t.get_or_none(name="Ada"), UnknownAttribute, "where(title='Milk').first()"),
     # Databases
     (lambda d, t: d["shops"], UnsupportedOperation, "the table is db.table('shops')"),
     (lambda d, t: "shops" in d, UnsupportedOperation, "db.tables contains all names"),
@@ -190,6 +204,41 @@ def test_values_as_texts_get_no_hint_of_python(db: Database) -> None:
         assert caught.value.hint == ""
 
 
+NO_METHODS = {"avg", "lambda", "f", "len", "sorted"}
+
+
+def calls_in(hint: str) -> list[tuple[str, str]]:
+    """Each call that a hint names, as (what it is called on, name); behind a dot it is a query."""
+    quoted = re.sub(r"'(?:SELECT|Milk|en|und)[^']*'", "''", hint)
+    found = re.findall(r"((?:[a-z_]+\.)*)([a-z_]+)\(", quoted)
+    return [(on.rstrip("."), name) for on, name in found if name not in NO_METHODS]
+
+
+@pytest.mark.parametrize("library", ["zapdb", "zapdb.aio"])
+def test_hints_name_calls_that_there_are(workspace: Workspace, library: str) -> None:
+    """Of each name that people know from elsewhere, on databases, tables and queries."""
+    workspace.write(1, SHOP)
+    db = workspace.open()
+    module = zapdb if library == "zapdb" else zapdb.aio
+    kinds: dict[str, Any] = {
+        "db": module.Database,
+        "tx": module.Database,
+        "zapdb": zapdb,
+        "zapdb.aio": zapdb.aio,
+    }
+    tables = (module.Table, module.Query, type(db.table("shops").f.name))
+    for owner, names in ((db, DATABASE_HABITS), (db.table("shops"), HABITS)):
+        for name in names:
+            if hasattr(type(owner), name):
+                continue  # a query has no get(), a table has one
+            error = cast(UnknownAttribute, error_of(lambda o=owner, n=name: getattr(o, n)))
+            hint = (error if module is zapdb else in_tasks(error)).hint
+            assert module is zapdb or "`with " not in hint
+            for on, called in calls_in(hint):
+                there = (kinds[on],) if on in kinds else (*tables, module.Database)
+                assert any(hasattr(kind, called) for kind in there), (name, hint, on, called)
+
+
 def test_mistakes_in_tasks(workspace: Workspace) -> None:
     workspace.write(1, SHOP)
 
@@ -208,6 +257,14 @@ def test_mistakes_in_tasks(workspace: Workspace) -> None:
                 with pytest.raises(UnsupportedOperation) as caught:
                     mistake()
                 assert said in str(caught.value)
+            for look, said in (
+                (lambda: cast(Any, db).begin, "`async with db.transaction() as tx:` begins one"),
+                (lambda: shops.get_or_create, "await items.where(title='Milk').first() or await "),
+                (lambda: shops.where().iterator, "async for item in query"),
+            ):
+                with pytest.raises(UnknownAttribute) as unknown:
+                    look()
+                assert said in str(unknown.value)
             with pytest.raises(UnsupportedOperation, match="write delete_many"):
                 await shops.delete_many("abc")
 

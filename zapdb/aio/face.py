@@ -42,6 +42,7 @@ from zapdb.database.catalog_watch import Callback
 from zapdb.database.fields import FieldExpression, Fields
 from zapdb.database.habits import (
     Uncounted,
+    in_tasks,
     no_attribute,
     no_place,
     no_table_by_item,
@@ -49,7 +50,7 @@ from zapdb.database.habits import (
 )
 from zapdb.database.models import Model
 from zapdb.database.transactions import takes_argument
-from zapdb.errors import UnsupportedOperation
+from zapdb.errors import UnknownAttribute, UnsupportedOperation
 from zapdb.limits import INSERT_BATCH_RECORDS, WRITE
 from zapdb.records import Record
 from zapdb.storage import TransactionMode
@@ -136,7 +137,10 @@ class AccessFace(Face[S]):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            self._built(lambda sync: getattr(sync, name))
+            try:
+                self._built(lambda sync: getattr(sync, name))
+            except UnknownAttribute as error:
+                raise in_tasks(error) from None
             raise AttributeError(name)
 
         def __getitem__(self, name: object) -> NoReturn:
@@ -308,7 +312,8 @@ class ReadableTableFace(AwaitedRecords, Face[Any], Generic[R]):
             if name.startswith("_"):
                 raise AttributeError(name)
             table = self._built(lambda items: items._current().adapter.schema)
-            raise no_attribute(self, name, table.name, [field.name for field in table.fields])
+            fields = [field.name for field in table.fields]
+            raise in_tasks(no_attribute(self, name, table.name, fields))
 
     def __getitem__(self, name: str) -> FieldExpression:
         """A field by its name: `items["due"]` is `items.f.due`; raises `UnknownField`."""
@@ -397,7 +402,8 @@ class QueryFace(AwaitedRecords, Face[Any], Generic[R]):
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise no_attribute(self, name, self._sync._bound.adapter.schema.name, ())
+            table = self._sync._bound.adapter.schema.name
+            raise in_tasks(no_attribute(self, name, table, ()))
 
         def __getitem__(self, place: object) -> NoReturn:
             raise no_place(self, place)

@@ -13,6 +13,14 @@ _FIRST: Final = "order_by('-due').first() returns the first record in an order, 
 _INCLUDE: Final = "include('list') also loads the records that a reference refers to"
 _INSERT: Final = "insert(title=…) inserts a record"
 _INSERT_MANY: Final = "insert_many([{'title': …}, …]) inserts many records"
+_GET_OR_INSERT: Final = (
+    "db.run(lambda: items.where(title='Milk').first() or items.insert(title='Milk')); by the key, "
+    "upsert(id=…, title=…)"
+)
+_GET_OR_INSERT_IN_TASKS: Final = (
+    "await db.run(f), where f is `async def f()` and returns await items.where(title='Milk')"
+    ".first() or await items.insert(title='Milk'); by the key, upsert(id=…, title=…)"
+)
 _NAMED: Final = "where(done=False) selects the records with these values"
 _ORDER: Final = "order_by('-due') sets the order"
 _PAGE: Final = "page(size, cursor) returns page after page, limit(20) the first records"
@@ -45,8 +53,8 @@ _HABITS: Final = {
     "find_by": "where(title='Milk').first() returns one record, or None",
     "find_one": "where(title='Milk').first() returns one record, or None",
     "get": _ONE_OR_NONE,
-    "get_or_create": "upsert(id=…, title=…) updates the record with this key, or inserts it",
-    "get_or_none": "find(key) returns a record, or None",
+    "get_or_create": _GET_OR_INSERT,
+    "get_or_none": "find(key) returns a record, or None; so does where(title='Milk').first()",
     "group_by": _IN_PYTHON,
     "having": _IN_PYTHON,
     "in_bulk": "get_many([key, …]) returns the records of many keys",
@@ -83,7 +91,8 @@ _HABITS: Final = {
     "sort_by": _ORDER,
     "take": "limit(20) returns the first records",
     "truncate": "where().delete() deletes all records",
-    "update_or_create": "upsert(id=…, title=…) updates the record with this key, or inserts it",
+    "update_or_create": "upsert(id=…, title=…) updates the record with this key, or inserts it; by "
+    "other fields, update(record.id, …) what where(title='Milk').first() found, in db.run",
     "values": _WHOLE,
     "values_list": _WHOLE,
 }
@@ -196,6 +205,38 @@ def hint_for_field(table: str, given: object, fields: Iterable[str]) -> str:
     if name in there and direction.lower() in ("asc", "desc"):
         return f"write {'-' * (direction.lower() == 'desc')}{name}"
     return suggest(given, there)
+
+
+def hint_for_key(table: str, names: Iterable[str], given: Iterable[str]) -> str:
+    """The hint for names that are not those of the key; `names` are the fields of the table."""
+    given = list(given)
+    if given and set(given) <= set(names):
+        told = ", ".join(f"{name}=…" for name in given)
+        return (
+            f"{table}.where({told}) selects records by any fields: .first(), .one(), .exists(), "
+            ".update(…), .delete()"
+        )
+    return "give all of them by name, or all of them in order"
+
+
+def hint_for_condition(table: str) -> str:
+    return f"{table}.where(condition) selects records: .first(), .one(), .exists(), .delete()"
+
+
+_IN_TASKS: Final = (
+    ("`with ", "`async with "),
+    (" zapdb.open(", " zapdb.aio.open("),
+    (": for item in query", ": async for item in query"),
+    ("iterate over the query", "iterate with `async for`"),
+    (_GET_OR_INSERT, _GET_OR_INSERT_IN_TASKS),
+)
+
+
+def in_tasks(error: UnknownAttribute) -> UnknownAttribute:
+    """The error with a hint as a program writes it with `zapdb.aio`."""
+    for theirs, ours in _IN_TASKS:
+        error.hint = error.hint.replace(theirs, ours)
+    return error
 
 
 def no_database_attribute(

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from zapdb.database.blob_streams import open_field
 from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.fields import FieldExpression, Fields, bind_all, make_field
-from zapdb.database.habits import Uncounted, no_attribute, no_place, not_by_name, require_many
+from zapdb.database.habits import (
+    Uncounted,
+    hint_for_condition,
+    hint_for_key,
+    no_attribute,
+    no_place,
+    not_by_name,
+    require_many,
+)
 from zapdb.database.history.versions import Version, list_versions
 from zapdb.database.page import Page
 from zapdb.database.query import Query
@@ -313,7 +321,7 @@ class ReadableTable(Uncounted):
                 table=self.name,
                 key=", ".join(names),
                 given=", ".join(named),
-                hint="give all of them by name, or all of them in order",
+                hint=hint_for_key(self.name, self.field_names, named),
             )
         return tuple(named[name] for name in names)
 
@@ -333,6 +341,12 @@ class ReadableTable(Uncounted):
                 key=", ".join(names),
                 given=len(key),
                 hint=f"give the key first, without names: ({', '.join(names)}, …)",
+            )
+        if isinstance(key[0], Predicate):
+            return UsageError(
+                "a key is expected, not a condition",
+                table=self.name,
+                hint=hint_for_condition(self.name),
             )
         if isinstance(key[0], Mapping):
             return not_by_name(self.name, "get(", key[0])
