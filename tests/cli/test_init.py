@@ -29,15 +29,35 @@ def test_a_new_project_runs(project: Project, tmp_path: Path, monkeypatch) -> No
     monkeypatch.chdir(tmp_path / "My-Shop")
     assert project.run("migrate", "check").status == 0
     assert project.run("migrate", "up").status == 0
+    subprocess.run(["git", "init", "-q"], check=True)
     with zapdb.open("sqlite:///my_shop.db", migrations="migrations") as db:
         assert db.table("notes").insert(text="Hi").is_done is False
+        others = subprocess.run(["git", "status", "--short"], check=True, capture_output=True)
+    assert others.stdout.decode().split("\n") == [
+        "?? .gitignore",
+        "?? migrations/",
+        "?? pyproject.toml",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("url", ["postgresql://host/shop", "sqlite:////elsewhere/shop.db"])
+def test_what_lies_elsewhere_is_not_ignored(
+    project: Project, tmp_path: Path, monkeypatch, url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert project.run("init", "--database", url).status == 0
+    assert not Path(".gitignore").exists()
 
 
 def test_what_is_there_is_kept(project: Project, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pyproject.toml").write_text('[project]\nname = "x"')
+    Path(".gitignore").write_text("*.pyc")
     first = project.run("init", "--database", "sqlite:///here.db", "--json").json
     assert first["kept"] == []
+    assert first["created"][:2] == ["pyproject.toml", ".gitignore"]
+    assert Path(".gitignore").read_text() == "*.pyc\n/here.db*\n"
     settings = Path("pyproject.toml").read_text()
     assert settings.startswith('[project]\nname = "x"\n\n[tool.zapdb]\n')
     migration = Path("migrations/0001_notes.yaml")
@@ -45,7 +65,7 @@ def test_what_is_there_is_kept(project: Project, tmp_path: Path, monkeypatch) ->
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for same in ((), ("--database", "sqlite:///here.db")):
         again = project.run("init", *same, "--json").json
-        assert again == {"created": [], "kept": ["pyproject.toml", "migrations"]}
+        assert again == {"created": [], "kept": ["pyproject.toml", ".gitignore", "migrations"]}
     refused = project.run("init", "--database", "sqlite:///other.db")
     assert refused.status == 2
     assert 'write database = "sqlite:///other.db" under [tool.zapdb]' in refused.err

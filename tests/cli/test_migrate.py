@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.cli.program import MIGRATIONS, Project
+from tests.documents import document
 from zapdb.activation.inspection import list_migration_states
 from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.scaffold import make_slug, render_migration
@@ -26,6 +27,15 @@ MILLISECONDS = re.compile(r"\d+\.\d ms")
 def without_times(text: str) -> str:
     text = MILLISECONDS.sub("0.0 ms", text)
     return re.sub(r"in [\d.]+ m?s \([\d,]+/s\)", "in 0 ms (0/s)", text)
+
+
+def test_a_table_that_takes_the_name_of_a_dropped_one_is_named_once(project: Project) -> None:
+    table = "create_table: {table: tags, key: [id], fields: [{name: id, type: %s}]}"
+    project.file("0001_tags").write_text(document(table % "integer"))
+    drop = "drop_table: {table: tags, records: discard}"
+    project.file("0002_others").write_text(document(drop, table % "uuid"))
+    out = without_times(project.run("migrate", "up").out)
+    assert "applied 0002_others  tags  0.0 ms\n" in out
 
 
 # new

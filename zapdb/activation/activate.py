@@ -33,7 +33,8 @@ from zapdb.storage.record_statements import RecordStatements
 def activate(
     connection: Connection, catalog: TenantCatalog, chain: Chain, target: int
 ) -> list[str]:
-    """Move a tenant forward to `target`, inside a DDL transaction; returns changed tables.
+    """Move a tenant forward to `target`, inside a DDL transaction; returns the names of the changed
+    tables.
 
     Appends one history entry for each table that differs, for any number of migrations in between
     (rule 6).
@@ -58,7 +59,7 @@ def activate(
             if after.table_active_or_archived(table.number) is None:
                 retire_record_table(connection, catalog.tenant, table.number)
     set_position(connection, catalog.tenant, target)
-    return changed
+    return list(dict.fromkeys(changed))  # a dropped table may have the name of a new one
 
 
 def _append_entry(

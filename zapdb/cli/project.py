@@ -21,6 +21,7 @@ from zapdb.storage.addresses import find_engine, has_password, read_address
 
 _MIGRATIONS: Final = "migrations"
 _NAMELESS: Final = "app"
+GITIGNORE: Final = Path(".gitignore")
 FIRST_SUMMARY: Final = "Notes"
 FIRST_CHANGES: Final = """\
 - create_table:
@@ -55,8 +56,9 @@ def init_command(
 ) -> None:
     """Start a project: settings in pyproject.toml, and a first migration to edit.
 
-    Existing files are kept: `[tool.zapdb]` is added to a pyproject.toml without it, and a directory
-    with migrations gets no further one.
+    Existing files are kept: `[tool.zapdb]` is added to a pyproject.toml without it, the files of a
+    SQLite database to a .gitignore without them, and a directory with migrations gets no further
+    one.
 
     With `--json`: `{created, kept}`, lists of paths.
     """
@@ -80,6 +82,9 @@ def init_command(
     created: list[Path] = []
     kept: list[Path] = []
     (created if _write_settings(directory / PYPROJECT, url) else kept).append(PYPROJECT)
+    database_file = _file_in(directory, read_pyproject(directory).get("database") or url)
+    if database_file is not None:
+        (created if _ignore(directory / GITIGNORE, database_file) else kept).append(GITIGNORE)
     migrations = directory / (read_pyproject(directory).get("migrations") or _MIGRATIONS)
     if any(migrations.glob("*.yaml")):
         kept.append(migrations.relative_to(directory))
@@ -98,6 +103,30 @@ def init_command(
     output.write(f"next: {where}`zapdb migrate up`; in Python, zapdb.open({opening})")
     output.write('later: `zapdb migrate new "What changes"` for each change')
     output.document({"created": list(map(str, created)), "kept": list(map(str, kept))})
+
+
+def _file_in(directory: Path, url: str) -> Path | None:
+    """Return the SQLite file of an address, relative to the directory that it lies in."""
+    address = read_address(url)
+    if find_engine(address) != "sqlite" or not address.database:
+        return None
+    path = (directory / address.database).resolve()
+    root = directory.resolve()
+    return path.relative_to(root) if path.is_relative_to(root) else None
+
+
+def _ignore(path: Path, database: Path) -> bool:
+    """Keep a SQLite file, and those that SQLite writes beside it, out of version control.
+
+    Returns False if the file's lines have them already.
+    """
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    line = f"/{database.as_posix()}*"
+    if line in before.splitlines():
+        return False
+    gap = "\n" if before and not before.endswith("\n") else ""
+    replace_text_file(path, f"{before}{gap}{line}\n")
+    return True
 
 
 def _name_of(directory: Path) -> str:
