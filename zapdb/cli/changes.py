@@ -20,6 +20,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.durations import parse_duration
+from zapdb.cli.history import opened_to_read
 from zapdb.cli.listing_options import LimitOption
 from zapdb.cli.output import Output, Part, confirm, format_count, print_note
 from zapdb.cli.record_changes import record_to_json, show_change
@@ -85,7 +86,7 @@ def changes_list_command(
             "--newest begins at the end of the log, and --since at a bookmark",
             hint="leave out one of them",
         )
-    with _opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         found = db.change_log.read_back() if newest else iter(db.change_log.read(since))
         if table is not None:
             number = _find_table(db, table)
@@ -174,11 +175,15 @@ def changes_followers_command(
     has not read.
 
     With `--json`: `{followers: [{name, bookmark, advanced_at, changes_behind, seconds_behind}],
-    begins_at}`; `begins_at` is the bookmark at which the log begins.
+    begins_at, ends_at, watermark, changes_waiting}`; `begins_at` and `ends_at` are the bookmarks at
+    which the log begins and ends, for a process that may only read. Nothing comes before
+    `watermark` any more, which is null for an empty log; `changes_waiting` are behind `ends_at`
+    until a process that writes has given them their place.
     """
     output = Output(as_json)
     with _opened(database, tenant, read_only=True) as db:
         found, begins_at = db.change_log.followers(), db.change_log.begin()
+        status = db.change_log.status()
     output.table(
         ("follower", "advanced at", "changes behind", "lag", "bookmark"),
         [_follower_to_row(status) for status in found],
@@ -187,7 +192,13 @@ def changes_followers_command(
         empty="no followers",
     )
     output.document(
-        {"followers": [_follower_to_json(s) for s in found], "begins_at": str(begins_at)}
+        {
+            "followers": [_follower_to_json(s) for s in found],
+            "begins_at": str(begins_at),
+            "ends_at": str(status.end),
+            "watermark": None if status.watermark is None else status.watermark.isoformat(),
+            "changes_waiting": status.waiting.changes,
+        }
     )
 
 

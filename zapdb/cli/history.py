@@ -21,7 +21,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.durations import DURATION, parse_duration
 from zapdb.cli.listing_options import CursorOption, LimitOption, OrderByOption
 from zapdb.cli.output import Output, Part, print_note
-from zapdb.cli.record_changes import record_to_json, show_change
+from zapdb.cli.record_changes import note_waiting, record_to_json, show_change
 from zapdb.cli.record_input import read_key
 from zapdb.cli.record_page import make_query, write_page, write_record
 from zapdb.cli.sql import ShowOption, print_result
@@ -32,6 +32,7 @@ from zapdb.database.history.moment import parse_moment
 from zapdb.database.history.names_then import explain_table_now
 from zapdb.database.history.past import explaining_names
 from zapdb.database.history.versions import Version
+from zapdb.database.opening import open_to_read
 from zapdb.errors import HistoryGap, RecordNotFound, UnknownName, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
 from zapdb.records import Record
@@ -54,6 +55,14 @@ PastTableArgument = Annotated[str, typer.Argument(help="The table's name at that
 def history_opened(database: str | None, tenant: str | None) -> Iterator[Database]:
     with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
         yield db
+
+
+@contextmanager
+def opened_to_read(database: str | None, tenant: str | None) -> Iterator[Database]:
+    """Open for a command that reads the change log, and say at its end of when the answer is."""
+    with open_to_read(find_database(database), find_tenant_name(tenant)) as db:
+        yield db
+        note_waiting(db)
 
 
 def read_moment_argument(db: Database, text: str) -> datetime | int | Bookmark:
@@ -118,7 +127,7 @@ def history_moments_command(
     [{table, inserted, updated, deleted, events}]}`.
     """
     output = Output(as_json)
-    with history_opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         found = db.moments(
             since=None if since is None else read_moment_argument(db, since),
             until=None if until is None else read_moment_argument(db, until),
@@ -194,7 +203,7 @@ def history_query_command(
     With `--json`: as `zapdb sql`.
     """
     output = Output(as_json)
-    with history_opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         past = db.at(read_moment_argument(db, at))
         print_result(past.sql(statement), show_rows, output)
         note_exactness(is_exact=past.exact)
@@ -220,7 +229,7 @@ def history_table_command(
     With `--json`: `{moment, records: [RECORD], cursor}`; the cursor is null on the last page.
     """
     output = Output(as_json)
-    with history_opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         past = db.at(read_moment_argument(db, at))
         schema = past.schema(table)
         query = make_query(past.table(table), schema, where)
@@ -256,7 +265,7 @@ def history_row_command(
     fields.
     """
     output = Output(as_json)
-    with history_opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         if at is None:
             versions = _read_versions(db, table, key)
             if as_json:
@@ -368,7 +377,7 @@ def history_diff_command(
     `after` are objects of the fields, or null where there is no record.
     """
     output = Output(as_json)
-    with history_opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         moments = [read_moment_argument(db, text) for text in (first, second)]
         schemas = [
             one

@@ -12,8 +12,8 @@ from zapdb.cli.history import (
     LIST_MOMENTS,
     SinceOption,
     UntilOption,
-    history_opened,
     note_log_off,
+    opened_to_read,
     read_moment_argument,
 )
 from zapdb.cli.listing_options import LimitOption
@@ -47,7 +47,7 @@ def history_audit_command(
     record.
     """
     output = Output(as_json)
-    with history_opened(database, tenant) as db:
+    with opened_to_read(database, tenant) as db:
         found = db.audit(
             since=None if since is None else read_moment_argument(db, since),
             until=None if until is None else read_moment_argument(db, until),

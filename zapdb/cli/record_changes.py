@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from zapdb.cli.output import format_count, print_note
 from zapdb.cli.record_output import format_cell
+from zapdb.database import Database
 from zapdb.records import Record, raw_value
 from zapdb.records.cell_format import record_to_plain
 from zapdb.schema import TableSchema
@@ -50,3 +52,17 @@ def _show_fields(schema: TableSchema | None, record: Record | None) -> dict[int,
 
 def record_to_json(schema: TableSchema | None, record: Record | None) -> dict[str, Any] | None:
     return None if schema is None or record is None else record_to_plain(schema, record)
+
+
+def note_waiting(db: Database) -> None:
+    """Say of when the answer is, if this process may write nothing: as of the last stamp that
+    another one gave."""
+    if not db._session.is_read_only:
+        return
+    status = db.change_log.status()
+    if status.watermark is not None:
+        waiting = format_count(status.waiting.changes, "change")
+        print_note(
+            f"as of {status.watermark:%Y-%m-%d %H:%M:%S}, as this process may only read: {waiting} "
+            "behind it wait for one that writes"
+        )

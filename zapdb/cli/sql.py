@@ -22,6 +22,7 @@ from zapdb.cli.configuration import (
     find_tenant_name,
 )
 from zapdb.cli.output import Output
+from zapdb.cli.record_changes import note_waiting
 from zapdb.errors import InvalidValue
 from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_ROWS_SHOWN, SQL_SECONDS
 
@@ -76,6 +77,8 @@ def sql_command(
             max_rows=max_rows,
             spill_to=spill_to,
         )
+        if "zapdb_audit" in text.lower():
+            note_waiting(db)
     print_result(result, show_rows, output)
 
 

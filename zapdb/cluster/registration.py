@@ -11,6 +11,7 @@ from contextlib import suppress
 from zapdb import release
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import NodeRow
+from zapdb.catalog.stamping import raise_watermarks
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner, Renewal
 from zapdb.cluster.level import check_level, read_level, try_raise_level
@@ -101,8 +102,9 @@ def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool
 class Heartbeat(Renewal):
     """Renews a node's lease in the background until it is stopped.
 
-    It also raises the level if that is automatic, deletes rows of nodes that died long ago, and
-    ends sessions that hold the gate although their process is dead.
+    It also raises the level if that is automatic, deletes rows of nodes that died long ago, ends
+    sessions that hold the gate although their process is dead, and lets processes that write
+    nothing see the newest changes of the change log.
     """
 
     def __init__(self, storage: Storage, node: Node) -> None:
@@ -120,6 +122,7 @@ class Heartbeat(Renewal):
                 check_level(connection)
                 self.renew(connection)
             ensure_incarnation(self._storage)
+            raise_watermarks(self._storage)
             self._look_after_others()
         except LeaseLost as error:
             raise LeaseLost("this process was evicted, so its writes are refused") from error

@@ -8,11 +8,13 @@ from datetime import datetime
 from zapdb.database.change_decoding import RecordChange, SchemaEvent
 from zapdb.database.changes import (
     ChangeFollower,
+    ChangeLogStatus,
     FollowerStatus,
     find_log_begin,
     find_log_end,
     list_followers,
     read_changes,
+    read_status,
 )
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.habits import Facet
@@ -43,6 +45,10 @@ class DatabaseChangeLog(Facet):
         a `follower` keeps it in the database. Raises `UsageError` for a bookmark of another
         database, and inside `db.transaction()`; `ChangesPruned` if changes after the bookmark were
         pruned; `IncompatibleVersion` if `zapdb cluster upgrade` has to make room for the log.
+
+        A process that was opened with `read_only=True`, and a snapshot, read up to the newest stamp
+        that some other process gave: `status` says of when that is, and how many changes wait for
+        the next one. Raises `HistoryBehind` if there was none yet.
         """
         place = None if since is None else Bookmark.parse(str(since))
         return read_changes(self._session, place)
@@ -64,6 +70,10 @@ class DatabaseChangeLog(Facet):
     def end(self) -> Bookmark:
         """Return the bookmark after all changes in the log, to follow from now on."""
         return find_log_end(self._session)
+
+    def status(self) -> ChangeLogStatus:
+        """Return how far the log can be read here, and how many changes can't be read yet."""
+        return read_status(self._session)
 
     def prune(self, before: datetime | Bookmark | str, *, dry_run: bool = False) -> PrunedChanges:
         """Delete the changes before a time or a bookmark for good: whole transactions, from the

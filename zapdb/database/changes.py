@@ -9,7 +9,7 @@ pruned; followers' bookmarks are rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -17,12 +17,13 @@ from typing import Any
 
 from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
 from zapdb.database.session import Session
-from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
-from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.errors import ConcurrencyError, HistoryBehind, RollbackInProgress, UsageError
+from zapdb.limits import NAME_LENGTH_MAX, NODE_HEARTBEAT_SECONDS
 from zapdb.printing import show_moment
 from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import BEGINNING, START, Bookmark, ChangeLog, Lag
+from zapdb.storage.moments import moments_of
 from zapdb.storage.stamps import add_stamp
 
 
@@ -30,6 +31,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordCha
     """Yield the changes after a bookmark, or all, page by page, up to the present end of the log.
 
     Raises `UsageError` inside a writing transaction, and for a bookmark beyond the log's end;
+    `HistoryBehind` if no change has a place in the order yet, where none can be given one;
     `ChangesPruned` if changes after the bookmark were pruned, before or during the reading.
     """
     log, fetch = open_log(session), partial(_fetch, session)
@@ -84,6 +86,7 @@ def find_newest_stamp(session: Session, log: ChangeLog) -> int:
     """Give all visible changes a stamp, and return the newest stamp.
 
     A snapshot, a read-only process, and a reader during a rollback see only changes that have one.
+    Raises `HistoryBehind` there, if there are changes and none of them has one.
     """
     connection = session.storage.connection()
     if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
@@ -92,7 +95,47 @@ def find_newest_stamp(session: Session, log: ChangeLog) -> int:
                 add_stamp(begun, log.tenant)
         except RollbackInProgress:
             pass  # it is not finished
-    return log.read_newest(session.storage.connection())
+    connection = session.storage.connection()
+    newest = log.read_newest(connection)
+    if not newest and log.needs_stamp(connection):
+        raise HistoryBehind(
+            "the changes of the change log have no place in its order yet",
+            database=session.storage.shown_url,
+            changes_waiting=log.measure_lag(connection, START).changes,
+            hint="a process that has the database open to write gives them one within "
+            f"{NODE_HEARTBEAT_SECONDS:g} s; read them there, or again after that",
+        )
+    return newest
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogStatus:
+    """How far the change log can be read in this process, and what it can't read yet.
+
+    `end` is the bookmark behind all changes that it can read, and `watermark` the time before which
+    no other change becomes visible any more; None if there never was a change. `waiting` are the
+    changes behind `end`: a process that writes gives them their place in the order.
+    """
+
+    end: Bookmark
+    watermark: datetime | None
+    waiting: Lag
+
+    def __repr__(self) -> str:
+        until = "empty" if self.watermark is None else f"up to {show_moment(self.watermark)}"
+        return f"<change log {until}, {self.waiting.changes} changes waiting>"
+
+
+def read_status(session: Session) -> ChangeLogStatus:
+    """Return how far the log can be read; gives visible changes a stamp first, where it can."""
+    log = open_log(session)
+    with suppress(HistoryBehind):
+        find_newest_stamp(session, log)
+    with reading_log(session) as connection:
+        end = Bookmark.behind(log.read_newest(connection))
+        watermark = moments_of(log).read_watermark(connection)
+        known = as_time(watermark) if watermark and end != START else None
+        return ChangeLogStatus(end, known, log.measure_lag(connection, end))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog.kinds import TenantNameRow
+from zapdb.catalog.stamping import give_stamp
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cluster.registration import Heartbeat, deregister
@@ -91,6 +92,8 @@ class Database(Access):
         )
         self._owns_node = shares is None
         self._tenants: dict[str, Database] = {} if shares is None else shares._tenants
+        self._tenant_numbers: set[int] = set() if shares is None else shares._tenant_numbers
+        self._tenant_numbers.add(catalog.tenant)
         self._heartbeat: Heartbeat | None = (
             _start_heartbeat(context) if shares is None else shares._heartbeat
         )
@@ -344,12 +347,20 @@ class Database(Access):
         if not self._owns_node:
             return
         self._node_context.watcher.stop()
+        if self._node is not None:
+            with suppress(ZapdbError):  # or the next heartbeat of another process does it
+                self._give_last_stamps()
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._node is not None:
             with suppress(ZapdbError):  # if the server can't be reached, the lease expires
                 deregister(self._storage, self._node)
         self._storage.close()
+
+    def _give_last_stamps(self) -> None:
+        """Let processes that write nothing see what this one has written."""
+        for tenant in sorted(self._tenant_numbers):
+            give_stamp(self._storage, tenant)
 
     def _require_no_transaction(self) -> None:
         if self._owns_node and self._storage.is_in_transaction:

@@ -45,6 +45,7 @@ from zapdb.errors import (
     InvalidValue,
     PendingMigrations,
     UsageError,
+    WritesRefused,
     ZapdbError,
 )
 from zapdb.jobs import list_rebuilds
@@ -133,6 +134,15 @@ def open(
     except BaseException:
         storage.close()
         raise
+
+
+def open_to_read(url: str, tenant: str = DEFAULT_TENANT_NAME) -> Database:
+    """Open a database to read its change log up to now: as a node, which gives changes their place
+    in the order; read-only where this process may write nothing. Raises the errors of `open`."""
+    try:
+        return open(url, tenant=tenant)
+    except WritesRefused:
+        return open(url, tenant=tenant, read_only=True)
 
 
 @dataclass(frozen=True, slots=True)

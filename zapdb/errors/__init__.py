@@ -73,6 +73,7 @@
     │   └── ExecutorMismatch               an executor differs from what its job needs
     ├── StorageError                       the database driver reported an error
     │   ├── DiskFull                       the disk is full
+    │   ├── WritesRefused                  this process may not write to the database
     │   ├── HistoryUnreachable             the directory of the history store can't be used
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     └── MissingExtra (ImportError)         an optional dependency is not installed
@@ -150,6 +151,7 @@ from zapdb.errors.running import (
     StorageError,
     TransactionConflict,
     UpdateConflict,
+    WritesRefused,
 )
 from zapdb.errors.stored import (
     CompatibilityError,
@@ -253,6 +255,7 @@ __all__ = [
     "UpdateConflict",
     "UsageError",
     "Violation",
+    "WritesRefused",
     "ZapdbError",
     "describe_value",
     "suggest",

@@ -185,8 +185,9 @@ class MomentInFuture(HistoryUnavailable):
 
 
 class HistoryBehind(HistoryUnavailable):
-    """What was asked is not there yet: a time above the log's watermark, which this process,
-    writing nothing, can't raise; or files that the history store has not written."""
+    """What was asked is not there yet: a time above the log's watermark, or changes without a place
+    in its order, where this process, writing nothing, can't raise it or give them one; or files
+    that the history store has not written."""
 
     code = "history.behind"
 

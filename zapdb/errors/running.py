@@ -82,6 +82,14 @@ class DiskFull(StorageError):
     rpc_status = "RESOURCE_EXHAUSTED"
 
 
+class WritesRefused(StorageError):
+    """The database takes no writes from this process: its role may only read, the server is a
+    standby, or the file can't be written."""
+
+    code = "storage.writes"
+    rpc_status = "PERMISSION_DENIED"
+
+
 class HistoryUnreachable(StorageError):
     """The directory of the history store is not there, or can't be written to."""
 

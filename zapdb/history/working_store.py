@@ -19,7 +19,7 @@ from pyarrow import compute
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import DatabaseRow
-from zapdb.catalog.stored import read_chain_state
+from zapdb.catalog.stamping import give_stamp
 from zapdb.cluster import leases
 from zapdb.cluster.leases import HeldLeases, Lease
 from zapdb.errors import CommitUnknown, ConcurrencyError, UsageError
@@ -54,7 +54,6 @@ from zapdb.storage.history_manifest import (
 )
 from zapdb.storage.moments import LoggedMoment, Moments, moments_of
 from zapdb.storage.outside import read_outside
-from zapdb.storage.stamps import add_stamp
 from zapdb.values import Zones
 
 FOLLOWER: Final = "zapdb.history"
@@ -150,11 +149,7 @@ class WorkingStore:
 
     def find_newest_stamp(self) -> int:
         """Give what became visible a stamp, unless a rollback is under way; return the newest."""
-        connection = self.storage.connection()
-        if self.log.needs_stamp(connection):
-            with self.storage.transaction(TransactionMode.JOB) as begun:
-                if read_chain_state(begun).rolling_back is None:
-                    add_stamp(begun, self.tenant)
+        give_stamp(self.storage, self.tenant)
         return self.log.read_newest(self.storage.connection())
 
     # Files

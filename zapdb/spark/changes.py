@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from zapdb.database import Database
 from zapdb.database.changes import ChangeFollower
 from zapdb.database.key_ranges import bind_now
-from zapdb.database.opening import open as open_database
+from zapdb.database.opening import open_to_read
 from zapdb.database.transactions import Snapshot
 from zapdb.errors import UsageError
 from zapdb.indexes import BoundTable
@@ -186,11 +186,12 @@ class ChangesReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._db = None
 
     def _opened(self) -> Database:
-        """The database, as a node: what is visible now gets its place in the order."""
+        """The database, as a node where that may write: what is visible now gets its place in the
+        order. Else up to the last place that another process gave."""
         if self._db is None:
             self._context.check_process()
             place = self._options.place
-            self._db = open_database(place.database, tenant=place.tenant)
+            self._db = open_to_read(place.database, place.tenant)
             self._context.check_place(self._db._storage.dialect)
         return self._db
 

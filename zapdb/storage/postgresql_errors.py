@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from psycopg import errors as driver_errors
 
-from zapdb.errors import StorageError, TransactionConflict
+from zapdb.errors import StorageError, TransactionConflict, WritesRefused
 from zapdb.storage.driver_errors import (
     DuplicateKey,
     MissingTable,
@@ -43,6 +43,12 @@ MEANINGS: Final[dict[type[psycopg.Error], tuple[str, str]]] = {
     ),
 }
 """The messages and hints for errors that mean nothing but what they say."""
+
+
+WRITES_REFUSED: Final = (
+    driver_errors.InsufficientPrivilege,
+    driver_errors.ReadOnlySqlTransaction,
+)
 
 
 def _find_meaning(error: psycopg.Error) -> tuple[str, str] | None:
@@ -81,7 +87,8 @@ def translate_postgresql_error(error: BaseException, shown_url: str) -> Exceptio
         case psycopg.Error() if (known := _find_meaning(error)) is not None:
             message, hint = known
             detail = str(error).splitlines()[0]
-            return StorageError(message, database=shown_url, detail=detail, hint=hint)
+            kind_of = WritesRefused if isinstance(error, WRITES_REFUSED) else StorageError
+            return kind_of(message, database=shown_url, detail=detail, hint=hint)
         case psycopg.OperationalError():
             lines = str(error).strip().splitlines()
             return StorageError(

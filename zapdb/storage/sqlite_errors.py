@@ -5,7 +5,13 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from zapdb.errors import CorruptCatalog, NotZapdb, StorageError, TransactionConflict
+from zapdb.errors import (
+    CorruptCatalog,
+    NotZapdb,
+    StorageError,
+    TransactionConflict,
+    WritesRefused,
+)
 from zapdb.limits import BUSY_TIMEOUT_MS
 from zapdb.storage.driver_errors import (
     DuplicateKey,
@@ -80,7 +86,7 @@ def _translate_access_error(
             hint="its directory must exist and be writable",
         )
     if "readonly" in str(error):
-        return StorageError(
+        return WritesRefused(
             "the database is read-only",
             database=shown_url,
             hint="give this process write access to the file and its directory, "
