@@ -10,6 +10,7 @@ from alembic import context
 context.configure(
     connection=context.config.attributes["connection"],
     version_table="zapdb_storage_version",
+    version_table_schema=context.config.attributes.get("schema"),
     transaction_per_migration=False,
 )
 context.run_migrations()

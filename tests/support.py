@@ -40,6 +40,7 @@ from zapdb.limits import CATALOG
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.data_tables import list_record_tables
+from zapdb.storage.fixed_tables import METADATA, VERSION_TABLE
 from zapdb.storage.pipelined import PipelinedConnection
 from zapdb.storage.storage_version import ensure_storage
 
@@ -75,6 +76,18 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 LIVE = " AND value IS NOT NULL"
 """Of a query on zapdb_catalog: leaves out the tombstones of keys that were deleted."""
+
+
+HIDDEN = [
+    *(name for name in (*METADATA.tables, VERSION_TABLE, "zapdb_commit_order")),
+    *(f"zapdb_{kind}_{number}" for kind in ("records", "entries") for number in range(1, 31)),
+]
+HIDING = "CREATE SCHEMA postgres;" + ";".join(
+    f"CREATE VIEW postgres.{name} AS SELECT 1 AS nothing WHERE false" for name in HIDDEN
+)
+"""What hides zapdb's tables from each statement that names no schema: the search path begins with
+`"$user"`, and the role of tests is `postgres` (see `storage.home_schema`).
+Views are no files, so copying the database takes no longer."""
 
 
 class PostgresServer:
@@ -182,8 +195,12 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def _connect(self) -> psycopg.Connection[Any]:
-        dsn = f"host={self.directory} user=postgres dbname=postgres"
-        return self._connections.enter_context(psycopg.connect(dsn, autocommit=True))
+        connection = psycopg.connect(f"{self._dsn} dbname=postgres", autocommit=True)
+        return self._connections.enter_context(connection)
+
+    @property
+    def _dsn(self) -> str:
+        return f"host={self.directory} user=postgres"
 
     @cached_property
     def prepared(self) -> str:
@@ -194,6 +211,8 @@ class PostgresServer:
         ensure_storage(storage, create=True)
         append_zones(storage)
         storage.close()
+        with psycopg.connect(f"{self._dsn} dbname=prepared", autocommit=True) as connection:
+            connection.execute(HIDING.encode())
         return "prepared"
 
     @contextmanager

@@ -422,6 +422,8 @@ PLANS_KEPT_MAX: Final = 256
 """Plans of queries that a process keeps for each table."""
 STATEMENTS_KEPT_MAX: Final = 256
 """Texts of statements that a process keeps for each index: by bounds and limit."""
+STATEMENTS_NAMED_MAX: Final = 1_024
+"""Statements for which a process keeps the text with the schema before its tables' names."""
 ESTIMATE_RECORDS_MAX: Final = 100_000
 """Records in the ranges of a query that `explain` counts at most."""
 ESTIMATE_SAMPLE_RECORDS: Final = 100

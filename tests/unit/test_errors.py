@@ -81,6 +81,7 @@ def test_every_error_says_how_the_command_line_and_rpc_end() -> None:
         "NOT_FOUND",
         "FAILED_PRECONDITION",
         "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
     }
     statuses |= {"DATA_LOSS", "ABORTED", "UNAVAILABLE", "UNKNOWN", "RESOURCE_EXHAUSTED"}
     for kind in CLASSES:

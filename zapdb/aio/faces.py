@@ -1621,6 +1621,7 @@ async def open(
     read_only: bool = False,
     models: ModuleType | None = None,
     max_connections: int = CONNECTIONS_MAX,
+    schema: str | None = None,
 ) -> Database:
     """Open a database with the migrations of a directory, for one of its tenants.
 
@@ -1648,6 +1649,11 @@ async def open(
     own connection; the next one waits for 5 s, and then raises `ConnectionsBusy`. Each thread that
     uses the database also keeps a connection for single operations.
 
+    On PostgreSQL, zapdb's tables are in one schema: the one that the address names,
+    `postgresql://user@host/database?schema=app`, which is made if it is missing; else the one on
+    the search path that has them, or its first one for a database that is new. `schema` is the same
+    as in the address. Raises `UsageError` if several schemas of the path have zapdb's tables.
+
     `models` is a module that `zapdb codegen models` wrote; `ModelsMismatch` is raised if its tables
     differ from the served schema.
 
@@ -1674,5 +1680,6 @@ async def open(
             read_only=read_only,
             models=models,
             max_connections=max_connections,
+            schema=schema,
         ),
     )

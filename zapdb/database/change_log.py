@@ -14,7 +14,7 @@ from zapdb.database.changes import (
     find_log_end,
     list_followers,
     read_changes,
-    read_status,
+    read_log_status,
 )
 from zapdb.database.changes_pruning import PrunedChanges, prune_changes
 from zapdb.database.habits import Facet
@@ -73,7 +73,7 @@ class DatabaseChangeLog(Facet):
 
     def status(self) -> ChangeLogStatus:
         """Return how far the log can be read here, and how many changes can't be read yet."""
-        return read_status(self._session)
+        return read_log_status(self._session)
 
     def prune(self, before: datetime | Bookmark | str, *, dry_run: bool = False) -> PrunedChanges:
         """Delete the changes before a time or a bookmark for good: whole transactions, from the

@@ -126,7 +126,7 @@ class ChangeLogStatus:
         return f"<change log {until}, {self.waiting.changes} changes waiting>"
 
 
-def read_status(session: Session) -> ChangeLogStatus:
+def read_log_status(session: Session) -> ChangeLogStatus:
     """Return how far the log can be read; gives visible changes a stamp first, where it can."""
     log = open_log(session)
     with suppress(HistoryBehind):

@@ -43,7 +43,6 @@ from zapdb.database.node_context import (
 from zapdb.errors import (
     CatalogChanged,
     InvalidValue,
-    PendingMigrations,
     UsageError,
     WritesRefused,
     ZapdbError,
@@ -51,7 +50,9 @@ from zapdb.errors import (
 from zapdb.jobs import list_rebuilds
 from zapdb.limits import CATALOG, CONNECTIONS_MAX
 from zapdb.storage import Storage, connect, ensure_storage
+from zapdb.storage.addresses import name_schema
 from zapdb.storage.retries import retry
+from zapdb.storage.storage_version import make_empty
 
 
 def open(
@@ -66,6 +67,7 @@ def open(
     read_only: bool = False,
     models: ModuleType | None = None,
     max_connections: int = CONNECTIONS_MAX,
+    schema: str | None = None,
 ) -> Database:
     """Open a database with the migrations of a directory, for one of its tenants.
 
@@ -93,6 +95,11 @@ def open(
     own connection; the next one waits for 5 s, and then raises `ConnectionsBusy`. Each thread that
     uses the database also keeps a connection for single operations.
 
+    On PostgreSQL, zapdb's tables are in one schema: the one that the address names,
+    `postgresql://user@host/database?schema=app`, which is made if it is missing; else the one on
+    the search path that has them, or its first one for a database that is new. `schema` is the same
+    as in the address. Raises `UsageError` if several schemas of the path have zapdb's tables.
+
     `models` is a module that `zapdb codegen models` wrote; `ModelsMismatch` is raised if its tables
     differ from the served schema.
 
@@ -114,7 +121,8 @@ def open(
             "read_only and apply='auto' cannot be combined",
             hint="leave out one of them",
         )
-    storage = connect(url, read_only=read_only, connections_max=_check_count(max_connections))
+    address = url if schema is None else name_schema(url, schema)
+    storage = connect(address, read_only=read_only, connections_max=_check_count(max_connections))
     opening = _Opening(storage, files, pins, tenant, models)
     try:
         if read_only:
@@ -217,11 +225,7 @@ def _open_read_only(opening: _Opening) -> Database:
     ensure_storage(storage, create=False)
     connection = storage.connection()
     if rows.get(connection, DatabaseRow) is None:
-        raise PendingMigrations(
-            "the database is empty: no migration was ever applied",
-            database=storage.shown_url,
-            hint="run `zapdb migrate up`",
-        )
+        raise make_empty(storage, "run `zapdb migrate up`")
     catalog = prepare_tenant_read_only(
         storage, find_tenant(connection, opening.tenant).number, files
     )

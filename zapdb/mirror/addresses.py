@@ -70,6 +70,6 @@ def _open_schema(address: str, schema: str) -> MirrorTarget:
 
     url = read_address(address)
     shown = f"{show_address(url)}, schema {schema}"
-    url = url.difference_update_query(["prepared_statements"])  # zapdb's own
+    url = url.difference_update_query(["prepared_statements", "schema"])  # zapdb's own
     dsn = url.set(drivername="postgresql").render_as_string(hide_password=False)
     return PostgresqlTarget(dsn, schema, shown)

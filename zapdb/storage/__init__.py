@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sqlalchemy.engine import URL
+
 from zapdb.errors import MissingExtra, UsageError
 from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage.addresses import find_engine, read_address
@@ -50,7 +52,7 @@ __all__ = [
 
 
 def connect(
-    address: str, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
+    address: str | URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
 ) -> Storage:
     """The storage at a SQLAlchemy address; nothing is read or written yet.
 

@@ -30,7 +30,7 @@ ENGINES: Final[Mapping[str, Engine]] = {
 HIDDEN: Final = "***"
 SHOWN_OPTIONS: Final = frozenset(
     {
-        *("host", "hostaddr", "port", "dbname", "user", "options", "service", "sslmode"),
+        *("host", "hostaddr", "port", "dbname", "user", "options", "service", "sslmode", "schema"),
         *("application_name", "target_session_attrs", "connect_timeout"),
         *("uri", "mode", "cache", "immutable", "nolock"),
     }
@@ -73,6 +73,26 @@ def find_engine(url: URL) -> Engine:
             hint=f"give {SCHEMES}",
         )
     return engine
+
+
+def name_schema(address: str | URL, schema: str) -> URL:
+    """Return an address that names a schema; raises `UsageError` if it names another one, and for
+    what has no schemas."""
+    url = read_address(address)
+    if find_engine(url) == "sqlite":
+        raise UsageError(
+            "a SQLite file has no schemas",
+            database=show_address(url),
+            hint="leave out schema=; give each application a file of its own",
+        )
+    if url.query.get("schema", schema) != schema:
+        raise UsageError(
+            "the address names another schema",
+            database=show_address(url),
+            schema=schema,
+            hint="leave out one of them",
+        )
+    return url.update_query_dict({"schema": schema})
 
 
 def check_options(url: URL, known: Collection[str]) -> None:

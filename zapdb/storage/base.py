@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -19,6 +20,7 @@ import sqlalchemy
 from zapdb.limits import ARROW_VALUE_SIZE_BYTES_MAX
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal
+from zapdb.storage.fixed_tables import VERSION_TABLE
 from zapdb.storage.transactions import Transactions
 from zapdb.values import Zones
 
@@ -110,9 +112,24 @@ class Storage(Transactions):
     def table_names(self, connection: Connection) -> list[str]:
         """Return the tables and views of the schema in use."""
 
-    def has_table(self, connection: Connection, name: str) -> bool:
-        """Return whether the schema in use has a table."""
-        return name in self.table_names(connection)
+    home_name: str | None = None
+    """On PostgreSQL, the schema that zapdb's tables are in, once it is known."""
+
+    def find_home(self, connection: Connection) -> bool:
+        """Return whether the database has zapdb's tables, in whichever schema."""
+        return VERSION_TABLE in self.table_names(connection)
+
+    def qualify(self, sql: str, driver: Any) -> str:
+        """Return a statement with the schema of zapdb's tables before their names."""
+        return sql
+
+    def find_elsewhere(self, connection: Connection) -> list[str]:
+        """Return all schemas that have zapdb's tables, if the engine has schemas."""
+        return []
+
+    def making_home(self, connection: Connection) -> AbstractContextManager[object]:
+        """Make zapdb's tables in the block, in the schema that is chosen for them."""
+        return nullcontext()
 
     @abstractmethod
     def lock_storage_version(self, connection: Connection) -> None:

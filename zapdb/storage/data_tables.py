@@ -42,11 +42,11 @@ def drop_index_table(connection: Connection, entry_table: int) -> None:
 def list_tenant_tables(connection: Connection) -> dict[str, list[str]]:
     """Return all tables with a column `tenant`, with the other columns of their keys."""
     found = {}
-    inspector = sqlalchemy.inspect(connection.core)
+    inspector, schema = sqlalchemy.inspect(connection.core), connection.storage.home_name
     for name in connection.storage.table_names(connection):
-        columns = [column["name"] for column in inspector.get_columns(name)]
+        columns = [column["name"] for column in inspector.get_columns(name, schema)]
         if "tenant" in columns:
-            key = inspector.get_pk_constraint(name)["constrained_columns"]
+            key = inspector.get_pk_constraint(name, schema)["constrained_columns"]
             found[name] = [column for column in key if column != "tenant"]
     return found
 

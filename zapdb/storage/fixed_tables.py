@@ -7,6 +7,8 @@ them. Times are microseconds since 1970-01-01 UTC by the database's clock.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -21,6 +23,9 @@ from sqlalchemy import (
 )
 
 METADATA = MetaData()
+
+VERSION_TABLE: Final = "zapdb_storage_version"
+"""Alembic's own table, with the storage version: where it is, the others are."""
 
 _IS_EVENT = "event IS NOT NULL"
 

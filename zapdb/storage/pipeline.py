@@ -15,7 +15,7 @@ import re
 import secrets
 import struct
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -107,8 +107,10 @@ def draw_first_name() -> int:
 class Pipeline:
     """The pipelines of one connection, and its prepared statements."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, qualify: Callable[[str, Any], str]) -> None:
+        """`qualify` gives a statement with the schema of its tables: see `home_schema`."""
         self._driver = driver
+        self._qualify = qualify
         self._names: OrderedDict[str, bytes] = OrderedDict()
         self._made = draw_first_name()
 
@@ -118,6 +120,8 @@ class Pipeline:
         Raises the driver's error if the connection is lost: then it is unknown which statements
         took effect.
         """
+        for statement in statements[:2]:  # the schema can't be looked for inside the pipeline
+            self._qualify(statement.sql, self._driver)
         outcome = self._run(statements)
         if outcome.error is None or outcome.error.sqlstate not in _FORGOTTEN:
             return outcome
@@ -172,7 +176,8 @@ class Pipeline:
                     yield b"", ""
                 self._made += 1
                 name = self._names[sql] = b"zapdb_%d" % self._made
-                pgconn.send_prepare(name, _numbered(sql), [value.type for value in values])
+                text = _numbered(self._qualify(sql, self._driver))
+                pgconn.send_prepare(name, text, [value.type for value in values])
                 yield name, sql
             else:
                 self._names.move_to_end(sql)

@@ -81,7 +81,7 @@ class PipelinedConnection(Connection):
         self._executor = _Cursor(self, self._executor)
         pipeline = core.info.get(_PIPELINE)
         if pipeline is None:
-            pipeline = core.info[_PIPELINE] = Pipeline(self.driver)
+            pipeline = core.info[_PIPELINE] = Pipeline(self.driver, self.storage.qualify)
         self._pipeline: Pipeline = pipeline
 
     @property

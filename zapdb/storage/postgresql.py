@@ -36,13 +36,20 @@ from zapdb.limits import (
     SERIAL_WAIT_SECONDS,
     WRITE_BACK_LOCK_TIMEOUT_MS,
 )
-from zapdb.storage.addresses import attempt, check_options, split_secrets
+from zapdb.storage.addresses import attempt, check_options, show_address, split_secrets
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import (
     connection_lost,
 )
 from zapdb.storage.forks import OPENED
 from zapdb.storage.gate import END_SQL, GateHolder, find_holders
+from zapdb.storage.home_schema import (
+    SCHEMA,
+    SCRATCH,
+    HomeSchema,
+    make_cursor_class,
+    split_schema,
+)
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
@@ -102,7 +109,10 @@ class PostgreSQL(PostgreSQLStatements):
         self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
     ) -> None:
         url, self.has_pipelines = split_prepared(url)
-        check_options(url, {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()})
+        url, given = split_schema(url)
+        self.home = HomeSchema(given)
+        known = {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()}
+        check_options(url, known | {PREPARED, SCHEMA})
         url, self.secret_options = split_secrets(url)
         engine = attempt(
             url,
@@ -115,6 +125,7 @@ class PostgreSQL(PostgreSQLStatements):
                 # The hot statements are few and always the same: prepare each at its second use.
                 connect_args={
                     "prepare_threshold": 1 if self.has_pipelines else None,
+                    "cursor_factory": make_cursor_class(self.home),
                     **self.secret_options,
                 },
             ),
@@ -129,10 +140,19 @@ class PostgreSQL(PostgreSQLStatements):
         sqlalchemy.event.listen(engine, "connect", self._set_up)
 
     def full_address(self) -> str:
-        if self._is_prepared:
-            return super().full_address()
-        url = self.url.update_query_dict({**self.secret_options, PREPARED: "off"})
-        return url.render_as_string(hide_password=False)
+        options = dict(self.secret_options)
+        if not self._is_prepared:
+            options[PREPARED] = "off"
+        if self.home.name is not None:
+            options[SCHEMA] = self.home.name
+        return self.url.update_query_dict(options).render_as_string(hide_password=False)
+
+    @property
+    def shown_url(self) -> str:
+        """Also says in which schema it is, if that is not `public`."""
+        if self.home.name in (None, "public"):
+            return super().shown_url
+        return show_address(self.url.update_query_dict({SCHEMA: self.home.name}))
 
     def export_snapshot(self, connection: Connection) -> str | None:
         (name,) = connection.fetch_one("SELECT pg_export_snapshot()")
@@ -157,14 +177,13 @@ class PostgreSQL(PostgreSQLStatements):
 
     def check_capabilities(self, connection: Connection) -> None:
         """Try each feature, inside a transaction that has done nothing yet."""
-        scratch = "zapdb_scratch"
-        connection.run(f"CREATE TABLE {scratch} (unused integer)")
+        connection.run(f"CREATE TABLE {SCRATCH} (unused integer)")
         for name, sql in CAPABILITIES.items():
             try:
-                connection.run(sql.format(scratch=scratch))
+                connection.run(sql.format(scratch=SCRATCH))
             except StorageError as error:
                 raise self._lacking(name, str(error.context.get("detail", error))) from error
-        connection.run(f"DROP TABLE {scratch}")
+        connection.run(f"DROP TABLE {SCRATCH}")
 
     def _lacking(self, name: str, detail: str) -> UnsupportedServer:
         return UnsupportedServer(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
+import psycopg
 from psycopg.errors import LockNotAvailable
 from sqlalchemy.dialects.postgresql import insert
 
@@ -28,6 +30,7 @@ from zapdb.storage.base import (
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import Refusal, RowsHeld
 from zapdb.storage.fixed_tables import complete_for_postgresql
+from zapdb.storage.home_schema import HomeSchema
 from zapdb.storage.pipeline import encode_row_ids
 
 COPIED_ROWS_MIN: Final = 5_000
@@ -41,6 +44,8 @@ OF_HELD_SQL: Final[dict[OfHeld, str]] = {"wait": "", "skip": " SKIP LOCKED", "re
 
 complete_for_postgresql()
 
+T = TypeVar("T")
+
 
 class PostgreSQLStatements(Storage):
     """What a storage says to PostgreSQL, apart from connections and transactions."""
@@ -53,18 +58,45 @@ class PostgreSQLStatements(Storage):
     lock_rows_sql = " FOR UPDATE"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
+    home: HomeSchema
+
     def table_names(self, connection: Connection) -> list[str]:
         rows = connection.fetch_all(
-            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace"
-            " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1"
+            "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = coalesce(%s, current_schema()::text)"
+            " AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1",
+            (self.home.name,),
         )
         return [name for (name,) in rows]
 
-    def has_table(self, connection: Connection, name: str) -> bool:
-        found = connection.fetch_one(
-            f"SELECT to_regclass(quote_ident(current_schema()) || '.{name}') IS NOT NULL"
-        )
-        return bool(found[0])
+    @property
+    def home_name(self) -> str | None:  # type: ignore[override]  # found once
+        return self.home.name
+
+    def find_home(self, connection: Connection) -> bool:
+        return self._ask_home(connection, self.home.find) is not None
+
+    def qualify(self, sql: str, driver: Any) -> str:
+        return self.home.qualify(sql, driver)
+
+    def find_elsewhere(self, connection: Connection) -> list[str]:
+        return self._ask_home(connection, self.home.find_elsewhere)
+
+    @contextmanager
+    def making_home(self, connection: Connection) -> Iterator[None]:
+        self._ask_home(connection, self.home.settle)
+        try:
+            yield
+        except BaseException:
+            self.home.unsettle()
+            raise
+
+    def _ask_home(self, connection: Connection, question: Callable[[Any], T]) -> T:
+        try:
+            with connection.in_use():
+                return question(connection.driver)
+        except psycopg.Error as error:
+            raise connection.meaning(error) from error
 
     def lock_storage_version(self, connection: Connection) -> None:
         connection.fetch_one("SELECT pg_advisory_xact_lock(%s)", (STORAGE_VERSION_LOCK,))

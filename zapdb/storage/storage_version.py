@@ -27,6 +27,7 @@ from zapdb.limits import CATALOG
 from zapdb.release import __version__
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
+from zapdb.storage.fixed_tables import VERSION_TABLE
 from zapdb.storage.incarnations import ensure_incarnation
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_modes import TransactionMode
@@ -41,7 +42,6 @@ and takes the next number; databases with a lower one are refused."""
 STORAGE_VERSION: Final = "0022"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
-VERSION_TABLE: Final = "zapdb_storage_version"
 _REVISION: Final = re.compile(r'^revision = "(\d+)"$', re.MULTILINE)
 _LEVEL: Final = re.compile(r"^LEVEL = (\d+)$", re.MULTILINE)
 
@@ -63,7 +63,7 @@ def read_storage_version(storage: Storage) -> str | None:
     if storage.is_absent():
         return None
     connection = storage.connection()
-    if not storage.has_table(connection, VERSION_TABLE):
+    if not storage.find_home(connection):
         tables = storage.table_names(connection)
         if not tables:
             return None
@@ -73,7 +73,7 @@ def read_storage_version(storage: Storage) -> str | None:
             database=storage.shown_url,
             tables=shown,
             hint="give zapdb a database of its own, or on PostgreSQL a schema of its own "
-            "(…?options=-csearch_path%3Dzapdb)",
+            "(…?schema=zapdb)",
         )
     row = connection.fetch_one(f"SELECT version_num FROM {VERSION_TABLE}")
     if row is None:
@@ -114,15 +114,26 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     """
     version = read_storage_version(storage)
     if version is None and not create:
-        raise PendingMigrations(
-            "the database is empty: no migration was ever applied",
-            database=storage.shown_url,
-            hint="run `zapdb migrate up`, or open it with apply='auto'",
-        )
+        raise make_empty(storage, "run `zapdb migrate up`, or open it with apply='auto'")
     storage.prepare()
     if version is None:
         _create(storage)
     ensure_incarnation(storage)
+
+
+def make_empty(storage: Storage, hint: str) -> PendingMigrations:
+    """Return the error for a database without tables of zapdb's, where they were looked for."""
+    elsewhere = [] if storage.is_absent() else storage.find_elsewhere(storage.connection())
+    if elsewhere:
+        hint = f"name the schema in the address: …?schema={elsewhere[0]}; or {hint}"
+    error = PendingMigrations(
+        "the database is empty: no migration was ever applied",
+        database=storage.shown_url,
+        hint=hint,
+    )
+    if elsewhere:
+        error.context["schemas_with_tables"] = ", ".join(elsewhere)
+    return error
 
 
 def _create(storage: Storage) -> None:
@@ -137,8 +148,9 @@ def _create_tables(storage: Storage) -> None:
     with storage.transaction(TransactionMode.CATALOG) as connection:
         storage.lock_storage_version(connection)
         if read_storage_version(storage) is None:
-            storage.check_capabilities(connection)
-            _run_revisions(connection)
+            with storage.making_home(connection):
+                storage.check_capabilities(connection)
+                _run_revisions(connection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +208,7 @@ def _run_revisions(connection: Connection) -> None:
 
     config = _config()
     config.attributes["connection"] = connection.core
+    config.attributes["schema"] = connection.storage.home_name
     try:
         command.upgrade(config, STORAGE_VERSION)
     except DBAPIError as error:  # as where the server ended the session

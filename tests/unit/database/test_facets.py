@@ -19,7 +19,7 @@ ADMIN = (
     "nodes reindex remove_tenant repair run_jobs schema_history set_setting setting settings sweep "
     "tenants verify wait_for_catalog"
 )
-CHANGE_LOG = "begin end follower followers prune read read_back read_moment"
+CHANGE_LOG = "begin end follower followers prune read read_back read_moment status"
 JOBS = "cancel get list pause resume set_priority throttle"
 HISTORY = (
     "erase erase_fields flush follow move purge rebuild_manifest repair run start status stop "
