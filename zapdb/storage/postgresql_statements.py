@@ -61,6 +61,8 @@ class PostgreSQLStatements(Storage):
     home: HomeSchema
 
     def table_names(self, connection: Connection) -> list[str]:
+        if self.home.name is None:
+            self.find_home(connection)
         rows = connection.fetch_all(
             "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = coalesce(%s, current_schema()::text)"
