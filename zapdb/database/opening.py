@@ -52,7 +52,7 @@ from zapdb.limits import CATALOG, CONNECTIONS_MAX
 from zapdb.storage import Storage, connect, ensure_storage
 from zapdb.storage.addresses import name_schema
 from zapdb.storage.retries import retry
-from zapdb.storage.storage_version import make_empty
+from zapdb.storage.storage_version import empty_database
 
 
 def open(
@@ -225,7 +225,7 @@ def _open_read_only(opening: _Opening) -> Database:
     ensure_storage(storage, create=False)
     connection = storage.connection()
     if rows.get(connection, DatabaseRow) is None:
-        raise make_empty(storage, "run `zapdb migrate up`")
+        raise empty_database(storage, "run `zapdb migrate up`")
     catalog = prepare_tenant_read_only(
         storage, find_tenant(connection, opening.tenant).number, files
     )

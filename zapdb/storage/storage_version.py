@@ -114,14 +114,14 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     """
     version = read_storage_version(storage)
     if version is None and not create:
-        raise make_empty(storage, "run `zapdb migrate up`, or open it with apply='auto'")
+        raise empty_database(storage, "run `zapdb migrate up`, or open it with apply='auto'")
     storage.prepare()
     if version is None:
         _create(storage)
     ensure_incarnation(storage)
 
 
-def make_empty(storage: Storage, hint: str) -> PendingMigrations:
+def empty_database(storage: Storage, hint: str) -> PendingMigrations:
     """Return the error for a database without tables of zapdb's, where they were looked for."""
     elsewhere = [] if storage.is_absent() else storage.find_elsewhere(storage.connection())
     if elsewhere:
