@@ -9,7 +9,7 @@ import typer
 
 from zapdb.cli.configuration import DatabaseOption, JsonOption, MigrationsOption, TenantOption
 from zapdb.cli.output import Output
-from zapdb.cli.sources import find_kind
+from zapdb.cli.sources import find_kind, refuse_choice
 from zapdb.cli.sources.base import ImportRequest, OnError
 from zapdb.cli.undivided import OnlyLocalOption, refuse_spark
 from zapdb.database.imports import ImportMode
@@ -24,6 +24,18 @@ SourceArgument = Annotated[
 ]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="TABLE", help="Of a database, this table; may be repeated."),
+]
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="TABLE",
+        help="Of a database, all but this table, or this column, as TABLE.COLUMN; may be repeated.",
+    ),
 ]
 InferOption = Annotated[
     bool,
@@ -118,6 +130,8 @@ EveryOption = Annotated[
 def import_command(
     source: SourceArgument,
     table: TableOption = None,
+    only: OnlyOption = None,
+    exclude: ExcludeOption = None,
     infer: InferOption = False,
     form: FormatOption = None,
     mapping: MapOption = None,
@@ -152,7 +166,9 @@ def import_command(
 
     A database is an address, such as `postgresql://user@host/name`, or a SQLite file. `--infer`
     writes a migration for its tables, or for a CSV, Parquet or Arrow file. When that is applied,
-    the rows are copied, referenced tables first, and counts are compared.
+    the rows are copied, referenced tables first, and counts are compared. What is changed or left
+    out is said, and is a comment in the file. Tables and fields that you delete from the file are
+    not imported; `--only` and `--exclude` choose them beforehand, in both commands.
 
     `--follow` copies a PostgreSQL database, and then its changes, until interrupted; run the same
     command again, and it continues. Records that the source does not have are deleted. `--switch
@@ -165,9 +181,11 @@ def import_command(
     The exit status is 3 if rows were skipped, or tables of a database were left out.
 
     With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a database
-    `{source, tables: [{source, table, rows, records, skipped}], left_out, is_complete}`; for a
+    `{source, tables: [{source, table, rows, records, skipped}], left_out, not_here,
+    is_complete}`; for a
     directory `{source, position, inserted, tables: {NAME: RECORDS}}`; with `--infer`
-    `{path, source, tables, left_out, notes: [{subject, text}]}`; with `--switch` `{source, tables:
+    `{path, source, tables, carried: {KIND: COUNT}, changed: [{subject, text}], left_out: [{subject,
+    text}]}`; with `--switch` `{source, tables:
     [{table, rows, digest}], repaired}`.
     """
     refuse_spark("import", engine)
@@ -189,6 +207,8 @@ def import_command(
         source,
         form,
         table,
+        tuple(only or ()),
+        tuple(exclude or ()),
         infer,
         mapping=_read_mapping(mapping or ()),
         mode=mode,
@@ -210,6 +230,7 @@ def import_command(
     )
     _require_source(request)
     kind = find_kind(request)
+    refuse_choice(kind, request)
     status = (kind.infer if infer else kind.run)(request, Output(as_json))
     if status:
         raise typer.Exit(status)

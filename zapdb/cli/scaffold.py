@@ -57,11 +57,16 @@ def write_schema(path: Path) -> None:
         replace_text_file(path, text)
 
 
-def _next_number(directory: Path) -> int:
+def has_files(directory: Path) -> bool:
+    """Whether a directory is there and has migrations; raises `InvalidMigration`."""
     try:
-        return list_files(directory)[-1].number + 1
+        return bool(list_files(directory))
     except UsageError:  # no directory, or nothing in it
-        return 1
+        return False
+
+
+def _next_number(directory: Path) -> int:
+    return list_files(directory)[-1].number + 1 if has_files(directory) else 1
 
 
 def make_slug(summary: str) -> str:

@@ -7,6 +7,7 @@
 What has no equivalent is a note: a comment in the migration and a line of the report.
 """
 
+from zapdb.inference.choice import TableChoice
 from zapdb.inference.copying import CopyOptions, TableCopy, copy_tables
 from zapdb.inference.following import Follower
 from zapdb.inference.importing import import_database
@@ -22,6 +23,7 @@ __all__ = [
     "InferredTable",
     "Note",
     "SourceDatabase",
+    "TableChoice",
     "TableCopy",
     "copy_tables",
     "import_database",

@@ -1,6 +1,7 @@
 """The value type for a column's type, by SQLAlchemy's classes.
 
-A type without an equivalent is a string, with a note: the text is what the driver's value prints.
+A type without an equivalent is a string, with a note: the text is what the server writes, or else
+what the driver's value prints.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql
 
 from zapdb.inference.sqlite_types import DeclaredType
 from zapdb.limits import DECIMAL_SCALE_MAX
@@ -19,27 +20,49 @@ from zapdb.values import Enum
 SCALE_WITHOUT_ONE = 10
 
 
+class Measured(NamedTuple):
+    """What had to be looked up in a column's values, since its type does not say it."""
+
+    scale: int | None = None
+    """Of numbers without a scale: the most digits behind the point."""
+    is_irregular: bool = False
+    """Of arrays: whether some have nulls or other arrays in them, or do not begin at 1."""
+
+
 class MappedType(NamedTuple):
     """Parameters of a type definition, a note if the type is not quite the same, and the members of
-    an enum that has to be declared."""
+    an enum that has to be declared. `items` means that these members are of a list's items, and
+    `labels` that the texts are no others than these."""
 
     parameters: dict[str, Any]
     note: str = ""
     members: tuple[str, ...] = ()
     enum_name: str = ""
+    is_list: bool = False
+    labels: tuple[str, ...] = ()
 
 
-def map_type_of(kind: Any, scale: int | None = None, shown: str = "") -> MappedType:
-    """The type for a column type; `scale` is the longest of its numbers, if that had to be
-    measured, and `shown` the source's name of a type that SQLAlchemy does not know."""
-    if isinstance(kind, DeclaredType):
-        return _map_declared(kind)
-    if isinstance(kind, sa.Enum) and kind.enums:
-        return _map_enum(kind)
-    if isinstance(kind, sa.ARRAY):
-        return _map_array(kind)
-    if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
-        return _map_numeric(kind, scale)
+def map_type_of(kind: Any, measured: Measured | None = None, shown: str = "") -> MappedType:
+    """The type for a column type, and `shown` the source's name of a type that SQLAlchemy does not
+    know."""
+    measured = measured or Measured()
+    match kind:
+        case postgresql.DOMAIN():
+            mapped = map_type_of(kind.data_type, measured, shown)
+            note = f"the domain {kind.name} is {_name_of(mapped)} here"
+            return mapped._replace(note="; ".join(filter(None, (note, mapped.note))))
+        case DeclaredType():
+            return _map_declared(kind)
+        case sa.Enum() if kind.enums:
+            return _map_enum(kind)
+        case sa.ARRAY():
+            return _map_array(kind, measured)
+        case sa.Numeric() if not isinstance(kind, sa.Float):
+            return _map_numeric(kind, measured.scale)
+    return _map_simple(kind, shown)
+
+
+def _map_simple(kind: Any, shown: str) -> MappedType:
     if isinstance(kind, mysql.TIMESTAMP):  # a moment, whatever zone it is shown in
         return MappedType(_named("timestamp"))
     if isinstance(kind, sa.DateTime) and not kind.timezone:
@@ -69,6 +92,7 @@ _SIMPLE: tuple[tuple[Any, str], ...] = (
 _NOTES: tuple[tuple[Any, str], ...] = (
     (mysql.SET, "a set; its members are one text, with commas between"),
     (mysql.BIT, "bits; they are bytes, the first one first"),
+    (postgresql.CITEXT, "its texts are equal whatever their case there; here they are not"),
 )
 
 
@@ -76,11 +100,23 @@ def _named(name: str) -> dict[str, Any]:
     return {"type": Name(name)}
 
 
+def _name_of(mapped: MappedType) -> str:
+    return Enum.name if mapped.members else str(mapped.parameters["type"])
+
+
 def _show(kind: Any) -> str:
     try:
         return str(kind)
     except sa.exc.CompileError:
         return type(kind).__name__
+
+
+def show_size(kind: Any) -> str:
+    """The type with its bounds, where it has any: how long texts and numbers may be."""
+    if isinstance(kind, sa.Enum | DeclaredType | sa.Float):
+        return ""
+    bound = getattr(kind, "length", None) or getattr(kind, "precision", None)
+    return _show(kind) if bound and isinstance(kind, sa.String | sa.Numeric) else ""
 
 
 def _map_declared(kind: DeclaredType) -> MappedType:
@@ -111,14 +147,19 @@ def _map_enum(kind: sa.Enum) -> MappedType:
     if all(NAME.fullmatch(member) for member in members):
         return MappedType(_named(Enum.name), members=members, enum_name=kind.name or "")
     shown = ", ".join(repr(member) for member in members)
-    return MappedType(_named("string"), f"an enum whose members are no names here: {shown}")
+    note = f"an enum whose members are no names here: {shown}; it is text, with a check"
+    return MappedType(_named("string"), note, labels=members)
 
 
-def _map_array(kind: Any) -> MappedType:
+def _map_array(kind: Any, measured: Measured) -> MappedType:
     item = map_type_of(kind.item_type)
-    if (kind.dimensions or 1) > 1 or item.members:
-        return MappedType(_named("json"), f"the type {_show(kind)} is JSON here")
-    return MappedType({"type": Name("list"), "items": TypeDefinition(**item.parameters)}, item.note)
+    if measured.is_irregular or (kind.dimensions or 1) > 1:
+        why = "some have nulls or arrays in them, or do not begin at 1"
+        return MappedType(_named("json"), f"the type {_show(kind)} is JSON here: {why}")
+    if item.members:
+        return item._replace(is_list=True)
+    note = item.note.removesuffix(", with a check")
+    return MappedType({"type": Name("list"), "items": TypeDefinition(**item.parameters)}, note)
 
 
 def _map_numeric(kind: Any, scale: int | None) -> MappedType:
@@ -127,6 +168,7 @@ def _map_numeric(kind: Any, scale: int | None) -> MappedType:
     if kind.scale is not None:
         return MappedType({"type": Name("decimal"), "scale": min(kind.scale, DECIMAL_SCALE_MAX)})
     if scale is not None:
+        scale = min(scale, DECIMAL_SCALE_MAX)
         note = f"the type {_show(kind)} has no scale; its numbers have at most {scale} digits"
         return MappedType({"type": Name("decimal"), "scale": scale}, f"{note} after the point")
     note = f"the type {_show(kind)} has no scale; {SCALE_WITHOUT_ONE} was taken"

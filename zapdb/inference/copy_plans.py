@@ -51,20 +51,11 @@ class CopyPlan:
 
 def _plan(table: InferredTable, db: Database) -> CopyPlan:
     schema = db.table(table.name)._current().adapter.schema
-    by_name = {f.name: f for f in schema.fields}
-    missing = [f.name for f in table.fields if f.name not in by_name]
-    if missing:
-        raise UsageError(
-            "the table here lacks fields of the source's table",
-            table=table.name,
-            fields=", ".join(missing),
-            hint="add them, or write the migration anew with --infer",
-        )
     return CopyPlan(table, schema, tuple(table.fields), ())
 
 
 def plan_tables(found: Inference, db: Database) -> list[CopyPlan]:
-    """Raises `UsageError` if a table or field is missing here."""
+    """Raises `UsageError` for a circle of required references."""
     return _sort([_plan(table, db) for table in found.tables])
 
 

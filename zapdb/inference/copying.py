@@ -98,10 +98,11 @@ def _telling_of(copied: Mapping[str, ImportReport]) -> Iterator[None]:
 def _compare(
     connection: sa.Connection, db: Database, plan: CopyPlan, report: ImportReport
 ) -> TableCopy:
-    table = plan.inferred.source
-    rows = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+    rows = connection.execute(plan.inferred.select(sa.func.count())).scalar_one()
     records = db.table(plan.inferred.name).count()
-    return TableCopy(table.name, plan.inferred.name, int(rows), records, report.skipped)
+    return TableCopy(
+        plan.inferred.source_name, plan.inferred.name, int(rows), records, report.skipped
+    )
 
 
 class Copier:

@@ -521,7 +521,7 @@ _ENDED: Final[dict[str, Any]] = {}
 
 
 def _count_rows(connection: sa.Connection, plan: CopyPlan) -> int:
-    counted = sa.select(sa.func.count()).select_from(plan.inferred.source)
+    counted = plan.inferred.select(sa.func.count())
     return int(connection.execute(counted).scalar_one())
 
 

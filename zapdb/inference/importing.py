@@ -8,13 +8,16 @@ from dataclasses import replace
 
 from zapdb.database import Database
 from zapdb.database.imports import Checkpoint, ImportMode, SkippedRow, forget_all
+from zapdb.database.imports.columns import require_fields
 from zapdb.database.imports.skipped_list import SkippedList
 from zapdb.database.undivided_work import OnWait, noted_as_job
 from zapdb.errors import UsageError
+from zapdb.inference.choice import TableChoice
 from zapdb.inference.copying import CopyOptions, TableCopy, copy_tables
-from zapdb.inference.inferred import Inference
+from zapdb.inference.inferred import Inference, InferredTable
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.tables import infer_tables
+from zapdb.schema import TableSchema
 
 
 def counting(add: Callable[[int], object]) -> Callable[[int], None]:
@@ -34,6 +37,7 @@ def import_database(
     source: str,
     *,
     tables: Collection[str] = (),
+    exclude: Collection[str] = (),
     mode: ImportMode = "append",
     time_zone: datetime.tzinfo = datetime.UTC,
     skipped: list[SkippedRow] | None = None,
@@ -41,7 +45,8 @@ def import_database(
     on_wait: OnWait | None = None,
 ) -> list[TableCopy]:
     """Copy the rows of a SQLite, PostgreSQL or MySQL database into the tables of the same names,
-    which a migration has made; all tables that have a key, or those that are named.
+    which a migration has made; all tables that have a key, or those that are named. `exclude` names
+    tables, and columns as `TABLE.COLUMN`, that are left out.
 
     `source` is an address, or the path of a SQLite file. Referenced tables come first; the counts
     of each table are in what is returned. With a list for `skipped`, wrong rows are added to it;
@@ -49,8 +54,8 @@ def import_database(
     interruption, it goes on. Raises `UsageError` for tables that do not exist here.
     """
     with SourceDatabase.opened(source) as opened:
-        found = infer_tables(opened, tuple(tables))
-        require_tables(found, db)
+        found = infer_tables(opened, TableChoice(tables, exclude))
+        fit_to_tables(found, db)
         kept = list[Checkpoint]()
         options = CopyOptions(
             time_zone,
@@ -73,15 +78,42 @@ def nothing_to_import(found: Inference) -> UsageError:
     )
 
 
-def require_tables(found: Inference, db: Database) -> None:
-    """Raise `UsageError` unless there is a table here for each of the source."""
+def fit_to_tables(found: Inference, db: Database) -> None:
+    """Leave out what was deleted from the migration: tables and fields that are not here, whose
+    names are in `found.not_here` then.
+
+    Raises `UsageError` if nothing of the source is here, if a table lacks a part of its key, and if
+    it has a field that needs a value which the source does not have.
+    """
     if not found.tables:
         raise nothing_to_import(found)
-    missing = [table.name for table in found.tables if table.name not in db.tables]
-    if missing:
+    there = [table for table in found.tables if table.name in db.tables]
+    if not there:
         raise UsageError(
             "tables of the source do not exist here",
-            tables=", ".join(missing),
+            tables=", ".join(table.name for table in found.tables),
             hint="write a migration with `zapdb import SOURCE --infer`, look at it, and run "
             "`zapdb migrate up`",
         )
+    found.not_here += [table.source_name for table in found.tables if table not in there]
+    found.tables = there
+    for table in there:
+        _fit_to_table(found, table, db.table(table.name)._current().adapter.schema)
+
+
+def _fit_to_table(found: Inference, table: InferredTable, schema: TableSchema) -> None:
+    names = {field.name for field in schema.fields}
+    key = [field.name for field in schema.key_fields]
+    missing = [name for name in table.key if name not in names]
+    if missing or not {*key} <= {field.name for field in table.fields}:
+        raise UsageError(
+            "the key of a table here is not the key of the source's table",
+            table=table.name,
+            key=", ".join(key),
+            source_key=", ".join(table.key),
+            hint="write the migration anew with --infer, or leave the table out with --exclude",
+        )
+    for field in [field for field in table.fields if field.name not in names]:
+        table.fields.remove(field)
+        found.not_here += [f"{table.source_name}.{column}" for column in field.columns]
+    require_fields(schema, [field.name for field in table.fields], "append")

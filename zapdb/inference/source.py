@@ -11,9 +11,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy import exc
+from sqlalchemy import event, exc
 
 from zapdb.errors import StorageError, UsageError
+from zapdb.inference.column_reading import TEXT_SETTINGS, decode_text
 from zapdb.limits import SOURCE_LOCK, SOURCE_LOCK_TIMEOUT_MS, SOURCE_LOST
 from zapdb.storage.addresses import show_address
 from zapdb.storage.retries import retry
@@ -80,7 +81,9 @@ class SourceDatabase:
                 "the address names no database", source=shown, hint="give mysql://user@host/name"
             )
         try:
-            engine = sa.create_engine(_read_only(url))
+            engine = sa.create_engine(_read_only(url), connect_args=_options(url))
+            if engine.dialect.name == "sqlite":
+                event.listen(engine, "connect", _keep_undecoded)
         except exc.NoSuchModuleError:
             raise UsageError(
                 "SQLAlchemy knows no such kind of database",
@@ -142,10 +145,18 @@ class SourceDatabase:
                 waiting = list(locked)
                 retry(SOURCE_LOCK, partial(self._lock, connection, waiting), on=SourceBusy)
                 with connection.get_transaction() or connection.begin():
+                    self._prepare(connection)
                     yield connection
                 return
             with connection.begin():
+                self._prepare(connection)
                 yield connection
+
+    def _prepare(self, connection: sa.Connection) -> None:
+        """Have texts of values written in one way, whatever the server is set to."""
+        if self.dialect == "postgresql":
+            for setting in TEXT_SETTINGS:
+                connection.exec_driver_sql(setting)
 
     def _lock(self, connection: sa.Connection, tables: list[sa.Table]) -> None:
         """Try once; the transaction stays open. Raises `SourceBusy`, `StorageError`.
@@ -175,6 +186,10 @@ class SourceDatabase:
                 ) from None
 
 
+def _keep_undecoded(connection: Any, _: object) -> None:
+    connection.text_factory = decode_text
+
+
 def _is_lost(error: exc.DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     is_session = str(state or "").startswith(("08", "57P"))  # ended, or not begun
@@ -193,6 +208,12 @@ def _read_url(address: str) -> sa.URL:
             hint="give sqlite:///file.db or postgresql://user@host/name",
         ) from None
     return url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+
+
+def _options(url: sa.URL) -> dict[str, Any]:
+    """A database of PostgreSQL without an encoding has UTF-8, as a rule."""
+    is_meant = url.get_backend_name() == "postgresql" and "client_encoding" not in url.query
+    return {"client_encoding": "utf8"} if is_meant else {}
 
 
 def _read_only(url: sa.URL) -> sa.URL:

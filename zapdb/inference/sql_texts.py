@@ -23,7 +23,11 @@ _TOKEN: Final = re.compile(
 )
 """MySQL introduces texts by their character set: `_utf8mb4'AT'`. There a backslash escapes."""
 _GENERATORS: Final = re.compile(r"nextval|gen_random_uuid|uuid_generate|autoincrement", re.I)
-_NOW: Final = re.compile(r"now\(\)|current_timestamp(?:\(\d*\))?|statement_timestamp\(\)", re.I)
+_NOW: Final = re.compile(
+    r"now\(\)|current_timestamp(?:\(\d*\))?|statement_timestamp\(\)|transaction_timestamp\(\)"
+    r"|clock_timestamp\(\)|timezone\('utc', now\(\)\)|datetime\('now'\)",
+    re.I,
+)
 
 
 def strip_casts(text: str) -> str:
@@ -64,6 +68,11 @@ def read_default_text(text: str, kind: ValueType | None) -> Any:
 def is_generator(text: str) -> bool:
     """Whether a default makes a new value each time."""
     return bool(_GENERATORS.search(text))
+
+
+def is_null(text: str) -> bool:
+    """Whether a default is the null that there is without one."""
+    return _without_parentheses(strip_casts(text)).upper() in ("", "NULL")
 
 
 def is_now(text: str) -> bool:

@@ -15,13 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from zapdb.database.imports import Coerce, Coercion, RowSource, SourceRow, make_coercer
-from zapdb.errors import ZapdbError
+from zapdb.errors import InvalidValue, ZapdbError
+from zapdb.inference.column_reading import UndecodedText, decode_text, read_column
 from zapdb.inference.copy_plans import CopyPlan
 from zapdb.inference.inferred import InferredField
-from zapdb.inference.source import MYSQL, SourceDatabase
+from zapdb.inference.source import SourceDatabase
 from zapdb.inference.sqlite_types import DeclaredType
+from zapdb.limits import EXCERPT_LENGTH_MAX
+from zapdb.printing import one_line
 from zapdb.schema import Field
-from zapdb.values import Json, String
+from zapdb.values import String
 
 SOURCE_PAGE_ROWS: Final = 5_000
 NO_DATE: Final = "0000-00-00"
@@ -31,7 +34,7 @@ NO_DATE: Final = "0000-00-00"
 class TableRows(RowSource):
     """The rows of a source's table, page by page behind the last key.
 
-    They are as the driver has them: SQLite's values need not have the type of their column.
+    They are as `column_reading` has them.
     """
 
     seeks = True
@@ -63,22 +66,25 @@ class TableRows(RowSource):
         ]
         self._time_zone = time_zone
         self.field_names = tuple(f.name for f in fields)
-        wanted = dict.fromkeys([*self._key, *(c for f in fields for c in f.columns)])
-        self._columns = list(wanted)
-        raw = sa.types.NullType()
-        self._selected = [sa.type_coerce(table.c[name], raw).label(name) for name in wanted]
-        how = Coercion(time_zone, is_text=source.dialect == "sqlite")
         by_name = {f.name: f for f in plan.schema.fields}
+        kinds = {c: by_name[f.name].type for f in fields for c in f.columns}
+        wanted = dict.fromkeys([*self._key, *kinds])
+        self._read_as = {
+            name: read_column(connection, table.c[name], kinds.get(name)) for name in wanted
+        }
+        self._selected = [read.selected.label(name) for name, read in self._read_as.items()]
+        how = Coercion(time_zone, is_text=source.dialect == "sqlite")
         self._readers: list[tuple[str, tuple[str, ...], Coerce]] = [
             (f.name, f.columns, self._make_reader(by_name[f.name], table.c[f.columns[0]], how))
             for f in fields
         ]
+        self._undecoded = [name for name, read in self._read_as.items() if read.is_undecoded]
 
     def _make_reader(self, field: Field, column: sa.Column[Any], how: Coercion) -> Coerce:
         if isinstance(column.type, mysql.TIMESTAMP):  # whose session is in UTC
             how = replace(how, time_zone=datetime.UTC)
-        if self._connection.dialect.name in MYSQL and isinstance(field.type, Json):
-            how = replace(how, is_text=True)  # its drivers read no JSON, and MariaDB's is a text
+        if self._read_as[column.name].is_json:
+            how = replace(how, is_text=True)
         coerce = make_coercer(field, f"{self._plan.schema.name}.{field.name}", how)
         is_declared = isinstance(column.type, DeclaredType)  # of which any value may be any text
         has_equivalent = how.is_text or isinstance(column.type, sa.String | sa.Enum)
@@ -87,20 +93,18 @@ class TableRows(RowSource):
         return lambda value: coerce(foreign_text(value))
 
     def rows(self, after: str = "") -> Iterator[SourceRow]:
-        table, number = self._plan.inferred.source, 0
-        order = [table.c[name] for name in self._key]
-        raw = [sa.type_coerce(column, sa.types.NullType()) for column in order]
-        is_sqlite = self._connection.dialect.name == "sqlite"
-        kinds = [sa.types.NullType() if is_sqlite else column.type for column in order]
-        query = sa.select(*self._selected).order_by(*order).limit(SOURCE_PAGE_ROWS)
+        number = 0
+        key = [self._read_as[name] for name in self._key]
+        order = [read.order for read in key]
+        query = self._plan.inferred.select(*self._selected).order_by(*order).limit(SOURCE_PAGE_ROWS)
         if self.condition is not None:
             query = query.where(self.condition)
         last = _read_position(after) if after else None
         while True:
             page = query
             if last is not None:
-                bound = [sa.literal(v, kind) for v, kind in zip(last, kinds, strict=True)]
-                page = query.where(sa.tuple_(*raw) > sa.tuple_(*bound))
+                bound = [column.bind(value) for column, value in zip(key, last, strict=True)]
+                page = query.where(sa.tuple_(*order) > sa.tuple_(*bound))
             found = self._connection.execute(page).mappings().all()
             for row in found:
                 number += 1
@@ -109,17 +113,20 @@ class TableRows(RowSource):
                     yield read
             if len(found) < SOURCE_PAGE_ROWS:
                 return
-            last = [found[-1][name] for name in self._key]
+            last = [read.given[name] for name in self._key]
 
     def find(self, keys: Sequence[tuple[Any, ...]]) -> Iterator[SourceRow]:
         """The rows with these keys, which are values of the key's fields; those that are not there
         are left out."""
         columns = [self._plan.inferred.source.c[name] for name in self._key]
+        read = [self._read_as[column.name] for column in columns]
+        compared = [one.order if one.is_text else c for c, one in zip(columns, read, strict=True)]
         wanted = [
             tuple(map(self._to_source, columns, _flatten(self._plan.inferred.key, key)))
             for key in keys
         ]
-        query = sa.select(*self._selected).where(sa.tuple_(*columns).in_(wanted))
+        query = self._plan.inferred.select(*self._selected)
+        query = query.where(sa.tuple_(*compared).in_(wanted))
         for row in self._connection.execute(query).mappings():
             yield self._read(0, dict(row))
 
@@ -130,9 +137,14 @@ class TableRows(RowSource):
 
     def _read(self, number: int, given: dict[str, Any]) -> SourceRow:
         values = {}
+        for name in self._undecoded:
+            if given[name] is not None:
+                given[name] = decode_text(given[name])
         try:
             for name, columns, coerce in self._readers:
                 parts = [given[column] for column in columns]
+                if any(isinstance(part, UndecodedText) for part in parts):
+                    raise self._refuse_text(name, parts)
                 whole: Any = parts[0] if len(parts) == 1 else parts
                 if len(parts) > 1 and None in parts:
                     whole = None  # SQL follows no reference of which a part is null
@@ -140,12 +152,24 @@ class TableRows(RowSource):
         except ZapdbError as error:
             if str(error.context.get("value", "")).startswith(NO_DATE):
                 error.hint = "a date of zeros is none: make it NULL in the source"
+            shown = ", ".join(f"{column} {given[column]!s}" for column in self._key)
+            error.context["key"] = one_line(shown, EXCERPT_LENGTH_MAX)
             return SourceRow(number, {}, given, error)
         return SourceRow(number, values, given)
 
+    def _refuse_text(self, field: str, parts: Sequence[Any]) -> InvalidValue:
+        raw = next(part for part in parts if isinstance(part, UndecodedText))
+        return InvalidValue(
+            "a text of the source is not UTF-8",
+            hint="correct it in the source, or skip the row",
+            field=f"{self._plan.schema.name}.{field}",
+            expected="text in UTF-8",
+            value=one_line(ascii(bytes(raw)), EXCERPT_LENGTH_MAX),
+        )
+
     def count(self) -> int:
         """How many rows there are, if all are kept."""
-        query = sa.select(sa.func.count()).select_from(self._plan.inferred.source)
+        query = self._plan.inferred.select(sa.func.count())
         if self.condition is not None:
             query = query.where(self.condition)
         return int(self._connection.execute(query).scalar_one())
@@ -183,6 +207,7 @@ def _flatten(names: Sequence[str], key: tuple[Any, ...]) -> Iterator[Any]:
 
 
 _WRITE: Final[Mapping[type, tuple[str, Callable[[Any], Any]]]] = {
+    UndecodedText: ("undecoded", lambda value: base64.b64encode(value).decode()),
     decimal.Decimal: ("decimal", str),
     uuid.UUID: ("uuid", str),
     datetime.datetime: ("datetime", datetime.datetime.isoformat),
@@ -195,6 +220,7 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "datetime": datetime.datetime.fromisoformat,
     "date": datetime.date.fromisoformat,
     "bytes": base64.b64decode,
+    "undecoded": lambda text: UndecodedText(base64.b64decode(text)),
 }
 
 

@@ -3,41 +3,53 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.sql.ddl import sort_tables_and_constraints
 
 from zapdb.database.imports import normalize_name
 from zapdb.errors import UsageError
-from zapdb.inference.column_types import map_type_of
+from zapdb.inference.choice import ALL_TABLES, TableChoice
+from zapdb.inference.circles import Edge, Weight, sort_tables
+from zapdb.inference.column_types import map_type_of, show_size
+from zapdb.inference.columns import ColumnInferrer
 from zapdb.inference.inferred import (
     Inference,
     InferredCheck,
-    InferredEnum,
     InferredField,
     InferredIndex,
     InferredTable,
     Note,
+    free_name,
+    is_indexable,
 )
-from zapdb.inference.reflection import find_unknown_types, reflect
+from zapdb.inference.reflection import (
+    ForeignKeyRead,
+    find_name,
+    find_unknown_types,
+    read_foreign_keys,
+    reflect,
+)
 from zapdb.inference.source import SourceDatabase
-from zapdb.inference.sql_texts import is_generator, is_now, read_default_text, translate_check
+from zapdb.inference.source_objects import SourceObjects, find_objects
+from zapdb.inference.sql_texts import translate_check
 from zapdb.inference.sqlite_types import find_declared_types
 from zapdb.migrations.operations.definitions import FieldDefinition
-from zapdb.migrations.structure import ABSENT, Name, Plain
-from zapdb.schema import Now, OnDelete
-from zapdb.values import VALUE_TYPES
+from zapdb.migrations.structure import ABSENT, Name
+from zapdb.schema import OnDelete
 
 NOT_KEYS = ("float", "json", "list", "zoned_timestamp")
 _ON_DELETE: dict[str, OnDelete] = {"CASCADE": "cascade", "SET NULL": "set_null"}
+_NO_ACTION: Final = ("", "NO ACTION", "RESTRICT")
+_OF_WORDS: Final = ("gin", "gist", "spgist", "brin")
+"""Kinds of index in PostgreSQL that are of parts of values, or of places."""
 
 
-def infer_tables(source: SourceDatabase, only: Collection[str] = ()) -> Inference:
-    """What the tables of a source would be here, or only those of these names.
+def infer_tables(source: SourceDatabase, choice: TableChoice = ALL_TABLES) -> Inference:
+    """What the tables of a source would be here, or only those that are meant.
 
     Raises `UsageError` if there are no tables, and if the source is a zapdb database.
     """
@@ -52,48 +64,99 @@ def infer_tables(source: SourceDatabase, only: Collection[str] = ()) -> Inferenc
                 source=source.shown,
                 hint="write it to a directory with `zapdb export` and import that",
             )
-        tables = [t for t in metadata.tables.values() if not only or t.name in only]
-        if not tables:
+        if not metadata.tables:
             raise UsageError("the source has no tables", source=source.shown)
+        choice.require_known(metadata.tables)
+        objects = find_objects(connection)
+        tables = [
+            t for t in metadata.tables.values() if choice.has(t.name) and objects.is_table(t.name)
+        ]
         said = dict.fromkeys(str(one.message) for one in caught)
         if source.dialect == "sqlite":
             find_declared_types(connection, tables)
-        _Inferrer(connection, found, tables, find_unknown_types(said)).run()
+        found.notes += objects.notes
+        unknown = find_unknown_types(said)
+        _Inferrer(connection, found, tables, metadata.tables, unknown, objects, choice).run()
         views = sa.inspect(connection).get_view_names()
     said |= dict.fromkeys(str(one.message) for one in caught)
-    found.notes += [Note("the source", text) for text in said if "index" in text]
-    found.notes += [Note(view, "a view; its query is not imported") for view in sorted(views)]
+    found.notes += [Note("the source", text, is_left_out=True) for text in said if "index" in text]
+    found.notes += [
+        Note(view, "a view; its query is not imported", is_left_out=True) for view in sorted(views)
+    ]
     return found
 
 
-class _Inferrer:
-    """Infers the tables of one source."""
+class _Reference(NamedTuple):
+    """A foreign key that can be a reference; its columns are in the order of the target's key."""
 
-    def __init__(
-        self,
-        connection: sa.Connection,
-        found: Inference,
-        tables: Sequence[sa.Table],
-        unknown_types: Mapping[str, str],
-    ) -> None:
-        self.unknown_types = unknown_types
-        self.connection = connection
-        self.found = found
-        self.inspector = sa.inspect(connection)
-        self.sources = {table.name: table for table in tables}
-        self.names = _unique_names(sorted(self.sources))
-        self.keys = dict[str, tuple[str, ...]]()
-        self.made = dict[str, InferredTable]()
+    made: InferredTable
+    columns: tuple[str, ...]
+    target: str
+    foreign_key: ForeignKeyRead
+    is_optional: bool
+
+    @property
+    def place(self) -> str:
+        return ", ".join(self.foreign_key.columns)
+
+
+class _IndexRead(NamedTuple):
+    """An index, or what has one; `why` says why it is none here, if it is none."""
+
+    name: str | None
+    columns: Sequence[str | None]
+    is_unique: bool
+    sorting: Any
+    why: str
+
+    @property
+    def place(self) -> str:
+        return self.name or ", ".join(column for column in self.columns if column)
+
+
+@dataclass
+class _Inferrer:
+    """Infers the tables of one source; `declared` are all that it has."""
+
+    connection: sa.Connection
+    found: Inference
+    tables: Sequence[sa.Table]
+    declared: Mapping[str, sa.Table]
+    unknown_types: Mapping[str, str]
+    objects: SourceObjects
+    choice: TableChoice
+    sources: dict[str, sa.Table] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Of tables, here, by those in the source."""
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    foreign_keys: dict[str, list[ForeignKeyRead]] = field(default_factory=dict)
+    made: dict[str, InferredTable] = field(default_factory=dict)
 
     def run(self) -> None:
+        self.inspector = sa.inspect(self.connection)
+        self.is_exact = self.connection.dialect.name != "sqlite"
+        self.sources = {table.name: table for table in self.tables}
+        self.names = _unique_names(sorted(self.sources))
+        self.columns = ColumnInferrer(
+            self.connection,
+            self.unknown_types,
+            self.found.enums,
+            lambda name: name in self.names.values(),
+        )
         for name, table in self.sources.items():
-            key = self._find_key(table)
-            if key:
+            if key := self._find_key(table):
                 self.keys[name] = key
-        order, cyclic = self._sort()
-        for table in order:
-            self._infer(table, cyclic.get(table.name, ()))
-        self.found.tables = [self.made[t.name] for t in order if t.name in self.made]
+        for name in sorted(self.keys):
+            self._infer_columns(self.sources[name])
+        references = [one for made in self.made.values() for one in self._find_references(made)]
+        order, cyclic = sort_tables(self.made, [self._edge_of(one) for one in references])
+        later = {id(edge.reference) for edge in cyclic}
+        for reference in references:
+            self._refer(reference, is_cyclic=id(reference) in later)
+        self.found.tables = [self.made[name] for name in order]
+        for made in self.found.tables:
+            self._infer_indexes(made)
+            self._infer_checks(made)
 
     def _find_key(self, table: sa.Table) -> tuple[str, ...]:
         """The columns of the primary key, or else of a unique constraint without nulls."""
@@ -104,24 +167,29 @@ class _Inferrer:
             has_nulls = any(table.c[name].nullable for name in columns)
             is_primary = columns is candidates[0]
             fits = not any(kind in NOT_KEYS for kind in kinds)
+            fits &= all(self.choice.has_column(table.name, name) for name in columns)
             if columns and fits and (is_primary or not has_nulls):
                 return tuple(columns)
         why = "its primary key has a type that no key can have here"
         if not candidates[0]:
             why = "it has no primary key and no unique constraint without nulls"
-        self.found.notes.append(
-            Note(
-                table.name,
-                f"left out: {why}; add a primary key in the source, or import it "
-                "from a file into a table that you write by hand",
-            )
+        elif not all(self.choice.has_column(table.name, name) for name in candidates[0]):
+            why = "its primary key is excluded"
+        text = (
+            f"left out: {why}; add a primary key in the source, or import it "
+            "from a file into a table that you write by hand"
         )
+        self.found.notes.append(Note(table.name, text, is_left_out=True))
         self.found.left_out.append(table.name)
         return ()
 
     def _unique_constraints(self, table: sa.Table) -> list[Any]:
-        found: list[Any] = list(self.inspector.get_unique_constraints(table.name, table.schema))
-        if self.connection.dialect.name == "sqlite":  # whose texts are not all understood
+        found: list[Any] = [dict(c) for c in self.inspector.get_unique_constraints(table.name)]
+        if not self.is_exact:  # whose texts are not all understood, and in any case
+            names = table.c.keys()
+            for one in found:
+                columns = [find_name(c, names, is_exact=False) for c in one["column_names"]]
+                one["column_names"] = [column for column in columns if column is not None]
             known = [constraint["column_names"] for constraint in found]
             for index in self.inspector.get_indexes(table.name, include_auto_indexes=True):
                 is_new = index["column_names"] not in known
@@ -129,309 +197,253 @@ class _Inferrer:
                     found.append({"name": None, "column_names": index["column_names"]})
         return found
 
-    def _sort(self) -> tuple[list[sa.Table], dict[str, list[sa.ForeignKeyConstraint]]]:
-        """The tables with a key, each behind those that it refers to; and the constraints that make
-        circles, by table."""
-        cyclic = dict[str, list[sa.ForeignKeyConstraint]]()
-        order = list[sa.Table]()
-        there = [table for name, table in self.sources.items() if name in self.keys]
-        sort: Any = sort_tables_and_constraints  # has no types
-        by_name = sorted(there, key=lambda t: t.name)
-        for table, constraints in sort(by_name, filter_fn=self._refers_elsewhere):
-            if table is not None:
-                order.append(table)
-                continue
-            for constraint in constraints:
-                cyclic.setdefault(constraint.table.name, []).append(constraint)
-        return order, cyclic
-
-    def _refers_elsewhere(self, constraint: Any) -> bool | None:
-        """Whether a constraint needs no order, since its table is none of these; the sort decides
-        where it is None."""
-        return None if _target_of(constraint)[0] in self.sources else True
-
     # One table
 
-    def _infer(self, table: sa.Table, cyclic: Collection[sa.ForeignKeyConstraint]) -> None:
-        name = self.names[table.name]
-        made = InferredTable(table, name, (), [])
+    def _infer_columns(self, table: sa.Table) -> None:
+        key, primary = self.keys[table.name], table.primary_key.columns.keys()
+        made = InferredTable(table, self.names[table.name], (), [])
+        made.has_heirs = table.name in self.objects.parents
         self.made[table.name] = made
-        columns = _unique_names([column.name for column in table.columns])
+        own, notes = read_foreign_keys(self.inspector, table, self.declared)
+        self.foreign_keys[table.name] = own
+        made.notes += notes
+        names = _unique_names([column.name for column in table.columns])
+        referring = {column for one in own for column in one.columns}
+        is_alone = primary == list(key) and len(key) == 1 and key[0] not in referring
         for column in table.columns:
-            made.fields.append(self._infer_field(made, column, columns[column.name]))
-        if not table.primary_key.columns:
-            shown = ", ".join(self.keys[table.name])
-            made.notes.append(Note(table.name, f"no primary key; its key is unique: {shown}"))
-        for constraint in sorted(table.foreign_key_constraints, key=_columns_of):
-            self._infer_reference(made, constraint, is_cyclic=constraint in cyclic)
-        key = dict.fromkeys(self._field_of(made, c).name for c in self.keys[table.name])
-        made.key = tuple(key)
-        self._infer_indexes(made)
-        self._infer_checks(made)
-        comment = table.comment
-        if comment:
-            made.notes.append(Note(table.name, f"comment: {comment}"))
+            if not self.choice.has_column(table.name, column.name):
+                made.leave_out(column.name, "excluded")
+                continue
+            in_key = column.name in key
+            may_number = is_alone and in_key and column.autoincrement is not False
+            name = names[column.name]
+            inferred = self.columns.infer(made, column, name, in_key=in_key, may_number=may_number)
+            made.fields.append(inferred)
+        made.key = tuple(names[column] for column in key)
+        updating = [", ".join(one.columns) for one in own if one.on_update not in _NO_ACTION]
+        if updating:
+            made.leave_out("", f"on update of {'; '.join(updating)}: keys do not change here")
+        if list(key) != primary:
+            made.change("", f"no primary key; its key is unique: {', '.join(key)}")
+        self._note_table(made, names)
 
-    def _field_of(self, made: InferredTable, column: str) -> InferredField:
-        return next(f for f in made.fields if column in f.columns)
+    def _note_table(self, made: InferredTable, names: Mapping[str, str]) -> None:
+        """Notes of the whole table, whose columns have these names here."""
+        table = made.source
+        renamed = {table.name: made.name} if table.name != made.name else {}
+        renamed |= {there: here for there, here in names.items() if there != here}
+        if renamed:
+            made.change("", f"other names: {_show_pairs(renamed)}")
+        sizes = {column.name: show_size(column.type) for column in table.columns}
+        shown = ", ".join(f"{name} {size}" for name, size in sizes.items() if size)
+        if shown and self.is_exact:  # SQLite does not enforce them
+            made.change("", f"sizes are not kept: {shown}")
+        if any((table.name, column) in self.objects.caseless for column in self.keys[table.name]):
+            made.change("", "keys are equal whatever their case there; here they differ by it")
+        if table.comment:
+            made.change("", f"comment: {table.comment}")
 
-    def _infer_field(self, made: InferredTable, column: Any, name: str) -> InferredField:
-        place = f"{made.source.name}.{column.name}"
-        shown = self.unknown_types.get(column.name, "")
-        mapped = map_type_of(column.type, self._measure_scale(column), shown)
-        parameters = dict(mapped.parameters)
-        if mapped.note:
-            made.notes.append(Note(place, mapped.note))
-        if mapped.members:
-            parameters["type"] = Name(self._declare_enum(mapped.enum_name, name, mapped.members))
-        is_key = column.name in self.keys[made.source.name]
-        definition = FieldDefinition(
-            **parameters, optional=bool(column.nullable) and not is_key, name=Name(name)
-        )
-        definition = self._with_default(made, column, definition, place)
-        return InferredField(name, (column.name,), definition)
+    # References
 
-    def _measure_scale(self, column: Any) -> int | None:
-        """How many digits after the point numbers of a column without a scale have."""
-        is_numeric = isinstance(column.type, sa.Numeric) and not isinstance(column.type, sa.Float)
-        if not is_numeric or column.type.scale is not None:
-            return None
-        if self.connection.dialect.name != "postgresql":
-            return None
-        measured = sa.select(sa.func.max(sa.func.scale(column)))
-        return int(self.connection.execute(measured).scalar() or 0)
+    def _find_references(self, made: InferredTable) -> Iterator[_Reference]:
+        """The foreign keys that can be references, the longest first: their columns become one
+        field. The others get a note."""
+        name, used = made.source.name, set[str]()
+        for one in sorted(self.foreign_keys[name], key=lambda f: (-len(f.columns), f.columns)):
+            target = self.objects.roots.get(one.target, one.target)
+            key, place = self.keys.get(target), ", ".join(one.columns)
+            here = [made.field_of((column,)) for column in one.columns]
+            if None in here:
+                made.leave_out(place, f"the reference to {target}: a column of it is excluded")
+                continue
+            if key is None:
+                made.leave_out(place, f"refers to {target}, which is not imported")
+                continue
+            if set(one.referred) != set(key):
+                shown = ", ".join(one.referred)
+                made.leave_out(place, f"refers to {target} ({shown}), which is not its key")
+                continue
+            if used & set(one.columns):
+                made.leave_out(place, f"a second reference of one column, to {target}")
+                continue
+            in_key = [column in self.keys[name] for column in one.columns]
+            if any(in_key) and not all(in_key):
+                why = "of which a part is in the key: not kept"
+                made.leave_out(place, f"a reference to {target}, {why}")
+                continue
+            used |= set(one.columns)
+            by_target = dict(zip(one.referred, one.columns, strict=True))
+            columns = tuple(by_target[column] for column in key)
+            optional = any(f is not None and f.definition.optional for f in here)
+            yield _Reference(made, columns, target, one, optional)
 
-    def _declare_enum(self, given: str, field: str, members: tuple[str, ...]) -> str:
-        name = normalize_name(given or field)
-        known = {enum.name: enum for enum in self.found.enums}
-        while (
-            name in VALUE_TYPES
-            or name in self.names.values()
-            or (name in known and known[name].members != members)
-        ):
-            name += "_kind"
-        if name not in known:
-            self.found.enums.append(InferredEnum(name, members))
-        return name
+    def _edge_of(self, one: _Reference) -> Edge[_Reference]:
+        source = one.made.source.name
+        weight: Weight = "optional" if one.is_optional else "required"
+        if one.columns[0] in self.keys[source]:
+            weight = "key"
+        return Edge(source, one.target, weight, one.foreign_key.columns, one)
 
-    def _with_default(
-        self, made: InferredTable, column: Any, definition: FieldDefinition, place: str
-    ) -> FieldDefinition:
-        default = column.server_default
-        text = "" if not hasattr(default, "arg") else str(getattr(default.arg, "text", default.arg))
-        is_key = column.name in self.keys[made.source.name]
-        is_serial = (
-            column.identity is not None
-            or is_generator(text)
-            or (
-                is_key
-                and definition.type == "integer"
-                and column.autoincrement is not False
-                and _is_only_key(column, made.source)
-            )
-        )
-        if column.computed is not None:
-            made.notes.append(Note(place, "a computed column; its values are imported"))
-        elif is_serial and definition.type == "uuid":
-            return replace(definition, generated=True)
-        elif is_serial and definition.type == "integer":
-            return replace(definition, generated="sequence")
-        elif is_serial:
-            made.notes.append(
-                Note(place, "the source makes its values; here give a value to each new record")
-            )
-        elif is_now(text) and definition.type == "timestamp":
-            return replace(definition, default=Plain(str(Now())))
-        elif text:
-            try:
-                kind = VALUE_TYPES.get(definition.type)
-                shown = None if kind is None or definition.type == "decimal" else kind()
-                plain = read_default_text(text, shown)
-                return replace(definition, default=plain)
-            except (ValueError, TypeError):
-                made.notes.append(Note(place, f"the default has no equivalent: {text}"))
-        return definition
-
-    # What ties tables
-
-    def _infer_reference(self, made: InferredTable, constraint: Any, *, is_cyclic: bool) -> None:
-        given = tuple(element.parent.name for element in constraint.elements)
-        target, referred = _target_of(constraint)
-        place = f"{made.source.name}.{', '.join(given)}"
-        if target not in self.keys:
-            made.notes.append(Note(place, f"refers to {target}, which is not imported"))
-            return
-        by_target = dict(zip(referred, given, strict=True))
-        if set(referred) != set(self.keys[target]):
-            shown = ", ".join(referred)
-            made.notes.append(Note(place, f"refers to {target} ({shown}), which is not its key"))
-            return
-        columns = tuple(by_target[name] for name in self.keys[target])
-        fields = [self._field_of(made, column) for column in columns]
-        if any(
-            field.columns != (column,) or field.target
-            for field, column in zip(fields, columns, strict=True)
-        ):
-            made.notes.append(Note(place, f"a second reference of one column, to {target}"))
-            return
-        in_key = [column in self.keys[made.source.name] for column in columns]
-        if any(in_key) and not all(in_key):
-            made.notes.append(
-                Note(place, f"a reference to {target}, of which a part is in the key: not kept")
-            )
-            return
-        optional = any(field.definition.optional for field in fields)
-        if is_cyclic and not optional:
-            made.notes.append(Note(place, f"a required reference in a circle, to {target}"))
-            return
+    def _refer(self, one: _Reference, *, is_cyclic: bool) -> None:
+        """Put a reference in the place of the fields that its columns are."""
+        made, target = one.made, self.names[one.target]
+        found = (made.field_of((name,)) for name in one.columns)
+        fields = tuple(f for f in found if f is not None)
         name = fields[0].name
-        if len(columns) > 1:
-            name = _free_name(self.names[target], [f.name for f in made.fields])
-            made.notes.append(Note(place, f"the columns are one field: {name}"))
+        if len(fields) > 1:
+            name = free_name(target, [f.name for f in made.fields if f not in fields])
+            made.change(one.place, f"the columns are one field: {name}")
+        is_own, in_key = made.name == target, fields[0].name in made.key
+        optional = one.is_optional or (not in_key and self._must_be_optional(one, is_cyclic))
         definition = FieldDefinition(
             type=Name("reference"),
-            to=Name(self.names[target]),
+            to=Name(target),
             optional=optional,
             default=fields[0].definition.default if len(fields) == 1 else ABSENT,
             name=Name(name),
         )
+        on_delete = self._on_delete(one)
         reference = InferredField(
-            name,
-            columns,
-            definition,
-            self.names[target],
-            self._on_delete(made, constraint, place),
-            is_cyclic,
+            name, one.columns, definition, target, on_delete, is_cyclic, fields
         )
-        at = made.fields.index(fields[0])
-        made.fields = [field for field in made.fields if field not in fields]
-        made.fields.insert(at, reference)
+        made.join_fields(fields, reference)
+        if in_key and (is_cyclic or is_own):
+            made.cut_reference(reference, "keys that refer to each other in a circle")
 
-    def _on_delete(self, made: InferredTable, constraint: Any, place: str) -> OnDelete:
-        action = (constraint.ondelete or "").upper()
+    def _must_be_optional(self, one: _Reference, is_cyclic: bool) -> bool:
+        """Whether a required reference can only be set when all records are there; noted."""
+        is_own = one.made.source.name == one.target
+        if not (is_cyclic or (is_own and self._refers_forward(one))):
+            return False
+        circle = "some refer to rows behind them" if is_own else "it closes a circle of such"
+        one.made.change(
+            one.place,
+            f"a required reference to {one.target}, and {circle}: it is optional here, so that it "
+            "can be set when all records are there; make_required brings that back",
+        )
+        return True
+
+    def _refers_forward(self, one: _Reference) -> bool:
+        """Whether rows of a table refer to others that come after them in the order of the key."""
+        table = one.made.source
+        key = sa.tuple_(*(table.c[name] for name in self.keys[table.name]))
+        referred = sa.tuple_(*(table.c[name] for name in one.columns))
+        query = one.made.select(sa.literal(1)).where(referred > key).limit(1)
+        return self.connection.execute(query).first() is not None
+
+    def _on_delete(self, one: _Reference) -> OnDelete:
+        action = one.foreign_key.on_delete
         if action == "SET DEFAULT":
-            made.notes.append(Note(place, "on delete set default: it restricts here"))
-        if (constraint.onupdate or "").upper() not in ("", "NO ACTION", "RESTRICT"):
-            made.notes.append(Note(place, "on update: keys do not change here"))
-        return _ON_DELETE.get(action, "restrict")
+            one.made.change(one.place, "on delete set default: it restricts here")
+        found = _ON_DELETE.get(action, "restrict")
+        if found == "set_null" and not one.is_optional:
+            one.made.change(one.place, "on delete set null of what is required: it restricts")
+            return "restrict"
+        return found
+
+    # Indexes and checks
 
     def _infer_indexes(self, made: InferredTable) -> None:
-        name, schema = made.source.name, made.source.schema
+        name, taken = made.source.name, set[str]()
         seen = {(made.key, True)}
-        taken = set[str]()
-        found = list[tuple[str | None, Any, bool, Any, str]]()
-        for constraint in self._unique_constraints(made.source):
-            found.append((constraint["name"], constraint["column_names"], True, {}, ""))
-        for index in self.inspector.get_indexes(name, schema):
-            sorting = index.get("column_sorting", {})
-            is_unique = bool(index["unique"])
-            why = _why_left_out(index)
-            found.append((index["name"], index["column_names"], is_unique, sorting, why))
-        for given, columns, is_unique, sorting, why in found:
-            fields = self._index_fields(made, columns, sorting)
-            if why or not fields:
-                why = why or "an index of a part of a reference, or of a type without order"
-                made.notes.append(Note(f"{name}.{given}", f"{why}: left out"))
+        for one in self._read_indexes(made.source):
+            fields = self._index_fields(made, one.columns, one.sorting)
+            if one.why or not fields:
+                why = one.why or "an index of a part of a reference, or of a type without order"
+                made.leave_out(one.place, f"{why}: left out")
                 continue
+            if one.is_unique and any((name, c) in self.objects.caseless for c in one.columns):
+                made.change(one.place, "unique whatever the case there; here texts differ by it")
             names = tuple(field for field, _ in fields)
-            if (names, True) in seen or (names, is_unique) in seen:
+            if (names, True) in seen or (names, one.is_unique) in seen:
                 continue
-            seen.add((names, is_unique))
-            made.indexes.append(InferredIndex(_index_name(given, names, taken), fields, is_unique))
-        for field in made.fields:
+            seen.add((names, one.is_unique))
+            index_name = _index_name(one.name, names, taken)
+            made.indexes.append(InferredIndex(index_name, fields, one.is_unique))
+        self._index_references(made, taken)
+
+    def _index_references(self, made: InferredTable, taken: set[str]) -> None:
+        """What a reference needs: an index, or the key, that begins with it."""
+        for referring in [f for f in made.fields if f.target is not None]:
             begins = [made.key[0], *(index.fields[0][0] for index in made.indexes)]
-            if field.target is not None and field.name not in begins:
-                fields = ((field.name, False),)
-                made.indexes.append(
-                    InferredIndex(_index_name(None, (field.name,), taken), fields, unique=False)
-                )
+            if referring.name not in begins:
+                index_name = _index_name(None, (referring.name,), taken)
+                fields = ((referring.name, False),)
+                made.indexes.append(InferredIndex(index_name, fields, unique=False))
+
+    def _read_indexes(self, table: sa.Table) -> Iterator[_IndexRead]:
+        for one in self._unique_constraints(table):
+            yield _IndexRead(one["name"], one["column_names"], True, {}, _why_left_out(one))
+        for index in self.inspector.get_indexes(table.name):
+            sorting = index.get("column_sorting", {})
+            columns, is_unique = index["column_names"], bool(index["unique"])
+            yield _IndexRead(index["name"], columns, is_unique, sorting, _why_left_out(index))
 
     def _index_fields(
         self, made: InferredTable, columns: Sequence[str | None], sorting: Any
     ) -> tuple[tuple[str, bool], ...]:
-        whole = made.field_of(tuple(c for c in columns if c is not None))
-        if whole is not None:
-            return ((whole.name, "desc" in sorting.get(columns[0], ())),)
-        fields = list[tuple[str, bool]]()
-        for column in columns:
-            field = None if column is None else self._field_of(made, column)
-            if field is None or len(field.columns) > 1 or field.definition.type == "json":
+        """The fields of these columns in their order; none if there is one that an index can't
+        have, or of which there is only a part."""
+        fields, left = list[tuple[str, bool]](), list(columns)
+        while left:
+            whole = next((f for f in made.fields if f.columns and left[0] in f.columns), None)
+            if whole is None or not is_indexable(whole.definition):
                 return ()
-            fields.append((field.name, "desc" in sorting.get(column, ())))
+            taken, left = left[: len(whole.columns)], left[len(whole.columns) :]
+            if set(taken) != set(whole.columns):
+                return ()
+            fields.append((whole.name, "desc" in sorting.get(taken[0], ())))
         return tuple(fields)
 
     def _infer_checks(self, made: InferredTable) -> None:
         names = {
-            column: (field.name, field.definition.optional)
-            for field in made.fields
-            if len(field.columns) == 1
-            for column in field.columns
+            column: (f.name, f.definition.optional)
+            for f in made.fields
+            if len(f.columns) == 1
+            for column in f.columns
         }
         try:
-            checks = self.inspector.get_check_constraints(made.source.name, made.source.schema)
+            checks = self.inspector.get_check_constraints(made.source.name)
         except NotImplementedError:  # SQLAlchemy's word for a dialect that can't tell
-            made.notes.append(
-                Note(made.source.name, "its checks cannot be read from this database")
-            )
+            made.leave_out("", "its checks cannot be read from this database")
             return
         for number, check in enumerate(checks, 1):
             text = check["sqltext"]
             expression = translate_check(text, names)
-            name = normalize_name(check["name"] or f"{made.name}_check_{number}")
             if expression is None:
-                made.notes.append(
-                    Note(
-                        f"{made.source.name}.{check['name'] or 'check'}",
-                        f"a check without equivalent: {text}",
-                    )
-                )
+                made.leave_out(check["name"] or "check", f"a check without equivalent: {text}")
                 continue
-            name = _free_name(name, [known.name for known in made.checks])
+            name = normalize_name(check["name"] or f"{made.name}_check_{number}")
+            name = free_name(name, [known.name for known in made.checks])
             made.checks.append(InferredCheck(name, expression, text))
 
 
-def _why_left_out(index: Any) -> str:
+def _why_left_out(index: Mapping[str, Any]) -> str:
     """Empty if an index can be one here."""
     options, columns = index.get("dialect_options", {}), index["column_names"]
     if not columns or None in columns:
         return "an index of expressions"
     if index.get("type") or any(key.endswith("_prefix") for key in options):
         return "an index of words or places"
+    if options.get("postgresql_using") in _OF_WORDS:
+        return f"an index by {options['postgresql_using']}"
+    if options.get("postgresql_nulls_not_distinct"):
+        return "unique with nulls that are equal"
     return "a partial index" if any(key.endswith("_where") for key in options) else ""
 
 
-def _columns_of(constraint: Any) -> tuple[int, list[str]]:
-    """The longest first: their columns become one field."""
-    names = [element.parent.name for element in constraint.elements]
-    return -len(names), names
-
-
-def _target_of(constraint: Any) -> tuple[str, list[str]]:
-    """The table, of another schema with that schema's name, and the columns."""
-    parts = [element.target_fullname.rpartition(".") for element in constraint.elements]
-    return parts[0][0], [column for _, _, column in parts]
-
-
-def _is_only_key(column: Any, table: sa.Table) -> bool:
-    return len(table.primary_key.columns) == 1 and not column.foreign_keys
+def _show_pairs(names: Mapping[str, str]) -> str:
+    return ", ".join(f"{there} is {here}" for there, here in names.items())
 
 
 def _unique_names(names: Iterable[str]) -> dict[str, str]:
     made = dict[str, str]()
     for name in names:
-        made[name] = _free_name(normalize_name(name), list(made.values()))
-    return made
-
-
-def _free_name(name: str, taken: Collection[str]) -> str:
-    number, made = 1, name
-    while made in taken:
-        number += 1
-        made = f"{name}_{number}"
+        made[name] = free_name(normalize_name(name), made.values())
     return made
 
 
 def _index_name(given: str | None, fields: tuple[str, ...], taken: set[str]) -> str:
-    name = _free_name(normalize_name(given or f"by_{'_'.join(fields)}"), taken)
+    name = free_name(normalize_name(given or f"by_{'_'.join(fields)}"), taken)
     taken.add(name)
     return name

@@ -42,3 +42,13 @@ def find_kind(request: ImportRequest) -> SourceKind:
         source=request.shown_source,
         hint=f"say it with --format: {', '.join(kind.name for kind in KINDS)}",
     )
+
+
+def refuse_choice(kind: SourceKind, request: ImportRequest) -> None:
+    """Raise `UsageError` for a choice of tables from what has none."""
+    if (request.only or request.exclude) and not isinstance(kind, DatabaseKind):
+        raise UsageError(
+            "--only and --exclude choose tables of a database",
+            source=request.shown_source,
+            hint='leave a column of a file out with --map "COLUMN="',
+        )

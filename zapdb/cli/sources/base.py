@@ -39,6 +39,8 @@ class ImportRequest:
     source: str
     form: str | None = None
     table: str | None = None
+    only: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     infer: bool = False
     mapping: Mapping[str, str] | None = None
     mode: ImportMode = "append"

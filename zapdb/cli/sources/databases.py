@@ -7,7 +7,7 @@ import datetime
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.base import ImportRequest, SourceKind, opened_target
-from zapdb.cli.sources.following import follow_source, tables_of
+from zapdb.cli.sources.following import choice_of, follow_source
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.undivided import JobCounter
 from zapdb.database.imports import Checkpoint, forget_all
@@ -20,7 +20,7 @@ from zapdb.inference import (
     copy_tables,
     infer_tables,
 )
-from zapdb.inference.importing import counting, nothing_to_import, require_tables
+from zapdb.inference.importing import counting, fit_to_tables
 from zapdb.inference.source import is_sqlite_file
 
 
@@ -32,9 +32,7 @@ class DatabaseKind(SourceKind):
 
     def infer(self, request: ImportRequest, output: Output) -> int:
         with SourceDatabase.opened(request.source) as source:
-            found = infer_tables(source, tables_of(request))
-            if not found.tables:
-                raise nothing_to_import(found)
+            found = infer_tables(source, choice_of(request))
         write_migration(found, request.migrations, output)
         return EXIT_PENDING if found.left_out else 0
 
@@ -47,8 +45,8 @@ class DatabaseKind(SourceKind):
             opened_target(request) as db,
             SkippedFile.opened(request.skipped, request.source) as skipped,
         ):
-            found = infer_tables(source, tables_of(request))
-            require_tables(found, db)
+            found = infer_tables(source, choice_of(request))
+            fit_to_tables(found, db)
             kept = list[Checkpoint]()
             with JobCounter(request.job(found.source)) as counter:
                 counter.begin()
@@ -97,6 +95,7 @@ def write_copies(
                 for copy in copies
             ],
             "left_out": found.left_out,
+            "not_here": found.not_here,
             "is_complete": not wrong,
         }
     )
@@ -107,6 +106,10 @@ def write_copies(
     )
     for name in found.left_out:
         print_note(f"not imported: {name}, which has no key (see --infer)")
+    if found.not_here:
+        print_note(
+            f"not imported, since the tables here have no place for it: {', '.join(found.not_here)}"
+        )
     skipped = sum(copy.skipped for copy in copies)
     if skipped:
         print_note(f"skipped {format_count(skipped, 'row')}: see {request.skipped}")

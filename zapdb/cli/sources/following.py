@@ -13,9 +13,16 @@ from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.sources.base import ImportRequest, opened_target
 from zapdb.cli.undivided import JobCounter
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
-from zapdb.inference import CopyOptions, Follower, Inference, SourceDatabase, infer_tables
+from zapdb.inference import (
+    CopyOptions,
+    Follower,
+    Inference,
+    SourceDatabase,
+    TableChoice,
+    infer_tables,
+)
 from zapdb.inference.following import PassReport
-from zapdb.inference.importing import counting, require_tables
+from zapdb.inference.importing import counting, fit_to_tables
 from zapdb.inference.source import SourceLost
 
 T = TypeVar("T")
@@ -28,13 +35,13 @@ def follow_source(request: ImportRequest, output: Output) -> int:
     """Follow until interrupted, or switch over; returns the exit status."""
     _refuse_options(request)
     with SourceDatabase.opened(request.source) as source, opened_target(request) as db:
-        found = infer_tables(source, tables_of(request))
-        require_tables(found, db)
+        found = infer_tables(source, choice_of(request))
+        fit_to_tables(found, db)
         if found.left_out:
             raise UsageError(
                 "tables without a key can't be followed",
                 tables=", ".join(found.left_out),
-                hint="give them a primary key, or name one table with --table",
+                hint="give them a primary key, or leave them out with --exclude",
             )
         with JobCounter(request.job(found.source)) as counter:
             counter.begin()
@@ -134,5 +141,7 @@ def _refuse_options(request: ImportRequest) -> None:
             )
 
 
-def tables_of(request: ImportRequest) -> tuple[str, ...]:
-    return () if request.table is None else (request.table,)
+def choice_of(request: ImportRequest) -> TableChoice:
+    """The tables that an import of a database is of."""
+    one = () if request.table is None else (request.table,)
+    return TableChoice((*request.only, *one), request.exclude)
