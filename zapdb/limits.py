@@ -227,6 +227,9 @@ SOURCE_LOST: Final = RetryPolicy(
     "source lost", seconds=600.0, pause_seconds=0.2, pause_seconds_max=1.0
 )
 """Reaching a source that is followed again, whose server was restarted, or the network was gone."""
+SEQUENCE_LOCK_TIMEOUT_MS: Final = 5_000
+"""How long drawing numbers of a sequence waits for a transaction that has drawn from it itself
+(PostgreSQL): then the operation, or the transaction, has a conflict."""
 SEQUENCE_TAKEN: Final = RetryPolicy("sequence", seconds=30.0, tries=5, pause_seconds=0.0)
 """Inserting again with other numbers of a sequence, where those were used explicitly."""
 HISTORY_WAIT: Final = RetryPolicy(

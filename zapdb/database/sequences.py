@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from zapdb.errors import (
     CatalogChanged,
@@ -31,6 +31,7 @@ from zapdb.indexes.bound_table import make_reader
 from zapdb.limits import (
     PAGE_RECORDS_MAX,
     SEQUENCE_BLOCK_NUMBERS_MAX,
+    SEQUENCE_LOCK_TIMEOUT_MS,
     SEQUENCE_MAX,
     SEQUENCE_TAKEN,
 )
@@ -72,10 +73,10 @@ class _NumberTaken(Exception):
         self.error = error
 
 
-class _Hand:
+class Hand:
     """The numbers above `given`, up to and including `last`."""
 
-    __slots__ = ("drawn", "given", "inside", "known", "last")
+    __slots__ = ("drawn", "given", "known", "last")
 
     def __init__(self) -> None:
         self.given = 0
@@ -85,82 +86,117 @@ class _Hand:
         """Up to here, all numbers are drawn, by whatever process."""
         self.drawn = 0
         """How many numbers were drawn: as many are drawn the next time."""
-        self.inside: DrawnInside | None = None
-        """The transaction that drew them, as long as it is not known whether they stay drawn."""
+
+    def add(self, block: Block) -> None:
+        self.drawn += max(block.last - block.after, 1)  # explicit numbers draw more, too
+        self.known = max(self.known, block.last)
+        if block.last <= self.last:
+            return  # another thread drew a later one meanwhile
+        if block.after > self.last:
+            self.given = block.after
+        self.last = block.last
 
     def throw_away(self) -> None:
         self.last = self.given
 
-    def drop_undone(self, connection: Connection) -> None:
-        """Throw away what a transaction drew that has ended without keeping it."""
-        inside = self.inside
-        if inside is None or inside is connection.drawn:
-            return
-        self.inside = None
-        if not inside.is_kept:
-            self.throw_away()
-            self.known = 0
-
 
 class Sequences:
-    """The numbers in hand for one tenant, by the number of the field. Thread-safe."""
+    """The numbers in hand for one tenant, by the number of the field. Thread-safe.
 
-    def __init__(self) -> None:
+    What an open transaction drew itself is its own until it ends: nobody else may use a number that
+    may not stay drawn. What is left of it then goes to the process.
+    """
+
+    def __init__(self, tenant: int) -> None:
+        self._tenant = tenant
         self._lock = threading.Lock()
-        self._hands: dict[int, _Hand] = {}
+        self._hands: dict[int, Hand] = {}
+        self._inside: list[tuple[DrawnInside, int]] = []
+        """Which transactions drew from which sequence themselves, and are not settled."""
 
-    def lack(self, connection: Connection, field: int, above: int, count: int) -> bool:
+    def find(self, connection: Connection, field: int) -> Hand:
+        """Return what a transaction takes the numbers of a field from."""
+        with self._lock:
+            own = None if connection.drawn is None else connection.drawn.hands.get(self._at(field))
+            if own is not None:
+                return cast(Hand, own)
+            self._settle()
+            return self._hands.setdefault(field, Hand())
+
+    def _at(self, field: int) -> tuple[int, int]:
+        return self._tenant, field
+
+    def _settle(self) -> None:
+        """Take over what transactions that have ended leave of the blocks that they drew."""
+        left = list[tuple[DrawnInside, int]]()
+        for inside, field in self._inside:
+            if inside.is_open:
+                left.append((inside, field))
+            elif inside.is_kept:
+                rest, hand = inside.hands[self._at(field)], self._hands[field]
+                hand.known = max(hand.known, rest.known)
+                if hand.last == hand.given == rest.last:  # nothing was drawn since
+                    hand.given = rest.given
+        self._inside = left
+
+    def is_drawn_inside(self, field: int) -> bool:
+        """Whether an open transaction holds the sequence's row, so that drawing waits for it."""
+        with self._lock:
+            return any(at == field and inside.is_open for inside, at in self._inside)
+
+    def lack(self, hand: Hand, above: int, count: int) -> bool:
         """Whether a block is to be drawn, before `count` numbers can be given, or before a record
         is written with the explicit number `above`; passes over the numbers up to that one."""
         with self._lock:
-            hand = self._hands.setdefault(field, _Hand())
-            hand.drop_undone(connection)
             if above > hand.known:
                 return True
             hand.given = max(hand.given, min(above, hand.last))
             return hand.last - hand.given < count
 
-    def take(self, field: int, count: int) -> range | None:
+    def take(self, hand: Hand, count: int) -> range | None:
         """The next numbers; None if another thread has taken them meanwhile."""
         with self._lock:
-            hand = self._hands[field]
             if hand.last - hand.given < count:
                 return None
             first, hand.given = hand.given + 1, hand.given + count
             return range(first, hand.given + 1)
 
-    def plan(self, field: int, above: int, count: int) -> tuple[int, int, bool]:
+    def plan(self, hand: Hand, above: int, count: int) -> tuple[int, int, bool]:
         """Behind which number how many are to be drawn; and whether none is known to be drawn."""
         with self._lock:
-            hand = self._hands.setdefault(field, _Hand())
             size = max(count, min(hand.drawn, SEQUENCE_BLOCK_NUMBERS_MAX))
             return max(above, hand.given), size, not hand.known
 
-    def add(self, field: int, block: Block, inside: DrawnInside | None = None) -> None:
-        """Numbers that were drawn; `inside` by a transaction that has not ended."""
+    def add(self, field: int, block: Block) -> None:
+        """Numbers that were drawn for the process."""
         with self._lock:
-            hand = self._hands.setdefault(field, _Hand())
-            hand.drawn += max(block.last - block.after, 1)  # explicit numbers draw more, too
-            hand.known = max(hand.known, block.last)
-            if block.last <= hand.last:
-                return  # another thread drew a later one meanwhile
-            if block.after > hand.last:
-                hand.given = block.after
-            hand.last = block.last
-            if inside is not None:
-                hand.inside = inside
+            self._hands.setdefault(field, Hand()).add(block)
 
-    def give_back(self, field: int, numbers: range) -> None:
+    def add_inside(self, connection: Connection, field: int, block: Block) -> None:
+        """Numbers that an open transaction drew itself. What the process has in hand is lower, and
+        would not rise any more."""
+        with self._lock:
+            inside = connection.drawn = connection.drawn or DrawnInside()
+            inside.add(self._tenant, field, block)
+            shared, own = self._hands.setdefault(field, Hand()), inside.hands.get(self._at(field))
+            if own is None:
+                own = inside.hands[self._at(field)] = Hand()
+                own.given, own.drawn = shared.given, shared.drawn
+                self._inside.append((inside, field))
+            own.add(block)
+            shared.drawn = own.drawn
+            shared.given = shared.last = max(shared.given, block.last)
+
+    def give_back(self, hand: Hand, numbers: range) -> None:
         """Give numbers again that nothing was written with, if none behind them was given."""
         with self._lock:
-            hand = self._hands[field]
             if hand.given == numbers[-1] <= hand.known:
                 hand.given = numbers[0] - 1
 
-    def throw_away(self, field: int) -> None:
+    def throw_away(self, hand: Hand) -> None:
         """Give no more numbers of the block in hand."""
         with self._lock:
-            self._hands[field].throw_away()
+            hand.throw_away()
 
 
 class OperationNumbers:
@@ -168,9 +204,10 @@ class OperationNumbers:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._drawn: set[int] = set()
-        self._taken: list[tuple[int, range]] = []
-        """What was taken from which sequence, in this order."""
+        self._drawn: dict[int, Hand] = {}
+        """What numbers of which fields were drawn from."""
+        self._taken: list[tuple[Hand, range]] = []
+        """What was taken from it, in this order."""
         self._bound: BoundTable | None = None
 
     def draw_for(
@@ -199,22 +236,24 @@ class OperationNumbers:
     ) -> None:
         """Make sure that this many numbers are available. Raises `BlockNeeded`, `CatalogChanged`
         and `SequenceExhausted`."""
-        session = self._session
-        while session.sequences.lack(connection, field, above, count):
+        sequences = self._session.sequences
+        while sequences.lack(sequences.find(connection, field), above, count):
             needed = BlockNeeded(bound, field, above, count)
             if not connection.has_place:  # the transaction is this operation's alone
                 raise needed
-            if not _draw_beside(session.storage, connection, session.sequences, needed):
+            if not _draw_in(connection, sequences, needed):
                 raise _changed(bound)
 
     def _take(
         self, connection: Connection, bound: BoundTable, field: int, count: int
     ) -> Iterator[int]:
         self._bound = bound
-        self._drawn.add(field)
-        while (numbers := self._session.sequences.take(field, count)) is None:
+        sequences = self._session.sequences
+        hand = self._drawn[field] = sequences.find(connection, field)
+        while (numbers := sequences.take(hand, count)) is None:
             self._have(connection, bound, field, 0, count)
-        self._taken.append((field, numbers))
+            hand = self._drawn[field] = sequences.find(connection, field)
+        self._taken.append((hand, numbers))
         return iter(numbers)
 
     def reserve(
@@ -245,8 +284,8 @@ class OperationNumbers:
                 raise
 
         def throw_away(_: int) -> None:
-            for field in self._drawn:
-                self._session.sequences.throw_away(field)
+            for hand in self._drawn.values():
+                self._session.sequences.throw_away(hand)
 
         try:
             return retry(SEQUENCE_TAKEN, attempt, on=_NumberTaken, before_again=throw_away)
@@ -254,13 +293,13 @@ class OperationNumbers:
             raise taken.error from None
 
     def _give_back(self) -> None:
-        for field, numbers in reversed(self._taken):
-            self._session.sequences.give_back(field, numbers)
+        for hand, numbers in reversed(self._taken):
+            self._session.sequences.give_back(hand, numbers)
 
     @property
     def have_key(self) -> bool:
         """Whether a number that was drawn is part of the key."""
-        return self._bound is not None and not self._drawn.isdisjoint(self._bound.schema.key)
+        return self._bound is not None and not self._drawn.keys().isdisjoint(self._bound.schema.key)
 
     def _is_taken(self, error: Exception) -> bool:
         """Whether an error is about a number that was drawn."""
@@ -285,17 +324,15 @@ def run_drawing(session: Session, action: Callable[[], T]) -> T:
 
 
 def _draw_apart(storage: Storage, sequences: Sequences, needed: BlockNeeded) -> bool:
-    """Draw a block in a transaction of its own; False if the catalog has changed."""
-    connection = storage.own_connection()
-    after, size, is_first = sequences.plan(needed.field, needed.above, needed.count)
-    if is_first:
-        after = max(after, _find_start(connection, needed.bound, needed.field))
+    """Draw a block between the tries of an operation; False if the catalog has changed."""
+    connection, is_waiting = storage.own_connection(), sequences.is_drawn_inside(needed.field)
+    after, size = _plan(connection, sequences, needed)
 
     def draw() -> Block | None:
-        if storage.turn is None:
+        if storage.turn is None and not is_waiting:
             return _draw(connection, needed, after, size)
         with storage.transaction(TransactionMode.CATALOG) as begun:
-            return _draw(begun, needed, after, size)
+            return _draw_waiting(begun, needed, after, size)
 
     # A block whose COMMIT has an unknown outcome is left unused.
     block = retry(SEQUENCE_TAKEN, draw, on=CommitUnknown)
@@ -304,21 +341,40 @@ def _draw_apart(storage: Storage, sequences: Sequences, needed: BlockNeeded) -> 
     return block is not None
 
 
-def _draw_beside(
-    storage: Storage, connection: Connection, sequences: Sequences, needed: BlockNeeded
-) -> bool:
-    """The same while a transaction stays open that can't be done again."""
-    if storage.turn is None:
-        return _draw_apart(storage, sequences, needed)
-    after, size, is_first = sequences.plan(needed.field, needed.above, needed.count)
+def _draw_in(connection: Connection, sequences: Sequences, needed: BlockNeeded) -> bool:
+    """The same for a transaction that stays open: on its connection, since whoever holds one and
+    waits for another waits for ever where there are too few. As long as its BEGIN is not sent, that
+    is a statement by itself before it; else a part of the transaction."""
+    with connection.before_beginning() as is_apart:
+        if is_apart and not sequences.is_drawn_inside(needed.field):
+            block = _draw(connection, needed, *_plan(connection, sequences, needed))
+            if block is not None:
+                sequences.add(needed.field, block)
+            return block is not None
+    block = _draw_waiting(connection, needed, *_plan(connection, sequences, needed))
+    if block is not None:
+        sequences.add_inside(connection, needed.field, block)
+    return block is not None
+
+
+def _plan(connection: Connection, sequences: Sequences, needed: BlockNeeded) -> tuple[int, int]:
+    hand = sequences.find(connection, needed.field)
+    after, size, is_first = sequences.plan(hand, needed.above, needed.count)
     if is_first:
         after = max(after, _find_start(connection, needed.bound, needed.field))
+    return after, size
+
+
+def _draw_waiting(
+    connection: Connection, needed: BlockNeeded, after: int, size: int
+) -> Block | None:
+    """Draw a block inside a transaction; wait not for long for another one that has drawn."""
+    if connection.storage.turn is not None:
+        return _draw(connection, needed, after, size)
+    connection.send(f"SET LOCAL lock_timeout = {SEQUENCE_LOCK_TIMEOUT_MS}")
     block = _draw(connection, needed, after, size)
-    if block is not None:
-        inside = connection.drawn = connection.drawn or DrawnInside()
-        inside.add(needed.bound.catalog.tenant, needed.field, block)
-        sequences.add(needed.field, block, inside)
-    return block is not None
+    connection.send("SET LOCAL lock_timeout = 0")
+    return block
 
 
 def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) -> Block | None:

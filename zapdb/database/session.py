@@ -92,7 +92,7 @@ class Session(SessionCatalog):
     ) -> None:
         super().__init__(storage, catalog, served_position, pins, is_read_only=node is None)
         self.node = node
-        self.sequences = Sequences()
+        self.sequences = Sequences(catalog.tenant)
         self._local = _Local()
         self.catalog_version_sql = catalog_version_sql(catalog.tenant)
         self._token_purger = CommitTokenPurger(storage)

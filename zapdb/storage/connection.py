@@ -214,6 +214,12 @@ class Connection:
         """Whether the BEGIN of its transaction is still queued."""
         return False
 
+    @contextmanager
+    def before_beginning(self) -> Iterator[bool]:
+        """Run the block's statements before the BEGIN of the transaction, each by itself, if that
+        is still queued; gives whether it is."""
+        yield False
+
     @property
     def is_unused(self) -> bool:
         """Whether no statement has run in its transaction, because its BEGIN is still queued."""
@@ -264,7 +270,7 @@ class Connection:
 
     def _draw_again(self, drawn: DrawnInside) -> None:
         try:
-            drawn.draw_again(self.driver)
+            drawn.draw_again(self.driver, self.storage.placeholder)
         except BaseException:
             self.is_rollback_only = True
             raise

@@ -9,7 +9,9 @@ when it fails. The queue is never longer than a pipeline can be.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -109,6 +111,18 @@ class PipelinedConnection(Connection):
         self._unmade = []
         self.waiting = [Statement(sql, begins=True) for sql in statements]
 
+    @contextmanager
+    def before_beginning(self) -> Iterator[bool]:
+        if not self.is_unbegun:
+            yield False
+            return
+        waiting, size_bytes = self.waiting, self._size_bytes
+        self._forget()
+        try:
+            yield True
+        finally:
+            self.waiting, self._size_bytes = waiting, size_bytes
+
     def note_begun(self) -> None:
         for statement in self.waiting:
             statement.begins = True
@@ -172,8 +186,11 @@ class PipelinedConnection(Connection):
         """Roll back the transaction, if it was begun."""
         self._forget()
         if self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            again = [] if self.drawn is None else self.drawn.again(self.storage.placeholder)
             # psycopg would drop all prepared statements, also zapdb's.
-            self._pipeline.run([Statement("ROLLBACK")])
+            outcome = self._pipeline.run([Statement("ROLLBACK"), *starmap(Statement, again)])
+            if self.drawn is not None:
+                self.drawn.is_kept = outcome.error is None
 
     def _forget(self) -> None:
         self.waiting, self._size_bytes = [], 0
@@ -215,6 +232,9 @@ class PipelinedConnection(Connection):
             return
         self._wait(Statement("ROLLBACK TO SAVEPOINT zapdb", dooms=True))
         self._wait(Statement("RELEASE SAVEPOINT zapdb", dooms=True))
+        if self.drawn is not None:
+            for sql, parameters in self.drawn.again(self.storage.placeholder):
+                self._wait(Statement(sql, parameters, dooms=True))
         self.flush()
 
     # How

@@ -324,6 +324,9 @@ class PostgreSQL(PostgreSQLStatements):
             return
         if connection.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             connection.driver.execute("ROLLBACK")
+            if connection.drawn is not None:
+                connection.drawn.draw_again(connection.driver, self.placeholder)
+                connection.drawn.is_kept = True
 
     def is_lost(self, driver: Any) -> bool:
         return bool(driver.closed)

@@ -86,17 +86,28 @@ def delete_sequence(connection: Connection, tenant: int, field: int) -> None:
 
 
 class DrawnInside:
-    """The blocks that a SQLite transaction drew itself, until it ends."""
+    """The blocks that a transaction drew itself, until it ends."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int], int] = {}
+        self.hands: dict[tuple[int, int], Any] = {}
+        """The numbers of each tenant and field that the transaction has in hand."""
+        self.is_open = True
         self.is_kept = False
         """Whether the transaction has ended, and the blocks stay drawn."""
 
     def add(self, tenant: int, field: int, block: Block) -> None:
         self._last[tenant, field] = block.last
 
-    def draw_again(self, driver: Any) -> None:
-        """After a rollback, raise the sequences' last numbers to the ends of the blocks again."""
-        for (tenant, field), last in self._last.items():
-            driver.execute(_draw_sql(tenant, field, "true", "?"), (last, last, 0, 0)).fetchall()
+    def again(self, mark: str) -> list[tuple[str, tuple[int, ...]]]:
+        """Return the statements, with parameters, that raise the last numbers to the ends of the
+        blocks again, after a rollback."""
+        number = f"CAST({mark} AS bigint)"
+        return [
+            (_draw_sql(tenant, field, "true", number), (last, last, 0, 0))
+            for (tenant, field), last in self._last.items()
+        ]
+
+    def draw_again(self, driver: Any, mark: str) -> None:
+        for sql, parameters in self.again(mark):
+            driver.execute(sql, parameters).fetchall()

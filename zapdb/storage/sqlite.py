@@ -344,11 +344,6 @@ class SQLite(SQLiteStatements):
         # after the log holds the commit, when it takes effect if this process dies: docs/decisions.
         return name_of(error) == "SQLITE_FULL"
 
-    def commit(self, connection: Connection) -> None:
-        super().commit(connection)
-        if connection.drawn is not None:
-            connection.drawn.is_kept = True
-
     def roll_back(self, connection: Connection) -> None:
         driver = connection.driver
         if not driver.in_transaction:
@@ -365,7 +360,7 @@ class SQLite(SQLiteStatements):
         can write in between."""
         driver = connection.driver
         driver.execute(f"ROLLBACK TO SAVEPOINT {BEGINNING}")
-        drawn.draw_again(driver)
+        drawn.draw_again(driver, self.placeholder)
         driver.execute("COMMIT")
         drawn.is_kept = True
 

@@ -198,6 +198,8 @@ class Transactions(LendingPool):
 
     def _close_books(self, connection: Connection) -> None:
         connection.mode = connection.pending = connection.token = None
+        if connection.drawn is not None:
+            connection.drawn.is_open = False
         if connection.pinned:
             connection.pinned = {}
 
@@ -311,6 +313,8 @@ class Transactions(LendingPool):
     def _commit_in_use(self, connection: Connection, mode: TransactionMode) -> None:
         try:
             self.commit(connection)
+            if connection.drawn is not None:
+                connection.drawn.is_kept = True
         except Exception as error:
             if connection.is_refused:
                 self._roll_back(connection)
