@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes this checkout ready to work in: a virtual environment with zapdb[dev], a Java for Spark, and
-# a Chromium for the tests of examples/todo_app.
+# Makes this checkout ready to work in: a virtual environment with zapdb[dev], a Java for Spark, a
+# Chromium for the tests of examples/todo_app, and a PgBouncer for those of poolers.
 #
 #   tools/setup.sh                 .venv: collation from the ICU that pyicu-wheels carries
 #   tools/setup.sh --system-icu    .venv-system-icu: collation from the ICU of the operating system
@@ -246,6 +246,16 @@ find_chromium() {
 }
 
 # All but the tests of examples/todo_app does without, so a missing one ends nothing.
+# Tests of poolers are skipped without it.
+install_pgbouncer() {
+    PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null && return
+    if can_apt && { apt_update; apt-get install -qq --simulate pgbouncer >/dev/null 2>&1; }; then
+        apt_install pgbouncer
+    else
+        say "without pgbouncer, the tests of poolers are skipped"
+    fi
+}
+
 install_chromium() {
     if can_apt; then
         apt_update
@@ -326,3 +336,5 @@ echo "$java_home" >"$venv/java_home" # the Makefile exports it
 chromium=""
 find_chromium || install_chromium || true
 echo "$chromium" >"$venv/chromium" # tests/examples starts it
+
+install_pgbouncer

@@ -117,7 +117,7 @@ def held(place: Workspace) -> Iterator[None]:
             "SELECT physical FROM (SELECT relname AS physical FROM pg_class"
             " WHERE relkind = 'r' AND relname LIKE 'zapdb_records_%') AS found LIMIT 1"
         ).fetchone()
-        other.execute(f"SELECT * FROM {table} FOR UPDATE")
+        other.execute(f"SELECT * FROM public.{table} FOR UPDATE")
     try:
         yield
     finally:

@@ -251,7 +251,7 @@ def take_copy(workspace: Workspace) -> Callable[[], None]:
             copied.replace(path)
 
         return put_back
-    tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
     kept = {
         name: workspace.execute(f"SELECT * FROM {name}") for (name,) in workspace.execute(tables)
     }

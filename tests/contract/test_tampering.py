@@ -235,7 +235,7 @@ def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace) -> No
     fill(workspace)
     cells = workspace.execute(
         "SELECT table_name, column_name FROM information_schema.columns"
-        " WHERE table_schema = current_schema() AND data_type = 'bytea' ORDER BY 1, 2"
+        " WHERE table_schema = 'public' AND data_type = 'bytea' ORDER BY 1, 2"
     )
     every = [b"", b"\0", b"\xff" * 9, b"x" * 100_000]
     for at, (table, column) in enumerate(cells):

@@ -87,6 +87,7 @@ PLANNING = (
 are out of date, such as after loading a table, the planner expects only a few rows in the rest of a
 range. It would then fetch all of them by a bitmap and sort them, once for each page. Joins look up
 primary keys; for a batch or a page of rows, the planner would scan and hash the whole table."""
+PLANNING_LOCAL = [setting.replace("SET", "SET LOCAL") for setting in PLANNING]
 EXPORTED_SNAPSHOT = re.compile(r"[0-9A-F]+-[0-9A-F]+-[0-9]+")
 READ_ONLY = ("SET default_transaction_read_only = on",)
 GATE_SHARED = "LOCK TABLE zapdb_gate IN ROW SHARE MODE"
@@ -165,9 +166,9 @@ class PostgreSQL(PostgreSQLStatements):
 
     def _set_up(self, driver: Any, _record: object) -> None:
         driver._prepared._prepared_idx = draw_first_name()  # psycopg has no setting for it
-        # A pooler gives the session to others next, whose writes would be refused.
-        read_only = READ_ONLY if self.read_only and self._is_prepared else ()
-        driver.execute("; ".join((*PLANNING, *read_only)))
+        if self._is_prepared:  # else a pooler gives the session to others next
+            read_only = READ_ONLY if self.read_only else ()
+            driver.execute("; ".join((*PLANNING, *read_only)))
 
     def prepare(self) -> None:
         found = self.connection().fetch_one(FUNCTIONS_SQL)
@@ -211,6 +212,8 @@ class PostgreSQL(PostgreSQLStatements):
             self._begin_serial(driver)
             return
         statements = [BEGIN[mode]]
+        if not self._is_prepared:
+            statements += PLANNING_LOCAL
         if mode is TransactionMode.READ and self._imported_snapshot is not None:
             statements.append(f"SET TRANSACTION SNAPSHOT '{self._imported_snapshot}'")
         if mode is TransactionMode.NOWAIT:
