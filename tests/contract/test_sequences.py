@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -19,8 +20,8 @@ import zapdb
 import zapdb.aio
 from tests import forms, processes
 from tests.contract.numbering import EXPLICIT
-from tests.support import ROOT, Workspace, finish
-from zapdb.database import Database, Table
+from tests.support import ROOT, Workspace, error_of, finish
+from zapdb.database import Database, Table, sequences
 from zapdb.database.imports import SkippedRow
 from zapdb.errors import (
     ConstraintViolation,
@@ -28,6 +29,7 @@ from zapdb.errors import (
     RecordExists,
     SequenceExhausted,
     StorageError,
+    TransactionConflict,
     UniqueViolation,
 )
 from zapdb.jobs import roll_back_newest
@@ -410,7 +412,7 @@ def test_numbers_whose_transaction_was_lost_are_thrown_away(
 ) -> None:
     """As when the disk is full: SQLite ends the transaction by itself, with what it drew."""
     if workspace.engine != "sqlite":
-        pytest.skip("PostgreSQL draws in transactions of their own")
+        pytest.skip("PostgreSQL ends no transaction by itself but with its session")
     orders, given = db.table("orders"), list[int]()
 
     def insert(table: Table) -> list[int]:
@@ -425,6 +427,29 @@ def test_numbers_whose_transaction_was_lost_are_thrown_away(
     later = [orders.insert(id=100 + n).number for n in range(5)]
     assert [*given, *later] == sorted({*given, *later})
     assert len({order.number for order in orders}) == orders.count() == 13
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_who_lacks_numbers_waits_for_a_transaction_that_drew_and_not_for_ever(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction may wait for the very thread that lacks them: nobody but this can end it."""
+    monkeypatch.setattr(sequences, "SEQUENCE_LOCK_TIMEOUT_MS", 10)
+    orders, other = db.table("orders"), workspace.open().table("orders")
+    with db.transaction() as tx:
+        tx.table("orders").count()
+        mine = [tx.table("orders").insert().id for _ in range(3)]
+        with ThreadPoolExecutor(1) as threads:
+            error = threads.submit(lambda: error_of(orders.insert)).result()
+        assert isinstance(error, TransactionConflict)
+        assert error.context["cause"] == "LockNotAvailable"
+        mine += [tx.table("orders").insert().id for _ in range(30)]
+    with ThreadPoolExecutor(4) as threads:
+        found = [made.result().id for made in [threads.submit(orders.insert) for _ in range(9)]]
+    found += [other.insert().id for _ in range(5)]
+    assert mine == sorted(mine)
+    assert len({*mine, *found}) == len(mine) + len(found) == orders.count()
+    assert max(mine) < min(found)  # also what its block has left rises
 
 
 # Migrations
