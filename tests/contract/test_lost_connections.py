@@ -4,10 +4,12 @@ on new ones. Inside a transaction, losing one means what it always meant."""
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import sqlalchemy
 
 import zapdb
+from tests import processes
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import (
     GUARD_SECONDS,
@@ -29,8 +32,9 @@ from zapdb.cli.job_bar import showing_progress
 from zapdb.cli.output import Output
 from zapdb.cluster import nodes, registration
 from zapdb.cluster.leases import Lease
-from zapdb.database import Database
+from zapdb.database import Database, history_threads
 from zapdb.errors import StorageError
+from zapdb.history import run
 from zapdb.jobs import plan_jobs
 from zapdb.storage import Connection, Storage, TransactionMode, gate
 from zapdb.storage.gate import GateHolder
@@ -378,6 +382,63 @@ def test_a_restart_of_the_server_costs_nothing(
         check_away(db)
         own.restart()
         use_all(db, 3)
+
+
+FOLLOWING = ("a thread", "history run", "history run --all-tenants")
+
+
+def test_history_stores_are_followed_after_the_server_was_away(
+    own: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(run, "HISTORY_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(history_threads, "RETRY_SECONDS", 0.2, raising=False)
+    directory = tmp_path / "migrations"
+    directory.mkdir()
+    with ExitStack() as stack:
+        followed = list[tuple[Database, Callable[[], bool]]]()
+        for who in FOLLOWING:
+            address = stack.enter_context(own.fresh_database())
+            place = stack.enter_context(Workspace("postgresql", address, directory))
+            place.write(1, ITEMS)
+            db = place.open()
+            db.admin.set_setting("change_log", "on")
+            db.admin.set_setting("history_store_flush_seconds", "0")
+            db.history.start(tmp_path / who)
+            followed.append((db, stack.enter_context(following(place, db, who))))
+        check_followed(followed, 1)
+        own.stop()
+        time.sleep(1.5)  # some tries fail
+        own.restart()
+        check_followed(followed, 2)
+        db = followed[0][0]
+        db.history.stop()
+        wait_until(lambda: not db.history.status().is_followed, "it has stopped")
+        db.history.start()
+        check_followed(followed[:1], 3)
+
+
+def check_followed(followed: list[tuple[Database, Callable[[], bool]]], number: int) -> None:
+    for db, _ in followed:
+        db.table("items").insert(id=number, title="a change")
+    for db, is_alive in followed:
+        assert is_alive()
+        assert db.history.wait(seconds=GUARD_SECONDS).is_followed
+
+
+@contextmanager
+def following(place: Workspace, db: Database, who: str) -> Iterator[Callable[[], bool]]:
+    if who == "a thread":
+        db.history.follow()
+        (thread,) = [t for t in threading.enumerate() if t.name == "zapdb-history"]
+        yield thread.is_alive
+        return
+    command = [sys.executable, "-m", "zapdb", *who.split(), "-d", place.address]
+    with processes.Popen(command) as process:
+        try:
+            yield lambda: process.poll() is None
+        finally:
+            process.kill()
 
 
 def check_short_restart(own: PostgresServer, place: Workspace, db: Database) -> None:

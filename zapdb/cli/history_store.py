@@ -22,7 +22,7 @@ from zapdb.cli.configuration import (
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.database import Database
 from zapdb.database.history_store import switch_change_log_on
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError, ZapdbError
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, StorageError, UsageError, ZapdbError
 from zapdb.history.follower import FollowerStep
 from zapdb.history.run import run_store
 from zapdb.history.stores import HistoryStatus, check_directory
@@ -99,7 +99,8 @@ def history_run_command(
 
     Changes wait in the change log, where they can be asked for, until there are many of them, or
     one is old: see the settings `history_store_flush_changes` and `history_store_flush_seconds`.
-    While another process follows, it waits to take its place. Whatever happens to it, the next run
+    While another process follows, it waits to take its place; while the database can't be reached,
+    it waits for that. Whatever happens to it, the next run
     goes on where it was.
 
     With `--json`, which needs `--once`: `{stores: [STORE]}`, as `zapdb history status`.
@@ -124,6 +125,14 @@ def _has_store(db: Database) -> bool:
         return False
 
 
+def _has_store_now(db: Database) -> bool:
+    """The same; False also while the database can't be reached."""
+    try:
+        return _has_store(db)
+    except StorageError:
+        return False
+
+
 def _run_all(databases: list[tuple[str, Database]]) -> int:
     """Follow in a thread for each tenant that has a store, until interrupted."""
     stop, threads = threading.Event(), dict[str, threading.Thread]()
@@ -142,7 +151,7 @@ def _run_all(databases: list[tuple[str, Database]]) -> int:
         while not errors or any(thread.is_alive() for thread in threads.values()):
             for name, db in databases:
                 thread = threads.get(name)
-                if (thread is None or not thread.is_alive()) and _has_store(db) and not errors:
+                if (thread is None or not thread.is_alive()) and _has_store_now(db) and not errors:
                     threads[name] = threading.Thread(target=run, args=(name, db), daemon=True)
                     threads[name].start()
             stop.wait(LOOK_SECONDS)
@@ -273,8 +282,8 @@ def history_status_command(
 def _show_state(status: HistoryStatus) -> str:
     if status.state not in FOLLOWED:
         return status.state
-    what = "first reads " + ", ".join(status.unfinished) if status.unfinished else "follows"
-    return what if status.is_followed else f"{what}, when `zapdb history run` runs"
+    what = "first reads " + ", ".join(status.unfinished) if status.unfinished else "is followed"
+    return what if status.is_followed else "no process follows: `zapdb history run`"
 
 
 def _show_end(status: HistoryStatus) -> str:

@@ -11,12 +11,15 @@ from zapdb.storage import Storage
 
 logger = logging.getLogger("zapdb.history")
 
+RETRY_SECONDS: Final = 5.0
+"""The pause before a store is looked at again that is stopped or broken."""
 ENDS_SECONDS: Final = 30.0
 """How long closing the database waits for a thread to come to the end of its step."""
 
 
 class HistoryThreads:
-    """A thread for each tenant whose store is followed here, until the database is closed."""
+    """A thread for each tenant whose store is followed here, until the database is closed: one that
+    is stopped or broken meanwhile is followed when it is started again."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -52,10 +55,15 @@ class HistoryThreads:
     def _run(self, tenant: int, stop: threading.Event) -> None:
         from zapdb.history.run import run_store
 
+        told = ""
         try:
-            run_store(self._storage, tenant, stop=stop)
-        except ZapdbError as error:
-            if not stop.is_set():
-                logger.warning("the history store is not followed any more: %s", error)
+            while not stop.is_set() and not self._storage.is_closed:
+                try:
+                    run_store(self._storage, tenant, stop=stop)
+                except ZapdbError as error:
+                    if error.message != told and not stop.is_set():
+                        logger.warning("the history store is not followed now: %s", error)
+                    told = error.message
+                stop.wait(RETRY_SECONDS)
         finally:
             self._storage.release_connection()

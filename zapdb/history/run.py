@@ -69,16 +69,16 @@ def run_store(
 ) -> None:
     """Follow the change log until `stop` is set, or the store is stopped or broken.
 
-    While another process follows, it waits to take its place. `wait` is called with the reason why
-    nothing can be done now. Raises `UsageError` without a store, and `ChangesPruned` when the log
-    was pruned in front of it.
+    While another process follows, it waits to take its place; while the database can't be reached,
+    it waits for that. `wait` is called with the reason why nothing can be done now. Raises
+    `UsageError` without a store, and `ChangesPruned` when the log was pruned in front of it.
     """
     while not stop.is_set():
-        if is_wanted(storage.connection(), tenant):
-            wait("the store is flushed, purged, erased from, or moved")
-            stop.wait(HISTORY_POLL_SECONDS)
-            continue
         try:
+            if is_wanted(storage.connection(), tenant):
+                wait("the store is flushed, purged, erased from, or moved")
+                stop.wait(HISTORY_POLL_SECONDS)
+                continue
             with hold_store(storage, tenant, Owner.here()) as working:
                 _require_following(working)
                 if _follow(working, stop, report, wait):
@@ -88,6 +88,11 @@ def run_store(
             stop.wait(HISTORY_RETRY_SECONDS)
         except LeaseLost as error:
             logger.warning("the history store is followed by another process: %s", error.message)
+        except (StorageError, ConcurrencyError) as error:  # of the database, not of the store
+            if storage.is_closed:
+                raise
+            wait(str(error))
+            stop.wait(HISTORY_RETRY_SECONDS)
 
 
 def _require_following(working: WorkingStore) -> HistoryStore:
