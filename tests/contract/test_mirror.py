@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import random
@@ -11,8 +12,9 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import closing, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -25,9 +27,13 @@ from tests.contract.every_type import fill, make_shop
 from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
 from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until, writing
+from zapdb.cli.program import run_program
+from zapdb.database import Database
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
 from zapdb.jobs import roll_back_newest, rollback
+from zapdb.mirror import mirror as mirrors_module
 from zapdb.mirror.addresses import open_target
+from zapdb.mirror.keeping import keep_mirror
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import run_mirror
 from zapdb.mirror.status import read_mirror_status
@@ -493,3 +499,177 @@ def test_a_mirror_goes_on_after_the_database_ended_a_transaction(
         "the connection was lost inside a transaction"
     ]
     check(db, place)
+
+
+ADDED = {
+    "sqlite": (
+        "CREATE INDEX by_title ON items (title)",
+        "CREATE INDEX by_mine ON items (mine)",
+        "CREATE TRIGGER watched AFTER INSERT ON items BEGIN SELECT 1; END",
+    ),
+    "duckdb": (
+        "CREATE INDEX by_title ON items (title)",
+        "CREATE INDEX by_mine ON items (mine)",
+        "COMMENT ON TABLE items IS 'It''s {table}, 100%'",
+        "COMMENT ON COLUMN items.title IS 'a title'",
+    ),
+    "postgresql": (
+        "CREATE INDEX by_title ON items (lower(title)) WHERE id > 3",
+        "CREATE UNIQUE INDEX by_mine ON items (mine)",
+        "COMMENT ON TABLE items IS 'It''s {table}, 100%'",
+        "COMMENT ON COLUMN items.title IS 'a title'",
+        "GRANT SELECT, UPDATE ON items TO {role} WITH GRANT OPTION",
+        "GRANT SELECT (title) ON items TO PUBLIC",
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY few ON items FOR SELECT TO {role} USING (id < 5)",
+    ),
+}
+SHOWN = {
+    "sqlite": "SELECT sql FROM sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL ORDER BY 1",
+    "duckdb": "SELECT sql FROM duckdb_indexes() UNION SELECT comment FROM duckdb_tables()"
+    " UNION SELECT comment FROM duckdb_columns() ORDER BY 1",
+    "postgresql": "SELECT relacl::text, relrowsecurity::text, (SELECT string_agg(indexdef, ';'"
+    " ORDER BY indexdef) FROM pg_indexes WHERE tablename = 'items'), (SELECT"
+    " string_agg(description, ';' ORDER BY description) FROM pg_description WHERE objoid = c.oid),"
+    " (SELECT string_agg(attacl::text, ';') FROM pg_attribute WHERE attrelid = c.oid),"
+    " (SELECT string_agg(p::text, ';') FROM pg_policies p WHERE tablename = 'items')"
+    " FROM pg_class c WHERE c.oid = 'items'::regclass",
+}
+
+
+@pytest.fixture
+def role(place: Place) -> Iterator[str]:
+    name = f"reader_{os.getpid()}"
+    if place.kind == "postgresql":
+        place.execute(f"CREATE ROLE {name}")
+    yield name
+    if place.kind == "postgresql":
+        place.execute(f"DROP OWNED BY {name}")
+        place.execute(f"DROP ROLE {name}")
+
+
+@in_pairs
+def test_what_others_added_to_a_table_stays_when_it_is_made_again(
+    workspace: Workspace, place: Place, role: str
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.table("items").insert_many({"id": at, "title": "a"} for at in range(10))
+    keep(db, place)
+    *added, title = (one.replace("{role}", role) for one in ADDED[place.kind][::-1])
+    for statement in (title, *added):
+        if "mine" not in statement:
+            place.execute(statement)
+    before = place.execute(SHOWN[place.kind])
+    assert before
+    place.execute("ALTER TABLE items ADD COLUMN mine INTEGER")
+    place.execute(next(one for one in ADDED[place.kind] if "mine" in one))
+    done = keep(db, place).report
+    assert (done.made, done.lost) == (["items"], ["index by_mine of items"])
+    assert place.execute(SHOWN[place.kind]) == before
+    check(db, place)
+    db.table("items").update(4, title="b")
+    keep(db, place)
+    check(db, place)
+
+
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_who_may_read_the_schema_may_read_the_tables(
+    workspace: Workspace, place: Place, role: str
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    place.execute("CREATE SCHEMA reporting")
+    place.execute(f"GRANT USAGE ON SCHEMA reporting TO {role}")
+    keep(db, place)
+    workspace.write(2, ADD_OTHER)
+    db.close()
+    db = workspace.open()
+    keep(db, place)
+    for name in db.tables:
+        granted = f"SELECT has_table_privilege('{role}', 'reporting.{name}', 'SELECT')"
+        assert place.execute(granted) == [(True,)]
+    assert place.execute(
+        f"SELECT has_table_privilege('{role}', 'reporting.zapdb_mirror', 'SELECT')"
+    ) == [(False,)]
+
+
+ADD_OTHER = "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_one_target_has_one_follower_however_it_is_spelled(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """Also a schema with a name that SQL and addresses have other meanings for."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    address, odd = workspace.address, '100% "a".b'
+    quoted = urllib.parse.quote(odd)
+    spelled = [
+        f"schema:{odd}",
+        f"{address}&schema={quoted}",
+        f"{address}&schema={quoted}&application_name=x",
+        address.replace("postgresql+psycopg", "postgresql") + f"&schema={quoted}",
+    ]
+    named = '"' + odd.replace('"', '""').replace("%", "%%") + '"'  # for the driver
+    for number, one in enumerate([*spelled, *spelled]):
+        db.table("items").insert(id=number, title="a")
+        db.table("items").upsert(id=0, title=f"100% {number}")
+        keep(db, Place("postgresql", one))
+        rows = workspace.execute(f"SELECT id, title FROM {named}.items ORDER BY id")
+        assert rows == [(0, f"100% {number}"), *((n, "a") for n in range(1, number + 1))]
+        assert len(db.change_log.followers()) == 1
+    workspace.write(2, "add_field: {table: items, field: {name: f, type: string, default: '50%'}}")
+    db.close()
+    db = workspace.open()
+    keep(db, Place("postgresql", spelled[0]))
+    assert workspace.execute(f"SELECT DISTINCT f FROM {named}.items") == [("50%",)]
+    link, file = tmp_path / "link", tmp_path / "mirror.db"
+    for path in (file, link):
+        keep(db, Place("sqlite", f"sqlite:///{path}"))
+        if path is file:
+            link.symlink_to(file)
+    assert len(db.change_log.followers()) == 2
+    file.unlink()  # dropped, and begun again
+    keep(db, Place("sqlite", f"sqlite:///{file}"))
+    assert len(db.change_log.followers()) == 2
+
+
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_table_that_is_not_kept_is_told_by_metrics_and_status(
+    workspace: Workspace, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirrors_module, "PROBLEM_RETRY_SECONDS", 0.2)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    keep(db, place)
+    place.execute("CREATE VIEW sizes AS SELECT size FROM items")
+    workspace.write(2, "drop_field: {table: items, field: size, restore: {value: 0}}")
+    db.close()
+    db = workspace.open()
+    stop = threading.Event()
+    keeper = threading.Thread(target=lambda: keep_mirror(db, place.address, stop=stop))
+    keeper.start()
+    try:
+        wait_until(lambda: waits_of(db) == "1.0", "it says that a table is not kept", 0.2)
+        (job,) = db.jobs.list(kind="mirror")
+        assert "tables are not kept: items: " in job.waits_for
+        out = io.StringIO()
+        with redirect_stdout(out):
+            address = ("--to", place.address, "-d", workspace.address)
+            assert run_program(("mirror", "status", *address)) == 1
+        assert "1 table behind" in out.getvalue()
+        place.execute("DROP VIEW sizes")
+        wait_until(lambda: waits_of(db) == "0.0", "it goes on", 0.2)
+    finally:
+        stop.set()
+        keeper.join(GUARD_SECONDS)
+
+
+def waits_of(db: Database) -> str:
+    lines = [one for one in db.admin.metrics().splitlines() if "zapdb_job_waits{" in one]
+    assert len(lines) <= 1
+    return lines[0].rpartition(" ")[2] if lines else ""

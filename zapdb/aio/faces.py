@@ -1073,8 +1073,9 @@ class DatabaseHistory(DatabaseHistoryFace):
         """Follow the change log in a thread of this process until the database is closed.
 
         So no process of its own is needed, as `run` does; where several processes follow, one
-        works, and another takes its place when it ends. Raises `UsageError` without a store, and
-        for one that is stopped or broken.
+        works, and another takes its place when it ends. If the database can't be reached for a
+        while, or the store is stopped and started again, it goes on. Raises `UsageError` without
+        a store, and for one that is stopped or broken.
         """
         return await self._done("task", lambda sync: sync.follow())
 

@@ -72,8 +72,9 @@ def mirror_run_command(
     that was dropped; the other tables are kept.
 
     With `--json`, which needs `--once`: `{target, changes, made: [TABLE], altered: [TABLE],
-    dropped: [TABLE], broken: [TABLE], rows_repaired, problems: {TABLE: TEXT}}`; `broken` names the
-    tables that others had changed.
+    dropped: [TABLE], broken: [TABLE], rows_repaired, lost: [TEXT], problems: {TABLE: TEXT}}`;
+    `broken` names the tables that others had changed, `lost` what they had added to a table and
+    could not be added to the one that was made in its place.
     """
     refuse_spark("mirror", engine)
     if as_json and not once:
@@ -107,6 +108,7 @@ def mirror_run_command(
             "dropped": done.dropped,
             "broken": list(dict.fromkeys(done.broken)),
             "rows_repaired": done.repaired,
+            "lost": done.lost,
             "problems": {name: text for name, text in done.problems.items() if text},
         }
     )
@@ -151,7 +153,7 @@ class _Reporter:
         self._pace = pace
         self._output = output
         self._told = 0, 0, 0, 0
-        self._repaired = 0
+        self._repaired = self._lost = 0
         self._problems: dict[str, str] = {}
         self._waits_for = ""
 
@@ -162,6 +164,9 @@ class _Reporter:
         broken, made, altered, dropped = self._told
         for name in dict.fromkeys(report.broken[broken:]):
             print_note(f"{name} was changed by others: it is put right")
+        for text in report.lost[self._lost :]:
+            print_note(f"{text} is gone, since the table was made again")
+        self._lost = len(report.lost)
         for name in report.made[made:]:
             self._output.write(("made ", "green"), name)
         for name in report.altered[altered:]:
@@ -247,7 +252,8 @@ def _state_of(table: MirrorTableStatus) -> str | tuple[str, str]:
 
 def _lag_of(status: MirrorStatus) -> str:
     if not status.lag.changes:
-        return "nothing is behind"
+        missing = sum(bool(table.problem) or table.is_stale for table in status.tables)
+        return f"{format_count(missing, 'table')} behind" if missing else "nothing is behind"
     return f"{format_count(status.lag.changes, 'change')} behind, lag {status.lag.seconds:.1f} s"
 
 

@@ -21,7 +21,7 @@ from zapdb.cluster.leases import list_leases
 from zapdb.cluster.level import read_level
 from zapdb.cluster.nodes import list_nodes
 from zapdb.database.changes import list_followers
-from zapdb.jobs.job import list_jobs
+from zapdb.jobs.job import OPEN_STATES, list_jobs
 from zapdb.jobs.job_status import read_table_statuses
 from zapdb.limits import METRICS_TENANTS_MAX
 from zapdb.printing import ShownText
@@ -102,6 +102,14 @@ UNVALIDATED = _gauge(
     "table",
 )
 
+JOB_WAITS = _gauge(
+    "job_waits",
+    "Whether a job's process waits for something outside of the database: a mirror whose target "
+    "can't be reached, or has tables that are not kept, or an import whose source is away.",
+    "tenant",
+    "kind",
+    "subject",
+)
 FOLLOWER_LAG = _gauge(
     "follower_lag_seconds",
     "The age of the oldest change that a follower of the change log has not read.",
@@ -154,6 +162,7 @@ FAMILIES: Final = (
     STALE,
     INDEXES,
     UNVALIDATED,
+    JOB_WAITS,
     FOLLOWER_LAG,
     FOLLOWER_BEHIND,
     LOG_CHANGES,
@@ -211,9 +220,14 @@ def _read(
     named = tenants[:METRICS_TENANTS_MAX]
     yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
     yield from _read_cluster(connection)
-    jobs = Tally((job.kind, job.state) for job in list_jobs(connection, catalog.tenant))
-    yield JOBS.each(sorted(jobs.items()))
+    jobs = list_jobs(connection, catalog.tenant)
+    yield JOBS.each(sorted(Tally((job.kind, job.state) for job in jobs).items()))
     name = next((t.name for t in tenants if t.number == catalog.tenant), str(catalog.tenant))
+    yield JOB_WAITS.each(
+        ((name, job.kind, job.subject), job.waits_for != "")
+        for job in jobs
+        if job.subject and job.state in OPEN_STATES
+    )
     followers = list_followers(connection, catalog.tenant)
     yield FOLLOWER_LAG.each(((name, f.name), f.lag.seconds) for f in followers)
     yield FOLLOWER_BEHIND.each(((name, f.name), f.lag.changes) for f in followers)

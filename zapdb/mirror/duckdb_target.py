@@ -15,6 +15,7 @@ import pyarrow
 from zapdb.export.plain_tables import PlainColumn, PlainKind, PlainTable, quote_name
 from zapdb.export.plain_values import to_duckdb
 from zapdb.limits import DUCKDB_FILE, INSERT_BATCH_RECORDS
+from zapdb.mirror.additions import Addition
 from zapdb.mirror.target import (
     MirrorTarget,
     Row,
@@ -119,6 +120,38 @@ class DuckdbSession(TargetSession):
     def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         return int(self.run(sql, parameters)[0][0])
 
+    def read_additions(self, name: str) -> list[Addition]:
+        indexes = self.run(
+            "SELECT index_name, sql, expressions FROM duckdb_indexes()"
+            " WHERE schema_name = 'main' AND table_name = ? AND sql IS NOT NULL",
+            (name,),
+        )
+        found = [
+            Addition(f"index {own}", (sql,), columns=tuple(_names_in(expressions)))
+            for own, sql, expressions in indexes
+        ]
+        comments = "SELECT comment FROM duckdb_tables() WHERE table_name = ?"
+        for (comment,) in self.run(f"{comments} AND comment IS NOT NULL", (name,)):
+            statement = f"COMMENT ON TABLE {{table}} IS {_literal(comment)}"
+            found.append(Addition("the comment", (statement,)))
+        commented = self.run(
+            "SELECT column_name, comment FROM duckdb_columns()"
+            " WHERE table_name = ? AND comment IS NOT NULL",
+            (name,),
+        )
+        for column, comment in commented:
+            named = f"{{table}}.{quote_name(column)}"
+            statement = f"COMMENT ON COLUMN {named} IS {_literal(comment)}"
+            found.append(Addition(f"the comment on {column}", (statement,), columns=(column,)))
+        return found
+
+    def tries(self, statements: Sequence[str]) -> bool:
+        """An error would end the transaction, so it is raised: what needs another column was not
+        tried."""
+        for statement in statements:
+            self.run(statement)
+        return True
+
     def list_tables(self) -> list[str]:
         sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
         return [name for (name,) in self.run(sql)]
@@ -171,6 +204,15 @@ class DuckdbSession(TargetSession):
                     f"UPDATE {table} SET {made} = {self._staged_value(column)} FROM {staged.sql}"
                 )
         return True
+
+
+def _names_in(expressions: str) -> list[str]:
+    """The columns of an index, such as `[a, '"b c"']`."""
+    return [part.strip(" '\"") for part in expressions.strip("[]").split(",")]
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _to_arrow(columns: Sequence[PlainColumn], rows: Sequence[Row]) -> Any:

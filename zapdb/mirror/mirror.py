@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import platform
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -119,7 +121,8 @@ class Mirror:
 
     def _follow(self, bookmark: Bookmark, *, now: bool) -> None:
         """Keep the changes after a bookmark from being pruned."""
-        follower = self._open_follower()
+        follower = self._follower
+        assert follower is not None, "it is taken when the state is read"
         if not now and time.monotonic() - self._followed_at < FOLLOW_SECONDS:
             return
         if follower.bookmark != bookmark:
@@ -141,6 +144,7 @@ class Mirror:
             with self.target.transaction() as session:
                 state = read_state(session) or self._begin(session)
                 self._require_own(state)
+                self._take_follower(state.follower)
                 step = self._work(session, state)
         except LongField as found:
             self._long.setdefault(found.number, set()).add(found.field)
@@ -165,13 +169,29 @@ class Mirror:
         self._remade -= step.built
         self._just_made = step.built
         self.report.add(step.done)
+        for lost in step.done.lost:
+            logger.warning("%s is gone, since the table was made again", lost)
         self._follow(step.bookmark, now=not step.is_any)
         return step.is_any
 
     def _begin(self, session: TargetSession) -> MirrorState:
-        bookmark = self.db.change_log.end()
+        """Begin in an empty place. What was a mirror at the same place before has no follower any
+        more, or the log would be kept for it."""
+        bookmark, beginning = self.db.change_log.end(), begin_name(self.target)
+        for former in self.db.change_log.followers():
+            if former.name.startswith(beginning):
+                self.db.change_log.follower(former.name).remove()
+        name = beginning + uuid.uuid4().hex[:10]
+        self._take_follower(name)
         self._follow(bookmark, now=True)
-        return begin_state(session, self.source, bookmark, self._stamped_at(bookmark), self._now())
+        stamped_at, now = self._stamped_at(bookmark), self._now()
+        state = MirrorState(self.source, name, bookmark, stamped_at, now, {})
+        begin_state(session, state)
+        return state
+
+    def _take_follower(self, name: str) -> None:
+        if self._follower is None or self._follower.name != name:
+            self._follower = self.db.change_log.follower(name)
 
     def _require_own(self, state: MirrorState) -> None:
         if state.source != self.source:
@@ -216,7 +236,8 @@ class Mirror:
         A copy from before the mirror began has no follower of its name. In any other, a stamp of
         the bookmark's number was made after the restoration, so it has another time.
         """
-        is_known = state.bookmark == START or self._open_follower()._is_stored
+        assert self._follower is not None, "it is taken when the state is read"
+        is_known = state.bookmark == START or self._follower._is_stored
         if is_known and state.stamped_at:
             found = self._stamped_at(state.bookmark)
             is_pruned = self.db.change_log.begin().stamp >= state.bookmark.stamp
@@ -228,11 +249,6 @@ class Mirror:
                 bookmark_stamp=state.bookmark.stamp,
             )
 
-    def _open_follower(self) -> ChangeFollower:
-        if self._follower is None:
-            self._follower = self.db.change_log.follower(name_follower(self.target))
-        return self._follower
-
     def _stamped_at(self, bookmark: Bookmark) -> int:
         """The time of a bookmark's stamp; 0 if it has none."""
         storage = self.db._storage
@@ -242,6 +258,11 @@ class Mirror:
     def _now(self) -> int:
         storage = self.db._storage
         return storage.now_us(storage.connection())
+
+    def describe_problems(self) -> str:
+        """Which tables are not kept, and why, in one line; empty without any."""
+        texts = [f"{name}: {text}" for name, text in self.report.problems.items() if text]
+        return f"tables are not kept: {'; '.join(texts)}" if texts else ""
 
     def has_other_tables(self) -> bool:
         """Whether the tables may be others than after the last step, though nothing changed in
@@ -433,9 +454,11 @@ class Mirror:
         return True
 
 
-def name_follower(target: MirrorTarget) -> str:
-    """The name of a mirror's follower, such as `mirror sqlite 3f7a90c2d1`."""
-    return f"mirror {target.engine} {hashlib.sha256(target.shown.encode()).hexdigest()[:10]}"
+def begin_name(target: MirrorTarget) -> str:
+    """What the names of the followers begin with that mirrors at one address have had; a file is
+    another one on each host."""
+    place = target.shown if target.engine == "postgresql" else f"{platform.node()} {target.shown}"
+    return f"mirror {target.engine} {hashlib.sha256(place.encode()).hexdigest()[:10]} "
 
 
 def read_source(db: Database) -> MirrorSource:

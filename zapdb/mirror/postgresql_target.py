@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql as sqls
 
 from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.mirror.additions import Addition
 from zapdb.mirror.state import OWN_TABLES
 from zapdb.mirror.target import (
     MirrorTarget,
@@ -34,6 +35,61 @@ _BLOCKED: Final = (psycopg.errors.DependentObjectsStillExist, psycopg.errors.Fea
 _WRITES: Final = (
     "SELECT count(*)::bigint, sum(n_tup_ins + n_tup_upd + n_tup_del)::bigint"
     " FROM pg_stat_all_tables WHERE schemaname = %s AND relname <> ALL(%s)"
+)
+
+_ROLE: Final = "CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END"
+_OPTION: Final = "CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END"
+_READERS: Final = (
+    f"SELECT DISTINCT {_ROLE} FROM pg_namespace, aclexplode(nspacl)"
+    " WHERE nspname = %s AND privilege_type = 'USAGE' AND grantee <> nspowner"
+)
+"""Who may read a schema."""
+# Those of the new table are taken away first: default privileges may have given what was revoked.
+_RIGHTS: Final = (
+    f"SELECT 'REVOKE ALL ON {{table}} FROM ' || {_ROLE}"
+    " FROM pg_class, pg_default_acl, aclexplode(defaclacl)"
+    " WHERE pg_class.oid = to_regclass(%s) AND relacl IS NOT NULL AND grantee <> relowner"
+    " AND defaclobjtype = 'r' AND defaclnamespace IN (0, relnamespace)"
+    f" UNION ALL SELECT 'GRANT ' || privilege_type || ' ON {{table}} TO ' || {_ROLE} || {_OPTION}"
+    " FROM pg_class, aclexplode(relacl)"
+    " WHERE pg_class.oid = to_regclass(%s) AND grantee <> relowner"
+)
+_COLUMN_RIGHTS: Final = (
+    "SELECT 'rights on ' || attname, 'GRANT ' || privilege_type || ' (' || quote_ident(attname)"
+    f" || ') ON {{table}} TO ' || {_ROLE} || {_OPTION}, attname"
+    " FROM pg_attribute, aclexplode(attacl) WHERE attrelid = to_regclass(%s)"
+    " AND attnum > 0 AND NOT attisdropped"
+)
+_COMMENTS: Final = (
+    "SELECT CASE objsubid WHEN 0 THEN 'the comment' ELSE 'the comment on ' || attname END,"
+    " CASE objsubid WHEN 0 THEN 'COMMENT ON TABLE {table}'"
+    " ELSE 'COMMENT ON COLUMN {table}.' || quote_ident(attname) END"
+    " || ' IS ' || quote_literal(description), coalesce(attname::text, '')"
+    " FROM pg_description LEFT JOIN pg_attribute ON attrelid = objoid AND attnum = objsubid"
+    " AND objsubid > 0 WHERE classoid = 'pg_class'::regclass AND objoid = to_regclass(%s)"
+)
+_INDEXES: Final = (
+    "SELECT relname, indisunique, pg_get_indexdef(indexrelid) FROM pg_index"
+    " JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = to_regclass(%s)"
+    " AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = indexrelid)"
+)
+_SECURED: Final = (
+    "SELECT text FROM pg_class, LATERAL (VALUES"
+    " (relrowsecurity, 'ALTER TABLE {table} ENABLE ROW LEVEL SECURITY'),"
+    " (relforcerowsecurity, 'ALTER TABLE {table} FORCE ROW LEVEL SECURITY')) AS v (is_on, text)"
+    " WHERE pg_class.oid = to_regclass(%s) AND is_on"
+)
+_POLICIES: Final = (
+    "SELECT 'policy ' || policyname, 'CREATE POLICY ' || quote_ident(policyname)"
+    " || ' ON {table} AS ' || permissive || ' FOR ' || cmd || ' TO '"
+    " || (SELECT string_agg(CASE r WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(r) END, ', ')"
+    " FROM unnest(roles) AS r)"
+    " || coalesce(' USING (' || qual || ')', '')"
+    " || coalesce(' WITH CHECK (' || with_check || ')', '')"
+    " FROM pg_policies WHERE format('%%I.%%I', schemaname, tablename)::regclass = to_regclass(%s)"
+)
+_TRIGGERS: Final = (
+    "SELECT tgname FROM pg_trigger WHERE tgrelid = to_regclass(%s) AND NOT tgisinternal"
 )
 
 
@@ -150,7 +206,47 @@ class PostgresqlSession(TargetSession):
         return self._execute(sql, parameters).rowcount
 
     def _execute(self, sql: str, parameters: Sequence[Any]) -> psycopg.Cursor[Any]:
+        if parameters:  # with which a % of a name would be a placeholder
+            schema = quote_name(self._schema)
+            sql = sql.replace(schema, schema.replace("%", "%%"))
         return self._connection.execute(sql.encode(), tuple(parameters) or None)
+
+    def read_additions(self, name: str) -> list[Addition]:
+        place = (self.qualify(name),)
+        found = list[Addition]()
+        for shown, query in (("rights", _RIGHTS), ("row-level security", _SECURED)):
+            statements = tuple(text for (text,) in self.run(query, place * query.count("%s")))
+            if statements:
+                found.append(Addition(shown, statements))
+        for shown, text, columns in self.run(_COLUMN_RIGHTS, place):
+            found.append(Addition(shown, (text,), columns=(columns,)))
+        for shown, text, column in self.run(_COMMENTS, place):
+            found.append(Addition(shown, (text,), columns=(column,) if column else ()))
+        for own, is_unique, definition in self.run(_INDEXES, place):
+            kind = "CREATE UNIQUE INDEX" if is_unique else "CREATE INDEX"
+            using = definition.partition(" USING ")[2]
+            statement = f"{kind} {{name}} ON {{table}} USING {using}"
+            found.append(Addition(f"index {own}", (statement,), renames=own))
+        for shown, text in self.run(_POLICIES, place):
+            found.append(Addition(shown, (text,)))
+        for (own,) in self.run(_TRIGGERS, place):
+            found.append(Addition(f"trigger {own}", ()))
+        return found
+
+    def tries(self, statements: Sequence[str]) -> bool:
+        try:
+            with self._connection.transaction():
+                for statement in statements:
+                    self.run(statement)
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error:
+            return False
+        return True
+
+    def admit_readers(self, name: str) -> None:
+        for (role,) in self.run(_READERS, (self._schema,)):
+            self.run(f"GRANT SELECT ON {self.qualify(name)} TO {role}")
 
     def list_tables(self) -> list[str]:
         names = "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s)"

@@ -18,6 +18,7 @@ from zapdb.errors import (
 )
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.target import TargetBlocked, TargetBusy, TargetFailed, TargetRefused, explain
+from zapdb.printing import one_line
 from zapdb.storage.change_log import Bookmark
 
 POLL_SECONDS: Final = 0.2
@@ -95,7 +96,7 @@ def run_mirror(
             mirror.pace.wait_for(str(error))
             ended.wait(BUSY_POLL_SECONDS)
             continue
-        mirror.pace.wait_for("")
+        mirror.pace.wait_for(one_line(mirror.describe_problems()))
         if once:
             return
         ended.wait(POLL_SECONDS)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.export.plain_values import sqlite_literal, to_sqlite
 from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
+from zapdb.mirror.additions import Addition
 from zapdb.mirror.target import (
     MirrorTarget,
     Row,
@@ -108,6 +109,26 @@ class SqliteSession(TargetSession):
 
     def change(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         return self._connection.execute(sql, tuple(parameters)).rowcount
+
+    def read_additions(self, name: str) -> list[Addition]:
+        found = self.run(
+            "SELECT type, name, sql FROM sqlite_schema"
+            " WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL",
+            (name,),
+        )
+        return [Addition(f"{kind} {own}", (sql,)) for kind, own, sql in found]
+
+    def tries(self, statements: Sequence[str]) -> bool:
+        self.run("SAVEPOINT zapdb_addition")
+        try:
+            for statement in statements:
+                self.run(statement)
+        except sqlite3.OperationalError:
+            self.run("ROLLBACK TO zapdb_addition")
+            return False
+        finally:
+            self.run("RELEASE zapdb_addition")
+        return True
 
     def list_tables(self) -> list[str]:
         names = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')"

@@ -76,10 +76,12 @@ class MirrorState:
     """All changes up to `bookmark` are in the tables; times in microseconds.
 
     `stamped_at` is the time of the bookmark's stamp in the source (`ChangeLog.read_time`), 0 if it
-    has none.
+    has none. `follower` is the name of its follower of the change log: one target has one, whatever
+    address it is reached by.
     """
 
     source: MirrorSource
+    follower: str
     bookmark: Bookmark
     stamped_at: int
     updated_at: int

@@ -31,12 +31,12 @@ def read_state(session: TargetSession) -> MirrorState | None:
         _refuse_foreign(there)
         return None
     found = session.run(
-        "SELECT format, source, tenant, bookmark, stamped_at, updated_at FROM "
+        "SELECT format, source, tenant, follower, bookmark, stamped_at, updated_at FROM "
         + session.qualify(STATE_TABLE)
     )
     if len(found) != 1 or found[0][0] != FORMAT:
         _refuse_foreign(there)
-    ((_, database, tenant, bookmark, stamped_at, updated_at),) = found
+    ((_, database, tenant, follower, bookmark, stamped_at, updated_at),) = found
     rows = session.run(f"SELECT number, state FROM {session.qualify(TABLES_TABLE)}")
     try:
         tables = {number: decode_table(state) for number, state in rows}
@@ -44,7 +44,7 @@ def read_state(session: TargetSession) -> MirrorState | None:
         _refuse_foreign(there)
         raise
     source = MirrorSource(database, tenant)
-    return MirrorState(source, Bookmark.parse(bookmark), stamped_at, updated_at, tables)
+    return MirrorState(source, follower, Bookmark.parse(bookmark), stamped_at, updated_at, tables)
 
 
 def _refuse_foreign(there: set[str]) -> None:
@@ -56,26 +56,25 @@ def _refuse_foreign(there: set[str]) -> None:
         )
 
 
-def begin_state(
-    session: TargetSession, source: MirrorSource, bookmark: Bookmark, stamped_at: int, now: int
-) -> MirrorState:
+def begin_state(session: TargetSession, state: MirrorState) -> None:
     """Make the mirror's own tables in an empty place."""
     text = _TYPES.get(session.engine, "TEXT")
     session.run(
         f"CREATE TABLE {session.qualify(STATE_TABLE)} (format BIGINT NOT NULL,"
-        f" source {text} NOT NULL, tenant BIGINT NOT NULL, bookmark {text} NOT NULL,"
+        f" source {text} NOT NULL, tenant BIGINT NOT NULL, follower {text} NOT NULL,"
+        f" bookmark {text} NOT NULL,"
         " stamped_at BIGINT NOT NULL, updated_at BIGINT NOT NULL)"
     )
     session.run(
         f"CREATE TABLE {session.qualify(TABLES_TABLE)} (number BIGINT NOT NULL,"
         f" name {text} NOT NULL, state {text} NOT NULL)"
     )
-    marks = ", ".join([session.mark] * 6)
-    session.run(
-        f"INSERT INTO {session.qualify(STATE_TABLE)} VALUES ({marks})",
-        (FORMAT, source.database, source.tenant, str(bookmark), stamped_at, now),
+    cells = (
+        *(FORMAT, state.source.database, state.source.tenant, state.follower),
+        *(str(state.bookmark), state.stamped_at, state.updated_at),
     )
-    return MirrorState(source, bookmark, stamped_at, now, {})
+    marks = ", ".join([session.mark] * len(cells))
+    session.run(f"INSERT INTO {session.qualify(STATE_TABLE)} VALUES ({marks})", cells)
 
 
 def save_bookmark(

@@ -13,6 +13,7 @@ from zapdb.export.plain_tables import PlainTable
 from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
 from zapdb.jobs.undivided import WorkPace
+from zapdb.mirror.additions import Addition
 from zapdb.mirror.alteration import (
     TableForm,
     carry_on,
@@ -52,6 +53,8 @@ class MirrorReport:
     """Rows that its job was not told of, and their bytes. A change without a row, such as a
     deletion, counts as one with a row does."""
     untold_bytes: int = 0
+    lost: list[str] = field(default_factory=list)
+    """What others had added to a table, and the one that was made in its place has not."""
     problems: dict[str, str] = field(default_factory=dict)
     """Why a table is not kept, by its name; empty for one that is kept again."""
 
@@ -67,6 +70,7 @@ class MirrorReport:
         self.altered += more.altered
         self.dropped += more.dropped
         self.broken += more.broken
+        self.lost += more.lost
         self.problems |= more.problems
 
     def measured(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -267,20 +271,38 @@ class StructureWork:
         session, former = self.session, known.name if known and known.columns else None
         if former != made.name:
             self._require_free(made.name)
+        if former is not None and not session.describe_columns(former):
+            former = None  # others have dropped it
+        if former is not None and former != made.name and not session.fills_aside:
+            session.rename(former, made.name)  # so that what is added names it so
+            former = made.name
+        added = [] if former is None else session.read_additions(former)
         if not session.fills_aside:
             if former is not None:
                 session.drop(former)
             session.create(made.name, plain)
-            return session.insert(made.name, plain, rows)
+            count = session.insert(made.name, plain, rows)
+            self._add(added, made.name, made.name)
+            return count
         # Under a name of its own first: nobody waits for the rows.
         aside = _waiting_name(made.number)
         session.drop(aside)
         session.create(aside, plain)
         count = session.insert(aside, plain, rows)
-        if former is not None:
+        refused = self._add(added, aside, made.name)
+        if former is None:
+            session.admit_readers(aside)
+        else:
             session.drop(former)
         session.rename(aside, made.name)
+        session.name_additions(added, refused, aside)
         return count
+
+    def _add(self, added: list[Addition], name: str, shown: str) -> list[Addition]:
+        """Add what others have added to the former table; returns what can't be."""
+        refused = self.session.add(added, name)
+        self.done.lost += [f"{one.shown} of {shown}" for one in refused]
+        return refused
 
 
 def _waiting_name(number: int) -> str:

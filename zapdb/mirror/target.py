@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from zapdb.errors import StorageError
 from zapdb.export.plain_tables import Engine, PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.mirror.additions import Addition
 
 Row = tuple[Any, ...]
 _PLACE: Final = PlainColumn("zapdb_place", "", "integer", False, int)
@@ -144,10 +145,41 @@ class TargetSession(ABC):
         """Add a column that has a value in all rows, or None; False if that has to be filled in
         row by row."""
 
+    @abstractmethod
+    def read_additions(self, name: str) -> list[Addition]:
+        """What others have added to a table that is made again."""
+
+    @abstractmethod
+    def tries(self, statements: Sequence[str]) -> bool:
+        """Run statements; False if one is refused, and then nothing was done."""
+
     def qualify(self, name: str) -> str:
         return quote_name(name)
 
+    def admit_readers(self, name: str) -> None:  # noqa: B027 - a file has no roles
+        """Let those read a new table who may read the place."""
+
     # Tables
+
+    def add(self, additions: Sequence[Addition], name: str) -> list[Addition]:
+        """Add to a table what was added to the one that it replaces; returns what was refused."""
+        columns = {str(column[0]) for column in self.describe_columns(name)}
+        return [
+            addition
+            for at, addition in enumerate(additions)
+            if not addition.statements
+            or not columns.issuperset(addition.columns)
+            or not self.tries(addition.on(self.qualify(name), quote_name(_passing_name(name, at))))
+        ]
+
+    def name_additions(
+        self, additions: Sequence[Addition], refused: Sequence[Addition], name: str
+    ) -> None:
+        """Give what was added to a table its own name, which is free now."""
+        for at, addition in enumerate(additions):
+            if addition.renames and addition not in refused:
+                passing = self.qualify(_passing_name(name, at))
+                self.run(f"ALTER INDEX {passing} RENAME TO {quote_name(addition.renames)}")
 
     def count(self, name: str) -> int:
         return int(self.run(f"SELECT count(*) FROM {self.qualify(name)}")[0][0])
@@ -243,3 +275,7 @@ class TargetSession(ABC):
 
     def _staged_value(self, column: PlainColumn) -> str:
         return f"s.{quote_name(column.name)}"
+
+
+def _passing_name(table: str, at: int) -> str:
+    return f"{table}_{at}"
