@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0022"
+revision = "0023"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -184,6 +184,8 @@ def upgrade() -> None:
         sa.Column("before", sa.LargeBinary),
         sa.Column("after", sa.LargeBinary),
         sa.Column("replaced", sa.Boolean),
+        sa.Column("archive_before", sa.LargeBinary),
+        sa.Column("archive_after", sa.LargeBinary),
         sqlite_with_rowid=False,
     )
     op.create_index(
@@ -291,7 +293,7 @@ def upgrade() -> None:
         sa.Column("live_rows", sa.BigInteger, nullable=False),
         sa.Column("changes", sa.BigInteger, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
-        sa.Column("exact", sa.BigInteger, nullable=False),
+        sa.Column("doubt", sa.Text),
     )
     if op.get_bind().dialect.name == "postgresql":
         op.execute(sa.schema.CreateSequence(sa.Sequence("zapdb_commit_order")))

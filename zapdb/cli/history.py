@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
@@ -40,6 +40,7 @@ from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
 from zapdb.schema import TableSchema
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import Bookmark
+from zapdb.storage.history_manifest import Doubt
 
 LIST_MOMENTS: Final = 20
 MOMENT_HELP: Final = (
@@ -206,7 +207,7 @@ def history_query_command(
     with opened_to_read(database, tenant) as db:
         past = db.at(read_moment_argument(db, at))
         print_result(past.sql(statement), show_rows, output)
-        note_exactness(is_exact=past.exact)
+        note_doubts(past.doubts)
 
 
 def history_table_command(
@@ -244,7 +245,7 @@ def history_table_command(
             )
         else:
             write_page(schema, page, output)
-        note_exactness(is_exact=past.exact)
+        note_doubts(past.doubts)
 
 
 def history_row_command(
@@ -289,16 +290,19 @@ def history_row_command(
             output.document(record_to_plain(schema, record))
         else:
             write_record(schema, record, output)
-        note_exactness(is_exact=past.exact)
+        note_doubts(past.doubts)
 
 
-def note_exactness(*, is_exact: bool) -> None:
-    """Say so if not all values are those of then."""
-    if not is_exact:
-        print_note(
-            "not exact: values of a restored field may differ from those of then, since the "
-            "history store came to it late"
-        )
+WHY: Final[Mapping[Doubt, str]] = {
+    Doubt.ARCHIVE_PRUNING: "archived values were restored while `zapdb migrate prune-archive` was "
+    "deleting them, which was interrupted: it is not known which were left"
+}
+
+
+def note_doubts(doubts: Mapping[str, Doubt]) -> None:
+    """Say which tables may have other values than then, and why."""
+    for table, doubt in doubts.items():
+        print_note(f"not exact: {table}: {WHY[doubt]}")
 
 
 def _read_versions(db: Database, table: str, key: list[str]) -> list[Version]:

@@ -15,7 +15,7 @@ from zapdb.cli.configuration import (
     find_migrations_if_any,
 )
 from zapdb.cli.export import describe_export, report_export
-from zapdb.cli.history import AtOption, history_opened, note_exactness, read_moment_argument
+from zapdb.cli.history import AtOption, history_opened, note_doubts, read_moment_argument
 from zapdb.cli.output import Output
 from zapdb.cli.sources.base import ImportRequest
 from zapdb.cli.sources.exports import load_exported
@@ -43,7 +43,7 @@ def history_export_command(
     either engine. Settings and the last numbers of sequences are the current ones. Archived values
     of fields that had been dropped are left out.
 
-    With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, exact}`.
+    With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, doubts}`.
     """
 
     output = Output(as_json)
@@ -61,7 +61,7 @@ def history_export_command(
             pace=counter.pace,
         )
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
-    note_exactness(is_exact=made.moment is None or made.moment.exact)
+    note_doubts({} if made.moment is None else made.moment.doubts)
     output.document({"path": str(target), **describe_export(made)})
 
 

@@ -14,7 +14,7 @@ from zapdb.cli.applying import AllTenantsOption
 from zapdb.cli.changes import YesOption
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.each_tenant import run_for_tenants
-from zapdb.cli.history import MOMENT_HELP, read_moment_argument
+from zapdb.cli.history import MOMENT_HELP, note_doubts, read_moment_argument
 from zapdb.cli.output import Output, confirm, format_count, print_note
 from zapdb.cli.record_input import read_key
 from zapdb.database import Database
@@ -180,10 +180,11 @@ def history_verify_command(
     With `--repair`, files that are missing or damaged are made anew before: from a copy that was
     moved, or from the change log, as far as it leads back. What can't be is left as it is.
 
-    With `--json`: `{files, tables, inexact: [TABLE], problems: [TEXT], repaired: [{path, problem,
-    way}], left: [TEXT]}`; `tables` is how many were compared, `inexact` names those with moments of
-    which not all values are known. `way` is `copy`, `log`, `era` or `row`. `--repair` needs `--yes`
-    or `--dry-run` then. With `--all-tenants`: `{tenants: [{tenant, …}]}`.
+    With `--json`: `{files, tables, doubts: {TABLE: REASON}, problems: [TEXT], repaired: [{path,
+    problem, way}], left: [TEXT]}`; `tables` is how many were compared, `doubts` says of which
+    tables values may differ from those of then at some moments, and why. `way` is `copy`, `log`,
+    `era` or `row`. `--repair` needs `--yes` or `--dry-run` then. With `--all-tenants`: `{tenants:
+    [{tenant, …}]}`.
     """
     output = Output(as_json)
 
@@ -208,12 +209,11 @@ def _verify(
     color = "red" if found.problems else "green"
     told = (format_count(len(found.problems), "problem"), color)
     output.write(f"{files} read, {tables} compared with the change log: ", told)
-    for name in found.inexact:
-        print_note(f"not exact: {name} has moments with values of a restored field that may differ")
+    note_doubts(found.doubts)
     document = {
         "files": found.files,
         "tables": found.tables,
-        "inexact": list(found.inexact),
+        "doubts": dict(found.doubts),
         "problems": list(found.problems),
         "repaired": [
             {"path": one.path, "problem": one.problem, "way": one.way} for one in repaired.repaired

@@ -24,6 +24,7 @@ from zapdb.records import (
     decode_unreadable,
     was_unreadable,
 )
+from zapdb.records.archive_cells import decode_archived_values
 from zapdb.records.record_name import name_record
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements
@@ -45,8 +46,10 @@ class RecordChange:
     from change to change. `made_at` is when the transaction wrote its changes, by the database's
     clock. An update is `replaced` if the transaction deleted the record and inserted it again.
     `schema_before` and `schema_after` are the table's schema before and after; they differ
-    only for a rollback. A record that could not be read when it was discarded has no `before`, but
-    `unreadable`: its bytes as they were stored.
+    only for a rollback. `archived_before` and `archived_after` have the archived values of dropped
+    fields, by their names, if one of them was changed: by a process with older files, or since the
+    record was deleted; else both are empty. A record that could not be read when it was discarded
+    has no `before`, but `unreadable`: its bytes as they were stored.
     """
 
     table: str
@@ -65,6 +68,8 @@ class RecordChange:
     schema_before: TableSchema | None = field(repr=False)
     schema_after: TableSchema | None = field(repr=False)
     unreadable: bytes | None = field(default=None, repr=False)
+    archived_before: Mapping[str, Any] = field(default_factory=dict)
+    archived_after: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         values = f"{self.before!r} → {self.after!r}" if self.before and self.after else ""
@@ -151,8 +156,16 @@ class ChangeDecoder:
             schema_before=schema_before,
             schema_after=schema_after,
             unreadable=None if unreadable is None else unreadable.stored,
+            archived_before=self._decode_archive(row.archive_before, schema_before),
+            archived_after=self._decode_archive(row.archive_after, schema_after),
             **_common_members(row),
         )
+
+    def _decode_archive(self, cell: bytes | None, schema: TableSchema | None) -> dict[str, Any]:
+        if cell is None or schema is None:
+            return {}
+        zones = self._session.catalog.zones
+        return decode_archived_values(cell, schema, zones, self._attachments)
 
     def decode_record(
         self, table: int, key: bytes, value: bytes | None

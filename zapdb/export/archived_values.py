@@ -22,18 +22,14 @@ from zapdb.errors import CorruptExport, InvalidValue
 from zapdb.indexes import BoundTable
 from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
 from zapdb.records import Attachments
+from zapdb.records.archive_cells import decode_archived_value
 from zapdb.records.bounded_lines import BoundedLines
 from zapdb.schema import ArchivedField
 from zapdb.storage import Connection
 from zapdb.storage.archives import ArchiveRow
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.values import ValueType
-from zapdb.values.blob import (
-    Blob,
-    LargeValueType,
-    decode_inline_or_blob,
-    encode_inline_or_blob,
-)
+from zapdb.values.blob import LargeValueType, encode_inline_or_blob
+from zapdb.writes import archive_values
 
 _HINT: Final = "copy the file again, or export again"
 
@@ -90,7 +86,7 @@ def _lines_of(
     for archived in bound.schema.archived:
         if archived.field.number in encoded:
             kind = archived.field.type.bind(bound.catalog.zones)
-            found = _decode(kind, encoded[archived.field.number], attachments)
+            found = decode_archived_value(kind, encoded[archived.field.number], attachments)
             line = {
                 "key": shown,
                 "field": archived.field.name,
@@ -98,15 +94,6 @@ def _lines_of(
                 "value": None if found is None else [kind.to_document(found)],
             }
             yield json.dumps(line, ensure_ascii=False, separators=(",", ":"))
-
-
-def _decode(kind: ValueType, encoded: bytes, attachments: Attachments) -> Any:
-    if not encoded:
-        return None
-    if not kind.may_be_blob:
-        return kind.decode(encoded, 0)[0]
-    value, _ = decode_inline_or_blob(cast("LargeValueType", kind), encoded, 0)
-    return attachments.load_value(value) if isinstance(value, Blob) else value
 
 
 def load_archived_values(db: Database, table: Table, stream: TextIO) -> None:
@@ -131,7 +118,7 @@ def _insert(db: Database, table: Table, lines: list[str]) -> None:
                 hint=_HINT,
             ) from error
         bound.blobs.insert(connection, attachments.take_blobs())
-        bound.archives.insert(connection, rows)
+        archive_values(connection, bound, rows)
 
 
 def _read_line(

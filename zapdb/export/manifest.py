@@ -18,6 +18,7 @@ from zapdb.errors import CorruptExport, IncompatibleVersion, UsageError
 from zapdb.files import replace_text_file
 from zapdb.limits import EXPORT_MANIFEST_SIZE_BYTES_MAX
 from zapdb.release import __version__
+from zapdb.storage.history_manifest import Doubt
 
 FORMAT: Final = 1
 FILE: Final = "manifest.json"
@@ -67,12 +68,12 @@ class ExportedSetting(Struct, frozen=True, forbid_unknown_fields=True):
 class ExportedMoment(Struct, frozen=True, forbid_unknown_fields=True):
     """The past moment that was exported: its number, and since when readers could see it.
 
-    `exact` is false if some values of restored fields may differ from those of then.
+    `doubts` says of which tables values may differ from those of then, and why.
     """
 
     number: Annotated[int, Meta(ge=0)]
     visible_at: str | None
-    exact: bool
+    doubts: dict[str, Doubt]
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):

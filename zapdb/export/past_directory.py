@@ -65,7 +65,9 @@ def _read_state(past: Past) -> ExportedState:
     tables = [(past.table(name), found.schema) for name, found in then.tables.items()]
     visible_at = past.moment.visible_at
     moment = ExportedMoment(
-        past.moment.number, None if visible_at is None else visible_at.isoformat(), past.exact
+        past.moment.number,
+        None if visible_at is None else visible_at.isoformat(),
+        dict(past.doubts),
     )
     with session.reading() as connection:
         tenant = session.catalog.tenant

@@ -24,14 +24,20 @@ from typing import Any
 
 from zapdb.activation import TenantCatalog
 from zapdb.errors import CorruptRecord, HistoryDamaged
-from zapdb.history.columns import HistoryRows, RowOperation
+from zapdb.history.columns import HistoryRows, MadeRow, RowOperation
 from zapdb.history.conversions import StateConverter
 from zapdb.history.store_changes import StoreChange
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.indexes import BoundTable
 from zapdb.limits import ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS
-from zapdb.records import UNREADABLE_MARK
+from zapdb.records import UNREADABLE_MARK, Attachments
+from zapdb.records.archive_cells import (
+    decode_archive,
+    embed_blobs,
+    encode_archive,
+    large_fields,
+)
 from zapdb.records.arrow import PackedRows
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
@@ -40,6 +46,7 @@ from zapdb.storage.history_manifest import (
     list_eras,
     list_history_files,
 )
+from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.moments import LaterSql, LoggedMoment
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
 
@@ -130,7 +137,11 @@ class BaselineWriter:
         rows = HistoryRows(schema, bound.catalog.zones, write)
         made = era.first_moment, RowOperation.CHECKPOINT
         for page in _list_pages(connection, records, after):
-            rows.add_page(schema, page, made, bound.make_attachments, bound.reader)
+            if bound.archived:
+                kept = _with_archives(connection, bound, records, page, made)
+                rows.add_records(schema, kept, bound.make_attachments, bound.reader)
+            else:
+                rows.add_page(schema, page, made, bound.make_attachments, bound.reader)
             if found.files or rows.count >= HISTORY_RANGE_RECORDS:
                 found.is_last = False
                 break
@@ -223,6 +234,29 @@ def read_checkpoint(
         files += found.files
         is_last = found.is_last
     return files
+
+
+def _with_archives(
+    connection: Connection,
+    bound: BoundTable,
+    records: RewoundStatements,
+    page: PackedRows,
+    made: tuple[int, RowOperation],
+) -> list[MadeRow]:
+    """Return records with their archived values of then, those that are still in stale bytes
+    among them."""
+    keys, values = page.keys.pieces(), page.values.pieces()
+    then, now = records.find_archives(connection, keys), bound.archives.load_many(connection, keys)
+    large, load, found = large_fields([bound.schema]), bound.blobs.load, list[MadeRow]()
+    for key, value in zip(keys, values, strict=True):
+        archive = decode_archive(then[key]) if key in then else now.get(key, {})
+        attachments = Attachments(load, make_uuid7, archive)
+        bound.reader.convert(key, value, attachments)
+        archive = {**archive, **attachments.archived}
+        kept = {number: archive[number] for number in bound.archived & archive.keys()}
+        cell = encode_archive(embed_blobs(kept, large, attachments.load))
+        found.append(MadeRow(key, value, *made, cell))
+    return found
 
 
 def _list_pages(

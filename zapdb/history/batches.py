@@ -19,6 +19,12 @@ from zapdb.history.plain_pages import DELETION, PlainPage, PlainRows, read_plain
 from zapdb.history.table_revisions import KNOWN_EVENTS, TableRevisions
 from zapdb.limits import HISTORY_BATCH_CHANGES_MAX
 from zapdb.records import MakeAttachments, decode_prefix
+from zapdb.records.archive_cells import (
+    decode_archive,
+    embed_blobs,
+    encode_archive,
+    large_fields,
+)
 from zapdb.schema import TableSchema
 from zapdb.storage.cells import empty_change
 from zapdb.storage.change_log import ChangeLog, ChangeRow, Fetch
@@ -292,8 +298,18 @@ class BatchReader:
             made.unfiled.setdefault((row.table, int(operation)), []).append(row.key)
         else:
             batch.changes[row.table] = batch.changes.get(row.table, 0) + 1
-            stored = MadeRow(row.key, row.after or b"", made.found.moment.number, operation)
+            archive = self._embed(row, revision)
+            number = made.found.moment.number
+            stored = MadeRow(row.key, row.after or b"", number, operation, archive)
             table.add(revision, stored)
+
+    def _embed(self, row: ChangeRow, revision: int) -> bytes | None:
+        """Return the archived values after a change as files have them; None if it left them."""
+        if row.after is None or row.archive_after is None:
+            return None
+        large = large_fields([self.find_schema(row.table, revision)])
+        load = self.make_attachments(row.key, row.after).load
+        return encode_archive(embed_blobs(decode_archive(row.archive_after), large, load))
 
 
 class BatchTables:

@@ -4,6 +4,8 @@
     _from, _until       moments: the row is the record from `_from` on, until before `_until`; that
                         is null where no later change of the key is in the same file
     _operation          what made it, see `RowOperation`
+    _archive            all archived values of the record, see `records.archive_cells`; null for
+                        none, and in an update, where they are those of the key's row before
     f<number>           the field's value, as `to_arrow` makes it; null in a deletion
     f<number>_text      the same as text, in place of f<number>, where one of the file's values is a
                         number that is too large for Arrow
@@ -41,6 +43,7 @@ KEY: Final = "_key"
 FROM: Final = "_from"
 UNTIL: Final = "_until"
 OPERATION: Final = "_operation"
+ARCHIVE: Final = "_archive"
 SORTED_BY: Final = ((KEY, "ascending"), (FROM, "ascending"))
 
 PACKED_KEY_SIZE_BYTES_MAX: Final = 7
@@ -53,6 +56,7 @@ OWN_FIELDS: Final = (
     pyarrow.field(FROM, pyarrow.int64()),
     pyarrow.field(UNTIL, pyarrow.int64()),
     pyarrow.field(OPERATION, pyarrow.int8()),
+    pyarrow.field(ARCHIVE, pyarrow.binary()),
 )
 """The columns that every file of a table begins with."""
 
@@ -70,12 +74,13 @@ class RowOperation(enum.IntEnum):
 
 class MadeRow(NamedTuple):
     """A row of a file before it is decoded: a record as it is stored, or a deletion, whose value is
-    empty; from which moment on, and what made it."""
+    empty; from which moment on, what made it, and its archived values as files have them."""
 
     key: bytes
     value: bytes
     moment: int
     operation: RowOperation
+    archive: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class MadeColumns:
     operations: Sequence[int]
     packed: PackedRows | None = None
     """The keys and values once more, where they are packed already."""
+    archives: Sequence[bytes | None] = ()
+    """Their archived values; empty where no row has any."""
 
     @classmethod
     def of(cls, rows: Iterable[MadeRow]) -> Self:
@@ -97,6 +104,7 @@ class MadeColumns:
             [row.value for row in made],
             [row.moment for row in made],
             [int(row.operation) for row in made],
+            archives=[row.archive for row in made],
         )
 
     def __len__(self) -> int:
@@ -107,7 +115,11 @@ class MadeColumns:
             return self
         part = slice(start, stop)
         return MadeColumns(
-            self.keys[part], self.values[part], self.moments[part], self.operations[part]
+            self.keys[part],
+            self.values[part],
+            self.moments[part],
+            self.operations[part],
+            archives=self.archives[part],
         )
 
 
@@ -229,6 +241,7 @@ class HistoryRows:
             pyarrow.array(numpy.full(count, moment, "i8")),
             pyarrow.nulls(count, pyarrow.int64()),
             pyarrow.array(numpy.full(count, int(operation), "i1")),
+            pyarrow.nulls(count, pyarrow.binary()),
         ]
         self._add([*own, *(batch.column(f.name) for f in schema.fields)], schema, ())
 
@@ -284,6 +297,9 @@ def _own_columns(rows: MadeColumns) -> list[Any]:
         pyarrow.array(rows.moments, pyarrow.int64()),
         pyarrow.nulls(len(rows), pyarrow.int64()),
         pyarrow.array(rows.operations, pyarrow.int8()),
+        pyarrow.array(rows.archives, pyarrow.binary())
+        if rows.archives
+        else pyarrow.nulls(len(rows), pyarrow.binary()),
     ]
 
 
@@ -369,6 +385,22 @@ def pack_short(keys: Any) -> Any:
     masks = ~((numpy.uint64(1) << (64 - bits)) - numpy.uint64(1))
     masks[bits == 0] = 0
     return (windows[ends[:-1] - first].astype("u8") & masks) | lengths
+
+
+def with_archive(rows: Any) -> Any:
+    """Return a table sorted, with the archived values of an update that left them: they are those
+    of the key's row before. The same one if no row has any."""
+    if rows.column(ARCHIVE).null_count == rows.num_rows:
+        return rows
+    rows = sort_rows(rows)
+    names = (KEY, OPERATION, ARCHIVE)
+    keys, operations, cells = (rows.column(name).to_pylist() for name in names)
+    for at in range(1, len(keys)):
+        is_left = cells[at] is None and operations[at] == RowOperation.UPDATE
+        if is_left and keys[at] == keys[at - 1]:
+            cells[at] = cells[at - 1]
+    place = rows.column_names.index(ARCHIVE)
+    return rows.set_column(place, rows.field(place), pyarrow.array(cells, pyarrow.binary()))
 
 
 def with_until(rows: Any) -> Any:

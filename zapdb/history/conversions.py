@@ -2,49 +2,40 @@
 
 When the follower passes a migration, a later one may already have made other records of the table.
 What it was between the two is told by the state before it, and by zapdb's own conversion on the
-chain as it was then, migrations included that were rolled back since. Archived values that it takes
-are those of earlier eras.
+chain as it was then, migrations included that were rolled back since. A record is its bytes and its
+archived values: files have both, so a conversion takes from the archive, and adds to it, what the
+database's own did.
 
 A rollback brings a record back as it was before the migration, unless that was changed since: then
-its values are converted back. Where both differ, nobody knows whether the record had been converted
-when the rollback came; the era is not exact then. What loses a value is in the change log.
+its values are converted back. Where that is not one and the same, the change log has what became of
+the record (rule 22).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from zapdb.activation import TenantCatalog
 from zapdb.history.columns import HistoryRows, MadeRow, RowOperation
-from zapdb.history.earlier_archive import EarlierArchive
 from zapdb.history.states import as_checkpoint
-from zapdb.history.stored_eras import UNSTORED, Range, StoredEra, TableEras
+from zapdb.history.stored_eras import UNSTORED, Range, StoredEra, StoredRecord, TableEras, Way
 from zapdb.history.working_store import LoadedStore, WorkingStore
-from zapdb.records import Attachments, Conversion, asdict, codec_for, encode_prefix
+from zapdb.records import Attachments, Conversion, encode_prefix
+from zapdb.records.archive_cells import decode_archive, embed_blobs, encode_archive, large_fields
+from zapdb.records.derivation import restored_in
 from zapdb.schema import TableSchema
 from zapdb.storage import TransactionMode
-from zapdb.storage.history_manifest import HistoryEra, HistoryFile
+from zapdb.storage.history_manifest import Doubt, HistoryEra, HistoryFile
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.moments import LoggedMoment
 from zapdb.storage.pending_changes import ARCHIVE_PRUNED
 from zapdb.storage.rewinding import NetChange, list_net_changes
 
-_PREFIX = encode_prefix(UNSTORED)
-
-
-class _Converter:
-    """Converts records from one position of the chain to another."""
-
-    prefix = encode_prefix(UNSTORED + 1)
-
-    def __init__(self, program: Conversion) -> None:
-        self._convert = program.convert
-
-    def convert(self, key: bytes, value: bytes, attachments: Attachments) -> bytes:
-        return self._convert(key, value, len(_PREFIX), self.prefix, attachments)
+_PREFIX: Final = encode_prefix(UNSTORED)
+OF_THE_TABLE: Final = 0
+"""In place of a field: the records of a table that was dropped."""
 
 
 class StateConverter:
@@ -58,7 +49,9 @@ class StateConverter:
         catalog: TenantCatalog,
         begun: HistoryEra,
         moment: LoggedMoment,
+        pruned: Set[int] = frozenset(),
     ) -> None:
+        """`pruned` are fields whose archived values the moment itself has pruned."""
         self._working, self._loaded, self._catalog = working, loaded, catalog
         self._begun, self._moment = begun, moment
         entry = working.revisions.find(begun.table_number, begun.revision)
@@ -66,8 +59,11 @@ class StateConverter:
         self._entry = entry
         self._schema: TableSchema = working.revisions.schema_of(entry)
         self._eras = TableEras(working, loaded, catalog, begun.table_number)
+        self._pruned = pruned
+        self._archived = frozenset(one.field.number for one in self._schema.archived)
+        self._large = large_fields([self._schema])
         self._files: list[HistoryFile] = []
-        self._is_exact = True
+        self._doubt: Doubt | None = None
         self._blobs: dict[bytes, bytes] = {}
 
     def convert(self, ended: HistoryEra) -> tuple[HistoryEra, list[HistoryFile]] | None:
@@ -78,7 +74,7 @@ class StateConverter:
         is_next = ended.last_moment in (None, self._begun.first_moment - 1)
         if not (is_next or is_dropped):
             return None  # its changes were not all recorded
-        self._is_exact = ended.exact
+        self._doubt = ended.doubt
         if self._entry.event == "rollback" and not is_dropped:
             is_made = self._convert_back(source)
         else:
@@ -86,7 +82,7 @@ class StateConverter:
         if not is_made:
             return None
         live_rows = sum(file.rows for file in self._files)
-        made = replace(self._begun, live_rows=live_rows, exact=self._is_exact, state="open")
+        made = replace(self._begun, live_rows=live_rows, doubt=self._doubt, state="open")
         return made, self._files
 
     def _write(self, rows: Any) -> None:
@@ -98,63 +94,83 @@ class StateConverter:
                 )
             )
 
+    def _read_end(self, source: StoredEra, within: Range, pruned: Set[int]) -> list[StoredRecord]:
+        """Return the records at the end of an era, without archived values that were pruned."""
+        attachments = self._attach({})
+        found = source.encode_end(within, attachments, self._catalog)
+        if not pruned:
+            return found
+        return [
+            StoredRecord(key, value, {n: v for n, v in archive.items() if n not in pruned})
+            for key, value, archive in found
+        ]
+
+    def _attach(self, archive: Mapping[int, bytes]) -> Attachments:
+        """The attachments of a record with these archived values; large ones are kept together."""
+        made = Attachments(self._working.blobs.load, make_uuid7, archive)
+        made.blobs = self._blobs
+        return made
+
+    def _row(self, key: bytes, value: bytes, archive: Mapping[int, bytes]) -> MadeRow:
+        kept = {number: archive[number] for number in self._archived & archive.keys()}
+        cell = encode_archive(embed_blobs(kept, self._large, self._attach({}).load))
+        return MadeRow(key, value, self._moment.number, RowOperation.CHECKPOINT, cell)
+
+    def _convert(self, record: StoredRecord, program: Conversion) -> MadeRow:
+        key, value, archive = record
+        attachments = self._attach(archive)
+        made = program.convert(key, value, len(_PREFIX), _PREFIX, attachments)
+        return self._row(key, made, {**archive, **attachments.archived})
+
+    def _add(self, rows: HistoryRows, schema: TableSchema, made: Sequence[MadeRow]) -> None:
+        rows.add_records(schema, made, lambda key, value: self._attach({}))
+
     # After a migration, or the restoring of a table
 
     def _convert_forwards(self, source: StoredEra) -> bool:
         way = self._eras.find_way(source.entry, self._entry)
         if way is None:
             return False
-        if source.era.last_moment is not None:
-            pruning = self._eras.find_pruning(0, source.era.last_moment)
-            if pruning == ARCHIVE_PRUNED:
-                return True  # it came back empty
-            self._is_exact = self._is_exact and pruning is None
-        ranges = source.contents.list_ranges()
-        if way.program is None:
-            for within in ranges:
-                self._write(as_checkpoint(source.read_end(within), self._moment.number))
-            return True
-        archived = self._open_archive(source, way)
+        pruned = self._find_pruned(source, way)
+        if OF_THE_TABLE in pruned:
+            return True  # it came back empty
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
-        for within in ranges:
-            stored = source.encode_end(within, self._open_attachments(), self._catalog)
-            self._add(rows, stored, archived, within, way.program)
+        for within in source.contents.list_ranges():
+            self._blobs = {}
+            if way.program is None and not pruned:
+                self._write(as_checkpoint(source.read_end(within), self._moment.number))
+                continue
+            records = self._read_end(source, within, pruned)
+            if way.program is None:
+                made = [self._row(*record) for record in records]
+            else:
+                made = [self._convert(record, way.program) for record in records]
+            self._add(rows, self._schema, made)
             self._write(rows.take())
-        self._is_exact = self._is_exact and archived.is_exact
         return True
 
-    def _open_archive(self, source: StoredEra, way: Any) -> EarlierArchive:
-        known, load = self._eras.list_until(source), self._working.blobs.load
-        return EarlierArchive(self._eras, known, way, self._catalog, load)
+    def _find_pruned(self, source: StoredEra, way: Way) -> set[int]:
+        """Return the fields whose archived values were pruned since the end of an era, 0 for the
+        records of the table; where the pruning did not end, what was left is not known."""
+        ended, pruned = source.era.last_moment, self._list_pruned(source)
+        begun = {
+            number
+            for number, event in self._eras.list_prunings(self._eras.find_archiving(source)).items()
+            if not _is_done(event)
+        }
+        taken = {*_list_taken(way)}
+        if ended is not None and self._eras.is_dropped_after(source):
+            taken.add(OF_THE_TABLE)
+        if begun & taken:
+            self._doubt = Doubt.ARCHIVE_PRUNING
+        return pruned
 
-    def _open_attachments(self) -> Attachments:
-        self._blobs = {}
-        made = Attachments(self._working.blobs.load, make_uuid7)
-        made.blobs = self._blobs
-        return made
-
-    def _add(
-        self,
-        rows: HistoryRows,
-        stored: Iterable[tuple[bytes, bytes]],
-        archived: EarlierArchive,
-        within: Range,
-        program: Conversion,
-    ) -> None:
-        values = archived.read(within)
-        self._blobs |= archived.blobs
-        made = [self._row(key, value) for key, value in stored]
-        rows.add_records(self._schema, made, partial(self._attach, values), _Converter(program))
-
-    def _row(self, key: bytes, value: bytes) -> MadeRow:
-        return MadeRow(key, value, self._moment.number, RowOperation.CHECKPOINT)
-
-    def _attach(
-        self, values: dict[bytes, dict[int, bytes]], key: bytes, value: bytes
-    ) -> Attachments:
-        made = Attachments(self._working.blobs.load, make_uuid7, values.get(key, {}))
-        made.blobs = self._blobs
-        return made
+    def _list_pruned(self, era: StoredEra) -> set[int]:
+        """Return the fields whose archived values were pruned since the end of an era."""
+        ended = era.era.last_moment
+        since = self._begun.first_moment - 1 if ended is None else ended
+        prunings = self._eras.list_prunings(since)
+        return {number for number, event in prunings.items() if _is_done(event)} | self._pruned
 
     # After a rollback
 
@@ -164,43 +180,37 @@ class StateConverter:
         before = [one for one in known[:-1] if self._goes_back_to(one)]
         if way is None or way.program is None or not before:
             return False
-        base, archived = before[-1], self._open_archive(source, way)
+        base, pruned = before[-1], self._find_pruned(source, way)
+        pruned_since = self._list_pruned(base)
         between = known[known.index(base) + 1 :]
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
         lost = self._list_lost()
         waiting = next(lost, None)
         for within in source.contents.list_ranges():
-            changed = set[bytes]()
-            for era in between:
-                changed |= era.read_changed(within).keys()
-            told = dict[bytes, bytes | None]()
+            self._blobs = {}
+            changed = set[bytes]().union(*(era.read_changed(within) for era in between))
+            told = dict[bytes, NetChange]()
             while waiting is not None and (within[1] is None or waiting.key <= within[1]):
-                told[waiting.key] = waiting.after
+                told[waiting.key] = waiting
                 waiting = next(lost, None)
-            attachments = self._open_attachments()
-            was = dict(base.encode_end(within, attachments, self._catalog))
-            now = source.encode_end(within, attachments, self._catalog)
-            back, values = _Converter(way.program), archived.read(within)
-            self._blobs |= archived.blobs
-            kept, made = list[MadeRow](), list[MadeRow]()
-            for key, value in now:
+            was = {record.key: record for record in self._read_end(base, within, pruned_since)}
+            kept, made, there = list[MadeRow](), list[MadeRow](), list[MadeRow]()
+            for record in self._read_end(source, within, pruned):
+                key = record.key
                 if key in told:
                     continue
                 if key in changed or key not in was:
-                    made.append(self._row(key, value))
-                    continue
-                kept.append(self._row(key, was[key]))
-                if self._is_exact:
-                    attach = self._attach(values, key, value)
-                    self._is_exact = self._is_same(
-                        key, was[key], back.convert(key, value, attach), attach
-                    )
-            rows.add_records(self._schema, made, partial(self._attach, values), back)
-            rows.add_records(base.schema, kept, partial(self._attach, {}))
-            there = [self._row(key, value) for key, value in told.items() if value is not None]
-            rows.add_records(self._schema, there, partial(self._attach, {}))
+                    made.append(self._convert(record, way.program))
+                else:
+                    kept.append(self._row(*was[key]))
+            for key, change in told.items():
+                if change.after is not None:
+                    archive = decode_archive(change.archive_after)
+                    there.append(self._row(key, change.after, archive))
+            self._add(rows, self._schema, made)
+            self._add(rows, base.schema, kept)
+            self._add(rows, self._schema, there)
             self._write(rows.take())
-        self._is_exact = self._is_exact and archived.is_exact
         return True
 
     def _goes_back_to(self, era: StoredEra) -> bool:
@@ -220,12 +230,14 @@ class StateConverter:
         with working.storage.transaction(TransactionMode.READ) as connection:
             return list_net_changes(connection, working.moments, between, table, behind)
 
-    def _is_same(self, key: bytes, one: bytes, other: bytes, attachments: Attachments) -> bool:
-        """Whether two records of the schema have the same values."""
-        if one[len(_PREFIX) :] == other[len(_Converter.prefix) :]:
-            return True
-        codec = codec_for(self._schema, self._catalog.zones)
-        first, second = (
-            asdict(codec.decode(key, value, len(_PREFIX), attachments)) for value in (one, other)
-        )
-        return repr(first) == repr(second)
+
+def _is_done(event: str) -> bool:
+    return event == ARCHIVE_PRUNED
+
+
+def _list_taken(way: Way) -> list[int]:
+    """Return the fields whose archived values a way takes."""
+    if way.plan is None:
+        return []
+    derivations = way.plan.derivations.values()
+    return sorted({one.slot.number for made in derivations for one in restored_in(made)})

@@ -14,8 +14,9 @@ from zapdb.catalog.later_events import SWITCHES
 from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.history.batches import LogBatch
 from zapdb.history.table_revisions import TableAt, TableRevisions
+from zapdb.records import decode_prefix
 from zapdb.storage.history_manifest import EraState, HistoryEra, HistoryStore
-from zapdb.storage.pending_changes import OF_TENANT
+from zapdb.storage.pending_changes import ARCHIVE_PRUNED, OF_TENANT
 
 
 @dataclass(slots=True)
@@ -36,6 +37,8 @@ class TableEvents:
     changed: frozenset[int] = frozenset()
     switched: frozenset[int] = frozenset()
     touched: frozenset[int] = frozenset()
+    pruned: frozenset[tuple[int, int]] = frozenset()
+    """Dropped fields whose archived values were pruned, by table and field."""
 
     @classmethod
     def of(cls, batch: LogBatch) -> Self:
@@ -43,11 +46,23 @@ class TableEvents:
             frozenset(event.table for event in batch.events),
             frozenset(event.table for event in batch.events if event.event in SWITCHES),
             frozenset(batch.touched),
+            frozenset(
+                (event.table, decode_prefix(event.key, 0)[0])
+                for event in batch.events
+                if event.event == ARCHIVE_PRUNED
+            ),
         )
 
+    def list_pruned(self, table: int) -> set[int]:
+        """Return the fields of a table whose archived values were pruned."""
+        return {field for of, field in self.pruned if of == table}
+
     def breaks(self, table: int) -> bool:
-        """Whether the table's era ends, whatever its schema is now."""
-        return bool(self.switched & {table, OF_TENANT}) or table in self.changed & self.touched
+        """Whether the table's era ends, whatever its schema is now: an era has archived values as
+        its changes tell them, and these do not tell what was pruned."""
+        is_switched = bool(self.switched & {table, OF_TENANT})
+        is_pruned = bool(self.list_pruned(table))
+        return is_switched or is_pruned or table in self.changed & self.touched
 
     def hides(self, table: int) -> bool:
         """Whether the changes of its records are not all known."""

@@ -15,6 +15,7 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from zapdb.history.columns import (
+    ARCHIVE,
     KEY,
     OPERATION,
     HistoryRows,
@@ -28,6 +29,7 @@ from zapdb.history.field_erasing import find_erased_value
 from zapdb.history.files import is_whole, read_footer, reading_file
 from zapdb.history.working_store import WorkingStore
 from zapdb.records import Attachments, codec_for, encode_prefix
+from zapdb.records.archive_cells import without_fields
 from zapdb.schema import Field, TableSchema
 from zapdb.storage.history_erasures import Erasure
 from zapdb.storage.history_manifest import HistoryFile
@@ -87,8 +89,8 @@ class _WithoutRecord(_Opened):
 
 
 class _WithoutValues(_Opened):
-    """A file whose rows, of one key or all, have erased values in columns; `erased` has an array of
-    one value for each."""
+    """A file whose rows, of one key or all, have erased values in columns, and none of the fields
+    among their archived values; `erased` has an array of one value for each column."""
 
     def __init__(
         self,
@@ -99,12 +101,10 @@ class _WithoutValues(_Opened):
         erasure: Erasure,
     ) -> None:
         super().__init__(path, row, file, erasure)
-        self._erased = erased
+        self._erased, self._fields = erased, frozenset(erasure.fields)
 
     def count(self) -> int:
-        if not self._erased:
-            return 0
-        names = [KEY, OPERATION, *self._erased]
+        names = [KEY, OPERATION, ARCHIVE, *self._erased]
         return sum(int(self._find_rows(rows).sum()) for rows in self._read_groups(names))
 
     def read(self) -> Iterator[Any]:
@@ -113,7 +113,17 @@ class _WithoutValues(_Opened):
             for name, value in self._erased.items():
                 at = rows.column_names.index(name)
                 rows = rows.set_column(at, rows.field(at), _put(rows.column(at), value, is_meant))
-            yield rows
+            at = rows.column_names.index(ARCHIVE)
+            yield rows.set_column(at, rows.field(at), self._erase_archives(rows, is_meant))
+
+    def _erase_archives(self, rows: Any, is_meant: Any) -> Any:
+        """Return the archived values of rows without those of the fields."""
+        column = rows.column(ARCHIVE)
+        if column.null_count == len(column):
+            return column
+        cells = zip(column.to_pylist(), is_meant, strict=True)
+        kept = [without_fields(cell, self._fields) if meant else cell for cell, meant in cells]
+        return pyarrow.chunked_array([pyarrow.array(kept, pyarrow.binary())])
 
     def _find_meant(self, rows: Any) -> Any:
         """Return for each row whether it is meant, and has values at all."""
@@ -127,7 +137,12 @@ class _WithoutValues(_Opened):
         is_other = numpy.zeros(rows.num_rows, dtype=bool)
         for name, value in self._erased.items():
             is_other |= _differs(rows.column(name), value)
-        return is_other & self._find_meant(rows)
+        is_meant = self._find_meant(rows)
+        cells, left = rows.column(ARCHIVE), self._erase_archives(rows, is_meant)
+        if cells.null_count < len(cells):
+            pairs = zip(cells.to_pylist(), left.to_pylist(), strict=True)
+            is_other |= numpy.array([one != other for one, other in pairs], dtype=bool)
+        return is_other & is_meant
 
 
 def _put(column: Any, value: Any, is_meant: Any) -> Any:

@@ -35,6 +35,7 @@ from zapdb.history.working_store import FOLLOWER, WorkingStore
 from zapdb.jobs.erased_keys import forget_key
 from zapdb.jobs.sweep import sweep_blobs
 from zapdb.records import OwnedBlobs, codec_for, decode_prefix, group_by_revision
+from zapdb.records.archive_cells import decode_archive, list_archived_blobs
 from zapdb.schema import TableSchema
 from zapdb.storage import (
     BlobStatements,
@@ -400,10 +401,12 @@ def _delete(
     owned = OwnedBlobs(load_layouts(connection, tenant, number))
     blobs, counted = set[bytes](), LoggedChanges()
     for page in list_versions_of(connection, tenant, number, key):
-        for transaction, before, after in page:
-            counted.add(transaction, before, after)
-            logged = (value for value in (before, after) if value)
+        for transaction, change in page:
+            counted.add(transaction, change.before, change.after)
+            logged = (value for value in change[:2] if value)
             blobs |= {blob for value in logged for blob, _ in owned.find_logged(value)}
+            for cell in change[2:]:
+                blobs |= {*list_archived_blobs(decode_archive(cell), table.large)}
     changes = delete_versions(connection, tenant, number, key)
     archived = take_archived_of(connection, tenant, table.fields, key)
     blobs |= {

@@ -38,6 +38,7 @@ from zapdb.records import (
     encode_prefix,
     encode_unreadable,
 )
+from zapdb.records.archive_cells import decode_archive, list_archived_blobs, without_fields
 from zapdb.records.derivation import Constant, Derivation, SourceField, restored_in
 from zapdb.schema import Field
 from zapdb.storage import BlobStatements, Connection, RecordStatements, TransactionMode
@@ -52,7 +53,7 @@ from zapdb.storage.logged_versions import (
     list_versions_of,
     replace_version,
 )
-from zapdb.storage.pending_changes import append_change
+from zapdb.storage.pending_changes import LoggedChange, append_change
 from zapdb.values.blob import is_blob, read_blob
 from zapdb.writes import BatchConversion, convert_records
 
@@ -245,14 +246,19 @@ class _FieldEraser:
         """Erase the fields of one record, and count what was there."""
         was, left = set[bytes](), set[bytes]()
         changes = 0
-        for number, before, after in self._list_versions(key):
+        for number, change in self._list_versions(key):
             at = self._revisions.find(number)
-            made = self._erase_value(key, before, at), self._erase_value(key, after, None)
-            was |= self._list_blobs(before, after)
-            left |= self._list_blobs(*made)
-            if made != (before, after):
+            made = LoggedChange(
+                self._erase_value(key, change.before, at),
+                self._erase_value(key, change.after, None),
+                without_fields(change.archive_before, self._erasure.fields),
+                without_fields(change.archive_after, self._erasure.fields),
+            )
+            was |= self._list_blobs_of(change)
+            left |= self._list_blobs_of(made)
+            if made != change:
                 place = self._tenant, self._table, number, key
-                replace_version(self._connection, place, *made)
+                replace_version(self._connection, place, made)
                 changes += 1
         current = self._find_current(key)
         # A record that takes some of them back has done so.
@@ -277,7 +283,12 @@ class _FieldEraser:
             + sum(self._blobs.delete(self._connection, blob) for blob in gone),
         )
 
-    def _list_versions(self, key: bytes) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    def _list_blobs_of(self, change: LoggedChange) -> set[bytes]:
+        archives = (decode_archive(cell) for cell in change[2:])
+        archived = {blob for one in archives for blob in list_archived_blobs(one, self._large)}
+        return self._list_blobs(*change[:2]) | archived
+
+    def _list_versions(self, key: bytes) -> Iterator[tuple[int, LoggedChange]]:
         for page in list_versions_of(self._connection, self._tenant, self._table, key):
             yield from page
 
@@ -316,7 +327,9 @@ class _FieldEraser:
             is_other = self._values.has_any(current) and before != current
             if is_other and self._active.logs_changes:
                 place = self._tenant, self._table, key
-                append_change(self._connection, principal.current(), place, (before, current))
+                append_change(
+                    self._connection, principal.current(), place, LoggedChange(before, current)
+                )
             return current, is_other
         made = self._values.erase(key, current)
         was |= self._list_blobs(current)

@@ -166,7 +166,8 @@ class HistoryFollower:
             last = {era.table_number: era for era in list_eras(connection, loaded.store)}
         eras = {**loaded.eras, **counted}
         planner = EraPlanner(loaded.store, working.revisions, eras, last)
-        plan = planner.plan(tables, TableEvents.of(batch), batch.last.number)
+        events = TableEvents.of(batch)
+        plan = planner.plan(tables, events, batch.last.number)
         for era in plan.closed:
             counted.pop(era.table_number, None)
         change.eras += [*plan.closed, *plan.begun]
@@ -174,7 +175,8 @@ class HistoryFollower:
             if ended.state == "baseline":
                 continue
             try:
-                converter = StateConverter(working, loaded, catalog, begun, batch.last)
+                pruned = events.list_pruned(begun.table_number)
+                converter = StateConverter(working, loaded, catalog, begun, batch.last, pruned)
                 made = converter.convert(ended)
             except HistoryDamaged as error:
                 logger.warning("the history of a table has a gap: %s", error)

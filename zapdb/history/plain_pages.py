@@ -198,6 +198,9 @@ class _Known:
         """Whether all parts of a large transaction are plain, of which a page is the first."""
         mark, parameters = log.storage.placeholder, list[Any]()
         others = ["event IS NOT NULL", "replaced IS NOT NULL", "(before IS NULL AND after IS NULL)"]
+        others.append(
+            "(after IS NOT NULL AND (archive_before IS NOT NULL OR archive_after IS NOT NULL))"
+        )
         tables = [table for table in self._eras if self.prefixes_of(table)]
         others.append(f"table_number NOT IN ({', '.join(map(str, [-1, *tables]))})")
         for table in tables:

@@ -27,6 +27,7 @@ from zapdb.history.columns import (
     find_order,
     sort_rows,
     to_schema,
+    with_archive,
     with_until,
 )
 from zapdb.history.files import is_whole, reading_file
@@ -87,7 +88,8 @@ class EraContents:
         joined = [to_schema(part, self._schema) for part in found]
         if not joined:
             return self._schema.empty_table()
-        return pyarrow.concat_tables(joined).combine_chunks()  # else each choice of rows does it
+        rows = pyarrow.concat_tables(joined).combine_chunks()  # else each choice of rows does it
+        return with_archive(rows)
 
     def read_all(self) -> Iterator[Any]:
         """Yield all rows, by range, each with the moment of the key's next one."""

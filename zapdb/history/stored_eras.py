@@ -8,17 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.catalog.stored import read_chain_at
-from zapdb.history.columns import KEY, RowOperation, column_name
+from zapdb.history.columns import ARCHIVE, KEY, RowOperation, column_name
 from zapdb.history.states import EraContents, holds_at_end, read_operations
 from zapdb.history.stored_events import list_stored_events
 from zapdb.history.working_store import LoadedStore, WorkingStore
 from zapdb.migrations import Chain
-from zapdb.records import Attachments, Conversion, ConversionPlan, encode_prefix
+from zapdb.records import (
+    Attachments,
+    Conversion,
+    ConversionPlan,
+    decode_prefix,
+    encode_prefix,
+)
+from zapdb.records.archive_cells import decode_archive, extract_blobs, large_fields
 from zapdb.records.arrow import encode_batch
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, TransactionMode
@@ -36,6 +43,14 @@ UNSTORED = 1
 
 Range = tuple[bytes, bytes | None]
 """Keys above the first one, up to the second one; None: all others."""
+
+
+class StoredRecord(NamedTuple):
+    """A record as files tell it: its key, its bytes, and its archived values by field number."""
+
+    key: bytes
+    value: bytes
+    archive: dict[int, bytes]
 
 
 @dataclass(frozen=True)
@@ -59,23 +74,23 @@ class StoredEra:
 
     def encode_end(
         self, within: Range, attachments: Attachments, catalog: TenantCatalog
-    ) -> list[tuple[bytes, bytes]]:
-        """Return the records at its end as keys and bytes, with the prefix of `UNSTORED`."""
-        found = list[tuple[bytes, bytes]]()
-        for batch in _rename(self.read_end(within), self.schema).to_batches():
+    ) -> list[StoredRecord]:
+        """Return the records at its end, with the prefix of `UNSTORED`; their large values are
+        added to `attachments`."""
+        rows, encoded = self.read_end(within), list[tuple[bytes, bytes]]()
+        for batch in _rename(rows, self.schema).to_batches():
             prefix = encode_prefix(UNSTORED)
-            found += encode_batch(self.schema, batch, prefix, attachments, catalog.zones)
-        return found
+            encoded += encode_batch(self.schema, batch, prefix, attachments, catalog.zones)
+        large, cells = large_fields([self.schema]), rows.column(ARCHIVE).to_pylist()
+        return [
+            StoredRecord(key, value, extract_blobs(decode_archive(cell), large, attachments))
+            for (key, value), cell in zip(encoded, cells, strict=True)
+        ]
 
-    def read_changed(self, within: Range) -> dict[bytes, bool]:
-        """Return the keys of records that changed in it, and whether a record was deleted, with
-        what was archived for its key."""
-        found = dict[bytes, bool]()
-        for key, operation in read_operations(self.directory, self.files, within):
-            if operation != RowOperation.CHECKPOINT:
-                is_gone = operation in (RowOperation.DELETE, RowOperation.REPLACE)
-                found[key] = found.get(key, False) or is_gone
-        return found
+    def read_changed(self, within: Range) -> set[bytes]:
+        """Return the keys of records that changed in it."""
+        operations = read_operations(self.directory, self.files, within)
+        return {key for key, operation in operations if operation != RowOperation.CHECKPOINT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +151,25 @@ class TableEras:
             made.event == "drop" and moment == ended + 1 for moment, made in self._events
         )
 
-    def find_pruning(self, field: int, after: int) -> str | None:
-        """Return the last event of pruning the archive of a field, or of the table itself (0),
+    def find_archiving(self, era: StoredEra) -> int:
+        """Return the moment since which what an era has archived was archived, as far as the eras
+        before it tell: behind the last one with another list of archived fields."""
+        archived, first = era.schema.archived, era.era.first_moment
+        for one in reversed(self.list_until(era)):
+            if one.schema.archived != archived:
+                break
+            first = one.era.first_moment
+        return first - 1
+
+    def list_prunings(self, after: int) -> dict[int, str]:
+        """Return the last event of pruning the archive of each field, or of the table itself (0),
         behind a moment."""
-        key, names = encode_prefix(field), (ARCHIVE_PRUNING, ARCHIVE_PRUNED)
-        found = [
-            e.event for at, e in self._events if e.event in names and e.key == key and at > after
-        ]
-        return found[-1] if found else None
+        names = (ARCHIVE_PRUNING, ARCHIVE_PRUNED)
+        return {
+            decode_prefix(made.key, 0)[0]: made.event
+            for at, made in self._events
+            if made.event in names and at > after
+        }
 
     def find_way(self, earlier: RevisionEntry, later: RevisionEntry) -> Way | None:
         """Return the way of records from one entry to another by the chain as it was at the later

@@ -74,6 +74,8 @@ class BoundTable:
         self.blobs = BlobStatements(storage)
         self._archived = catalog.chain.archived_fields(descriptor.schema.number)
         self.archives = ArchiveStatements(self.records, self._archived)
+        self.archived = frozenset(one.field.number for one in descriptor.schema.archived)
+        """The numbers of the dropped fields whose values are archived."""
         self.codec = codec_for(descriptor.schema, catalog.zones)
         self.reader = make_reader(
             storage, catalog, descriptor, catalog.position, descriptor.revision

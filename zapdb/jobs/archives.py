@@ -36,7 +36,8 @@ class ArchivedValues:
 
 def sweep_archives(storage: Storage, tenant: int) -> int:
     """Delete the archived values of fields that are active again, if no stale record needs them;
-    returns how many. Safe to interrupt, and to run at the same time as everything else."""
+    returns how many. Safe to interrupt, and to run at the same time as everything else: if the
+    schema changes meanwhile, which may drop such a field again, what is left stays."""
     with storage.transaction(TransactionMode.READ) as connection:
         kept = count_archives(connection, tenant)
         if not kept:
@@ -50,7 +51,10 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
             for field in descriptor.schema.fields
             if field.number in kept and not _has_stale(connection, catalog, descriptor.schema.name)
         ]
-    return _delete(tenant, fields, partial(storage.transaction, TransactionMode.CATALOG))
+    try:
+        return _delete(tenant, fields, partial(_begin_deleting, storage, catalog))
+    except ConcurrencyError:
+        return 0  # the next sweep decides anew
 
 
 def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bool:
@@ -112,23 +116,30 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     fields = [(table.number, each.field.number) for table in schema for each in table.archived]
     tables = [dropped.table.number for dropped in schema.archived]
     pruned = [*fields, *((number, 0) for number in tables)]
-    begin = partial(_begin_pruning, storage, catalog)
+    begin = partial(_begin_deleting, storage, catalog)
     with begin() as connection:
         append_archive_events(connection, tenant, pruned, is_done=False)
     deleted = _delete(tenant, [field for _, field in fields], begin)
     for number in tables:
         deleted += delete_records(storage, tenant, number, begin)
-    with begin() as connection:
+    # What was archived meanwhile goes together with the event, beside which nobody writes: so what
+    # was archived before it is gone, and what comes after it stays.
+    with _begin_deleting(storage, catalog, TransactionMode.DDL) as connection:
+        while found := delete_archives(connection, tenant, [field for _, field in fields]):
+            deleted += found
         append_archive_events(connection, tenant, pruned, is_done=True)
     return deleted
 
 
 @contextmanager
-def _begin_pruning(storage: Storage, catalog: TenantCatalog) -> Iterator[Connection]:
-    """A transaction beside which the schema does not change, and has not changed."""
-    with storage.transaction(TransactionMode.JOB) as connection:
+def _begin_deleting(
+    storage: Storage, catalog: TenantCatalog, mode: TransactionMode = TransactionMode.JOB
+) -> Iterator[Connection]:
+    """A transaction beside which the schema does not change, and has not changed; raises
+    `ConcurrencyError`."""
+    with storage.transaction(mode) as connection:
         now = load_tenant_catalog(connection, catalog.tenant, catalog)
-        if now.position != catalog.position or now.rolling_back is not None:
+        if now.version != catalog.version or now.rolling_back is not None:
             raise ConcurrencyError(
                 "the schema changed while archived values were deleted",
                 position=now.position,

@@ -11,8 +11,10 @@ from zapdb.catalog.range_revisions import note_range_revision
 from zapdb.indexes import BoundTable, make_reader
 from zapdb.jobs.work import Superseded, Work
 from zapdb.records import Attachments, decode_prefix, encode_prefix
+from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection, Storage
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.pending_changes import LoggedChange
 from zapdb.writes import BatchConversion, convert_records, execute, plan_conversions, plan_discard
 
 
@@ -67,6 +69,14 @@ class RollbackWork(Work):
             # Application writes are refused meanwhile, and no reader converts back. So only this
             # job needs the archived values that it consumes.
             find_change = self.find_change if descriptor.logs_changes else None
+            table, number = self.job.table, catalog.rolling_back.number
+            self.archived = [
+                {one.field.number for one in catalog.chain.table_at(at, table).archived}
+                for at in (number, number - 1)
+            ]
+            plan = catalog.chain.conversion_plan(table, number - 1, number)
+            before = catalog.chain.table_at(number - 1, table)
+            self.is_known_back = plan.keeps_all({f.number for f in before.value_fields})
             self.conversion = BatchConversion(
                 reader.convert, reader.convert_rows, find_change, consumes=True
             )
@@ -89,9 +99,10 @@ class RollbackWork(Work):
 
     def find_change(
         self, key: bytes, old: bytes, new: bytes, attachments: Attachments
-    ) -> tuple[bytes, bytes] | None:
+    ) -> LoggedChange | None:
         """Return what the change log keeps if the rollback loses something: if converting its
-        result forwards again gives another record (rule 22)."""
+        result forwards again gives another record, or the migration itself has lost something, so
+        that the log does not tell which records were converted before (rule 22)."""
         ongoing = self.catalog.rolling_back
         assert ongoing is not None  # else there is no such work
         number, table = ongoing.number, self.descriptor.schema.number
@@ -99,8 +110,18 @@ class RollbackWork(Work):
         _, start = decode_prefix(old, 0)
         _, start_new = decode_prefix(new, 0)
         aside = Attachments(attachments.load, make_uuid7, _Kept(attachments))
-        lost = forwards.convert(key, new, start_new, old[:start], aside) != old
-        return (old, new) if lost else None
+        is_back = forwards.convert(key, new, start_new, old[:start], aside) == old
+        if is_back and self.is_known_back:
+            return None
+        was = attachments.archive
+        assert isinstance(was, dict), "the archives of a batch are loaded together"
+        left = {n: v for n, v in was.items() if n not in attachments.restored}
+        left |= attachments.archived
+        before, after = (
+            encode_archive({number: found[number] for number in archived & found.keys()})
+            for archived, found in zip(self.archived, (was, left), strict=True)
+        )
+        return LoggedChange(old, new, before, after)
 
 
 class _Kept:

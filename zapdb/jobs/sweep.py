@@ -36,12 +36,14 @@ from zapdb.limits import (
     SWEEP_SLICE_BLOBS,
 )
 from zapdb.records import OwnedBlobs
+from zapdb.records.archive_cells import decode_archive, large_fields, list_archived_blobs
+from zapdb.schema import Field
 from zapdb.storage import BlobStatements, Connection, MissingTable, Storage, TransactionMode
 from zapdb.storage.archives import iter_archive, list_archived_fields
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.data_tables import list_record_tables, list_tenants_with_records
 from zapdb.storage.identifiers import first_id_at_ms
-from zapdb.storage.pending_changes import iter_changes
+from zapdb.storage.pending_changes import iter_archives_of_changes, iter_changes
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.retries import retry
 from zapdb.values.blob import REFERENCE_SIZE_BYTES_MIN, is_blob, read_blob
@@ -148,6 +150,7 @@ def _iter_owned(connection: Connection) -> Iterator[list[bytes]]:
     tenants own."""
     yield from _iter_archives(connection)
     yield from _iter_changes(connection)
+    yield from _iter_archives_of_changes(connection)
     for number in list_record_tables(connection):
         for tenant in list_tenants_with_records(connection, number):
             owned = OwnedBlobs(load_layouts(connection, tenant, number))
@@ -156,15 +159,23 @@ def _iter_owned(connection: Connection) -> Iterator[list[bytes]]:
                 yield from _iter_records(connection, records, owned)
 
 
+class _LargeFields:
+    """The fields of tenants whose values may be blobs, whatever became of them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._found = connection, dict[int, dict[int, Field]]()
+
+    def of(self, tenant: int) -> dict[int, Field]:
+        if tenant not in self._found:
+            entries = read_entries(self._connection, tenant)
+            self._found[tenant] = large_fields([entry.schema for entry in entries])
+        return self._found[tenant]
+
+
 def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
-    large_fields: dict[int, set[int]] = {}
+    large = _LargeFields(connection)
     for tenant, field in list_archived_fields(connection):
-        if tenant not in large_fields:
-            tables = [entry.schema for entry in read_entries(connection, tenant)]
-            large_fields[tenant] = {
-                f.number for table in tables for f in table.fields if f.type.may_be_blob
-            }
-        if field in large_fields[tenant]:
+        if field in large.of(tenant):
             for page in iter_archive(connection, tenant, field, REFERENCE_SIZE_BYTES_MIN):
                 yield [read_blob(encoded, 0)[0][0] for encoded in page if is_blob(encoded)]
 
@@ -182,6 +193,17 @@ def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
             if owned.are_possible:
                 found += (made for made, _ in owned.find_logged(value))
         yield found
+
+
+def _iter_archives_of_changes(connection: Connection) -> Iterator[list[bytes]]:
+    """Yield the ids in the archived values before and after logged changes."""
+    large = _LargeFields(connection)
+    for page in iter_archives_of_changes(connection, REFERENCE_SIZE_BYTES_MIN):
+        yield [
+            made
+            for tenant, cell in page
+            for made in list_archived_blobs(decode_archive(cell), large.of(tenant))
+        ]
 
 
 def _iter_records(

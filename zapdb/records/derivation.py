@@ -9,7 +9,7 @@ field that no step changes stays an input, however many steps lie between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -91,6 +91,13 @@ class ConversionPlan:
                 self.derivations, self.archives, following.derivations, following.archives
             ),
         )
+
+    def keeps_all(self, fields: Collection[int]) -> bool:
+        """Whether these source fields all stay what they are, in the record or archived, and
+        nothing is restored: then there is one record that it makes another one of."""
+        made = [*self.derivations.values(), *self.archives.values()]
+        kept = {copied_from(derivation) for derivation in made}
+        return kept >= {*fields} and not any(map(restored_in, self.derivations.values()))
 
     @property
     def is_identity(self) -> bool:

@@ -51,7 +51,10 @@ TRANSACTIONS_PAGE: Final = 10_000
 """Of one stamp, whose transactions are sorted anew for each page."""
 CHUNK_FIRST: Final = 64
 """The number of transactions whose changes are first read together."""
-_COLUMNS: Final = "transaction_number, table_number, key, event, before, after, replaced"
+_COLUMNS: Final = (
+    "transaction_number, table_number, key, event, before, after, replaced,"
+    " archive_before, archive_after"
+)
 ORDER: Final = "transaction_number, table_number, key"
 BEGINNING: Final = ""
 """The name of the row among the followers that stores the log's beginning; no follower can have
@@ -124,6 +127,14 @@ class ChangeRow:
     before: bytes | None
     after: bytes | None
     is_replaced: bool = False
+    archive_before: bytes | None = None
+    archive_after: bytes | None = None
+    """All archived values of the record, where one of them was changed; else both are None."""
+
+    @property
+    def has_archive(self) -> bool:
+        """Whether archived values came, changed or went."""
+        return self.archive_before is not None or self.archive_after is not None
 
     @property
     def bookmark(self) -> Bookmark:
@@ -366,7 +377,7 @@ class ChangeLog:
 
 
 def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
-    _, table, key, event, before, after, replaced = found
+    _, table, key, event, before, after, replaced, *archive = found
     return ChangeRow(
         transaction,
         as_number(table),
@@ -375,4 +386,5 @@ def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
         None if before is None else as_bytes(before),
         None if after is None else as_bytes(after),
         bool(replaced),
+        *(None if cell is None else as_bytes(cell) for cell in archive),
     )

@@ -27,6 +27,7 @@ _COLUMNS: Final = (
     "transaction_number, table_number, key, after, CASE"
     f" WHEN event IS NOT NULL OR replaced IS NOT NULL THEN {NOT_PLAIN}"
     f" WHEN after IS NULL THEN CASE WHEN before IS NULL THEN {NOT_PLAIN} ELSE {DELETED} END"
+    f" WHEN archive_before IS NOT NULL OR archive_after IS NOT NULL THEN {NOT_PLAIN}"
     f" WHEN before IS NULL THEN {INSERTED} ELSE {UPDATED} END"
 )
 _FIRST_TRANSACTIONS: Final = 16

@@ -255,6 +255,8 @@ CHANGES = Table(
     Column("before", LargeBinary),
     Column("after", LargeBinary),
     Column("replaced", Boolean),
+    Column("archive_before", LargeBinary),
+    Column("archive_after", LargeBinary),
     Index("zapdb_changes_by_key", "tenant", "table_number", "key", "transaction_number"),
     Index(
         "zapdb_changes_events",
@@ -266,7 +268,8 @@ CHANGES = Table(
 )
 """What each transaction did to each key, `before` and `after` as the records' bytes; an insert has
 no `before`, a deletion no `after`; `replaced` is true where the record was deleted and inserted
-again, else null.
+again, else null. `archive_before` and `archive_after` are all archived values of the record, if the
+transaction changed one of them; both are null if it did not (see `zapdb.records.archive_cells`).
 
 Rows with an `event` are schema events: of a table, with its new revision, or of the tenant, with
 table number 0.
@@ -395,10 +398,11 @@ HISTORY_ERAS = Table(
     Column("live_rows", BigInteger, nullable=False),
     Column("changes", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
-    Column("exact", BigInteger, nullable=False),
+    Column("doubt", Text),
 )
 """The eras of each table's history: a checkpoint at `first_moment`, and the changes after it up to
-`last_moment`, or up to the store's end if that is null."""
+`last_moment`, or up to the store's end if that is null; `doubt` says why values may differ from
+those of then, null if they do not."""
 
 
 def complete_for_postgresql() -> None:

@@ -7,6 +7,7 @@ together with the follower's bookmark in the change log.
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -30,6 +31,15 @@ FOLLOWED: Final = ("baseline", "follows")
 FileKind = Literal["checkpoint", "ended", "segment", "moments"]
 FileState = Literal["live", "retired"]
 EraState = Literal["baseline", "open", "sealed"]
+
+
+class Doubt(enum.StrEnum):
+    """Why values of an era may differ from those that were read then."""
+
+    ARCHIVE_PRUNING = "archive_pruning"
+    """Archived values were restored while they were being pruned, which did not end: it is not
+    known which were left. (`zapdb migrate prune-archive` was interrupted.)"""
+
 
 IDS_PER_STATEMENT: Final = 500
 FILES_PER_STATEMENT: Final = 50
@@ -163,8 +173,8 @@ class HistoryEra:
     `live_rows` at its beginning, and `changes` since.
 
     State: `baseline`, its checkpoint is not complete, so that it can't be read yet; `open`;
-    `sealed`, another one begins with the records as they were at its end. If `exact` is false,
-    values of a restored field may differ from those that were read then.
+    `sealed`, another one begins with the records as they were at its end. `doubt` is why values of
+    it may differ from those that were read then.
     """
 
     tenant: int
@@ -178,12 +188,12 @@ class HistoryEra:
     live_rows: int
     changes: int
     state: EraState
-    exact: bool = True
+    doubt: Doubt | None = None
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
         tenant, timeline, table, era, first, last, revision, layout, live, changes, *rest = row
-        state, exact = rest
+        state, doubt = rest
         with reading(HISTORY_ERAS.name):
             return cls(
                 as_number(tenant),
@@ -197,7 +207,7 @@ class HistoryEra:
                 as_number(live),
                 as_number(changes),
                 _one_of(state, "baseline", "open", "sealed"),
-                bool(as_number(exact)),
+                None if doubt is None else Doubt(_one_of(doubt, *Doubt)),
             )
 
     def holds(self, moment: int) -> bool:
@@ -431,7 +441,7 @@ def _columns(row: HistoryStore | HistoryFile | HistoryEra) -> dict[str, Any]:
     if isinstance(row, HistoryStore):
         found["ends_bookmark"] = str(row.ends_bookmark)
     if isinstance(row, HistoryEra):
-        found["exact"] = int(row.exact)
+        found["doubt"] = None if row.doubt is None else str(row.doubt)
     return found
 
 

@@ -10,23 +10,24 @@ from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.change_log import START, Bookmark, ChangeLog
 from zapdb.storage.connection import Connection
 from zapdb.storage.moments import Moments
+from zapdb.storage.pending_changes import LoggedChange
 
 VERSIONS_PAGE: Final = 500
 
 
 def list_versions_of(
     connection: Connection, tenant: int, table: int, key: bytes
-) -> Iterator[list[tuple[int, bytes | None, bytes | None]]]:
-    """Yield the logged changes of a record, page by page: the transaction's number, and the record
-    before and after."""
+) -> Iterator[list[tuple[int, LoggedChange]]]:
+    """Yield the logged changes of a record, page by page, with the numbers of their
+    transactions."""
     mark, after = connection.storage.placeholder, 0
     sql = (
-        "SELECT transaction_number, before, after FROM zapdb_changes"
+        "SELECT transaction_number, before, after, archive_before, archive_after FROM zapdb_changes"
         f" WHERE {_of(tenant, table, mark)} AND transaction_number > {mark}"
         f" ORDER BY transaction_number LIMIT {VERSIONS_PAGE}"
     )
     while page := connection.fetch_all(sql, (key, after)):
-        yield [(as_number(number), _bytes(old), _bytes(new)) for number, old, new in page]
+        yield [(as_number(row[0]), LoggedChange(*map(_bytes, row[1:]))) for row in page]
         after = as_number(page[-1][0])
 
 
@@ -65,16 +66,16 @@ def delete_versions(connection: Connection, tenant: int, table: int, key: bytes)
 def replace_version(
     connection: Connection,
     place: tuple[int, int, int, bytes],
-    before: bytes | None,
-    after: bytes | None,
+    change: LoggedChange,
 ) -> None:
-    """Store other bytes of a logged change, by tenant, table, transaction's number and key."""
+    """Store a logged change as another one, by tenant, table, transaction's number and key."""
     tenant, table, transaction, key = place
     mark = connection.storage.placeholder
     connection.run(
-        f"UPDATE zapdb_changes SET before = {mark}, after = {mark}"
+        f"UPDATE zapdb_changes SET before = {mark}, after = {mark}, archive_before = {mark},"
+        f" archive_after = {mark}"
         f" WHERE {_of(tenant, table, mark)} AND transaction_number = {int(transaction)}",
-        (before, after, key),
+        (*change, key),
     )
 
 

@@ -6,8 +6,12 @@ and after its last one (rule 29):
     insert + update = insert        delete + insert = update
     update + update = update        insert + delete = nothing
 
-An update whose record was deleted and inserted again on the way is marked as `replaced`: what was
-kept for its key, as archived values of dropped fields, is gone.
+An update whose record was deleted and inserted again on the way is marked as `replaced`.
+
+What belongs to a record beside its bytes is a part of the change: its blobs, by their ids in the
+bytes, and its archived values of dropped fields, all of them before and after, where the
+transaction changed one. So a reader of the log knows all of a record, whatever becomes of the
+archive later.
 
 They are kept in memory for each open savepoint: rolling it back drops its changes, releasing it
 joins them to those of the savepoint below. If a savepoint has many changes, they are written early;
@@ -19,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zapdb.errors import CorruptCatalog
 from zapdb.limits import (
@@ -38,8 +42,36 @@ if TYPE_CHECKING:
 
 ChangeKey = tuple[int, int, bytes]
 """Tenant, table and key."""
-Pair = tuple[bytes | None, bytes | None]
-"""A record before and after; None if there is no record."""
+
+
+class LoggedChange(NamedTuple):
+    """A record before and after, None if there is no record; and all of its archived values before
+    and after, None if there are none. If both are None, they are what they were."""
+
+    before: bytes | None
+    after: bytes | None
+    archive_before: bytes | None = None
+    archive_after: bytes | None = None
+
+    @property
+    def has_archive(self) -> bool:
+        """Whether archived values came, changed or went."""
+        return self.archive_before is not None or self.archive_after is not None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(part) for part in self if part is not None)
+
+    def followed_by(self, later: LoggedChange) -> LoggedChange:
+        """Both as one change."""
+        archive_before, archive_after = self.archive_before, later.archive_after
+        if not self.has_archive and self.before is not None:
+            archive_before = later.archive_before
+        if not later.has_archive and self.after is not None:
+            archive_after = self.archive_after
+        return LoggedChange(self.before, later.after, archive_before, archive_after)
+
+
 LogEvent = tuple[int, int, bytes, str, bytes | None, bytes]
 """Tenant, table (0 for the tenant itself), key, event, before and after."""
 
@@ -61,19 +93,34 @@ HISTORY_FIELD_ERASED: Final = "history_field_erased"
 """Events: earlier moments were deleted from the history store; a record, or the values of a field,
 were erased from the past."""
 
-_COLUMNS: Final = "tenant, transaction_number, table_number, key, event, before, after, replaced"
+_COLUMNS: Final = (
+    "tenant, transaction_number, table_number, key, event, before, after, replaced,"
+    " archive_before, archive_after"
+)
+_HAD_ARCHIVE: Final = (
+    "zapdb_changes.archive_before IS NOT NULL OR zapdb_changes.archive_after IS NOT NULL"
+)
+_HAS_ARCHIVE: Final = "excluded.archive_before IS NOT NULL OR excluded.archive_after IS NOT NULL"
+# As `LoggedChange.followed_by`.
 _COALESCE: Final = (
     " ON CONFLICT (tenant, transaction_number, table_number, key) DO UPDATE SET"
     " after = excluded.after, replaced = CASE WHEN zapdb_changes.before IS NOT NULL"
     " AND excluded.after IS NOT NULL AND (zapdb_changes.after IS NULL"
-    " OR zapdb_changes.replaced OR excluded.replaced) THEN TRUE END"
+    " OR zapdb_changes.replaced OR excluded.replaced) THEN TRUE END,"
+    f" archive_before = CASE WHEN {_HAD_ARCHIVE} OR zapdb_changes.before IS NULL"
+    " THEN zapdb_changes.archive_before ELSE excluded.archive_before END,"
+    f" archive_after = CASE WHEN {_HAS_ARCHIVE} OR zapdb_changes.after IS NULL"
+    " THEN excluded.archive_after ELSE zapdb_changes.archive_after END"
 )
-# No record is empty, so an empty value means that there is no record, and arrays need no nulls.
+# No record is empty, and no archive: an empty value means that there is none, and arrays need no
+# nulls.
 _CHANGES_POSTGRESQL: Final = (
     f"INSERT INTO zapdb_changes ({_COLUMNS}) SELECT given.tenant, {{number}}, given.number,"
     " given.key, NULL, nullif(given.old, ''::bytea), nullif(given.new, ''::bytea),"
-    " nullif(given.replaced, FALSE) FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[],"
-    " %b::bytea[], %b::bytea[], %b::boolean[]) AS given(tenant, number, key, old, new, replaced)"
+    " nullif(given.replaced, FALSE), nullif(given.old_archive, ''::bytea),"
+    " nullif(given.new_archive, ''::bytea) FROM unnest(%b::bigint[], %b::bigint[], %b::bytea[],"
+    " %b::bytea[], %b::bytea[], %b::boolean[], %b::bytea[], %b::bytea[])"
+    " AS given(tenant, number, key, old, new, replaced, old_archive, new_archive)"
 )
 _TRANSACTION_POSTGRESQL: Final = (
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
@@ -85,10 +132,11 @@ _ONE_CHANGE_POSTGRESQL: Final = (
     "WITH made AS ("
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
     " VALUES (%s, {number}, nextval('zapdb_commit_order'), %s, ({clock})))"
-    f" INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (%s, {{number}}, %s, %b, NULL, %b, %b, NULL)"
+    f" INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (%s, {{number}}, %s, %b, NULL, %b, %b, NULL,"
+    " %b, %b)"
 )
 _CHANGES_SQLITE: Final = (
-    f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?, ?)"
+    f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES (?, ?, ?, ?, NULL, ?, ?, ?, ?, ?)"
 )
 _TRANSACTION_SQLITE: Final = (
     "INSERT INTO zapdb_transactions (tenant, number, commit_order, principal, made_at)"
@@ -110,7 +158,7 @@ class _SavepointChanges:
     this savepoint drew the transaction's number.
     """
 
-    changes: dict[ChangeKey, Pair] = field(default_factory=dict)
+    changes: dict[ChangeKey, LoggedChange] = field(default_factory=dict)
     events: list[LogEvent] = field(default_factory=list)
     size_bytes: int = 0
     replaced: set[ChangeKey] = field(default_factory=set)
@@ -134,28 +182,32 @@ class PendingChanges:
         tenant: int,
         table: int,
         key: bytes,
-        before: bytes | None,
-        after: bytes | None,
+        change: LoggedChange,
     ) -> None:
-        """Add the change of a record from `before` to `after`."""
+        """Add the change of a record."""
         made, name = self._savepoints[-1], (tenant, table, key)
-        self._join(made, name, (before, after))
-        made.size_bytes += len(before or b"") + len(after or b"") + len(key)
+        self._join(made, name, change)
+        made.size_bytes += change.size_bytes + len(key)
         self._spill_if_full(connection)
 
     def add_event(self, event: LogEvent) -> None:
         self._savepoints[-1].events.append(event)
 
     def _join(
-        self, made: _SavepointChanges, name: ChangeKey, later: Pair, *, is_replaced: bool = False
+        self,
+        made: _SavepointChanges,
+        name: ChangeKey,
+        later: LoggedChange,
+        *,
+        is_replaced: bool = False,
     ) -> None:
         earlier = made.changes.get(name)
-        joined = later if earlier is None else (earlier[0], later[1])
-        if None in joined:
+        joined = later if earlier is None else earlier.followed_by(later)
+        if None in joined[:2]:
             made.replaced.discard(name)
-        elif is_replaced or (earlier is not None and earlier[1] is None):
+        elif is_replaced or (earlier is not None and earlier.after is None):
             made.replaced.add(name)
-        if joined == (None, None):  # there was no record, and there is none
+        if joined[:2] == (None, None):  # there was no record, and there is none
             made.changes.pop(name, None)
         else:
             made.changes[name] = joined
@@ -178,8 +230,8 @@ class PendingChanges:
             below.replaced.discard(name)
             if any(name in made.changes for made in self._savepoints[:-1]):
                 below.taken.add(name)
-        for name, pair in top.changes.items():
-            self._join(below, name, pair, is_replaced=name in top.replaced)
+        for name, change in top.changes.items():
+            self._join(below, name, change, is_replaced=name in top.replaced)
         below.events += top.events
         below.size_bytes += top.size_bytes
         below.ticked = below.ticked or top.ticked
@@ -200,15 +252,15 @@ class PendingChanges:
         they must be written if the savepoint is rolled back.
         """
         top = self._savepoints[-1]
-        for name, (_, after) in top.changes.items():
+        for name in top.changes:
             for made in reversed(self._savepoints[:-1]):
                 earlier = made.changes.get(name)
                 if earlier is not None:
-                    if name in made.replaced or earlier[1] is None:
+                    if name in made.replaced or earlier.after is None:
                         top.replaced.add(name)
-                    top.changes[name] = (earlier[0], after)
+                    top.changes[name] = earlier.followed_by(top.changes[name])
                     top.taken.add(name)
-            if None in top.changes[name]:
+            if None in top.changes[name][:2]:
                 top.replaced.discard(name)
         self._write(connection, top)
         self._spilled.update(tenant for tenant, _, _ in top.changes)
@@ -233,7 +285,8 @@ class PendingChanges:
             mark = connection.storage.placeholder
             connection.run_many(
                 f"INSERT INTO zapdb_changes ({_COLUMNS}) VALUES ({mark},"
-                f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark}, NULL)",
+                f" {self._number(connection)}, {mark}, {mark}, {mark}, {mark}, {mark}, NULL, NULL,"
+                " NULL)",
                 made.events,
             )
         for tenant in self._spilled:  # a record that was inserted and deleted left a row
@@ -262,8 +315,8 @@ class PendingChanges:
     ) -> None:
         number, now = self._ticked(connection)
         rows = [
-            (tenant, number, table, key, *pair, (tenant, table, key) in made.replaced or None)
-            for (tenant, table, key), pair in made.changes.items()
+            (*name[:1], number, *name[1:], *change[:2], name in made.replaced or None, *change[2:])
+            for name, change in made.changes.items()
         ]
         connection.run_many(_CHANGES_SQLITE + coalesce, rows)
         transactions = [(tenant, number, number, self.principal, now) for tenant in tenants]
@@ -279,10 +332,10 @@ class PendingChanges:
         clock, refused = connection.storage.clock_sql, partial(_moved_here, connection)
         number = self._number(connection)
         if len(tenants) == len(made.changes) == 1 and not (self._spilled or made.replaced):
-            (((tenant, table, key), (before, after)),) = made.changes.items()
+            (((tenant, table, key), change),) = made.changes.items()
             connection.send(
                 _ONE_CHANGE_POSTGRESQL.format(clock=clock, number=number),
-                (tenant, self.principal, tenant, table, key, before, after),
+                (tenant, self.principal, tenant, table, key, *change),
                 refused,
             )
             return
@@ -290,9 +343,11 @@ class PendingChanges:
             [tenant for tenant, _, _ in made.changes],
             [table for _, table, _ in made.changes],
             [key for _, _, key in made.changes],
-            [before or b"" for before, _ in made.changes.values()],
-            [after or b"" for _, after in made.changes.values()],
+            [change.before or b"" for change in made.changes.values()],
+            [change.after or b"" for change in made.changes.values()],
             [name in made.replaced for name in made.changes],
+            [change.archive_before or b"" for change in made.changes.values()],
+            [change.archive_after or b"" for change in made.changes.values()],
         ]
         changes = _CHANGES_POSTGRESQL.format(number=number) + coalesce
         if not tenants:
@@ -335,12 +390,14 @@ def _moved_here(connection: Connection) -> CorruptCatalog:
 # Filling it
 
 
-def append_change(connection: Connection, principal: str, key: ChangeKey, pair: Pair) -> None:
+def append_change(
+    connection: Connection, principal: str, key: ChangeKey, change: LoggedChange
+) -> None:
     """Add a record's change inside a transaction; it is written at the transaction's end."""
     pending = connection.pending
     if pending is None:
         pending = connection.pending = PendingChanges(principal)
-    pending.add(connection, *key, *pair)
+    pending.add(connection, *key, change)
 
 
 def append_event(connection: Connection, principal: str, event: LogEvent) -> None:
@@ -374,6 +431,26 @@ def iter_changes(
             for value in (before, after)
             if value is not None and len(value) >= size_bytes_min
         ]
+        place = (*page[-1][:3], as_bytes(page[-1][3]))
+
+
+def iter_archives_of_changes(
+    connection: Connection, size_bytes_min: int
+) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield tenant and cell of all archived values in the log that have at least this size
+    together, page by page."""
+    mark = connection.storage.placeholder
+    names = "tenant, transaction_number, table_number, key"
+    sql = (
+        f"SELECT {names}, archive_before, archive_after FROM zapdb_changes WHERE"
+        f" (length(archive_before) >= {int(size_bytes_min)}"
+        f" OR length(archive_after) >= {int(size_bytes_min)})"
+        f" AND ({names}) > ({mark}, {mark}, {mark}, {mark}) ORDER BY {names}"
+        f" LIMIT {int(PAGE_RECORDS_MAX)}"
+    )
+    place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
+    while page := connection.fetch_all(sql, place):
+        yield [(row[0], as_bytes(cell)) for row in page for cell in row[4:] if cell is not None]
         place = (*page[-1][:3], as_bytes(page[-1][3]))
 
 

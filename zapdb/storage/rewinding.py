@@ -10,12 +10,14 @@ bytes of them (see `zapdb.database.history`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import record_table_name
 from zapdb.storage.moments import LaterSql, LoggedMoment, Moments
+from zapdb.storage.statements import VALUES_PER_STATEMENT
 
 NET_CHANGES_PAGE: Final = 10_000
 
@@ -60,6 +62,26 @@ def _condition(name: str, tenant: int, table: int, later: LaterSql) -> str:
         f"{name}.tenant = {int(tenant)} AND {name}.table_number = {int(table)}"
         f" AND {name}.event IS NULL AND {later(f'{name}.transaction_number')}"
     )
+
+
+def find_archives_then(
+    connection: Connection, changes: str, keys: Sequence[bytes], *, is_numbered: bool
+) -> dict[bytes, bytes | None]:
+    """Return the cells of archived values before the first of the changes `c` that gave a record
+    others, by key, for those keys that have one."""
+    found, mark = dict[bytes, bytes | None](), connection.storage.placeholder
+    order = "c.transaction_number" if is_numbered else COMMIT_ORDER
+    for start in range(0, len(keys), VALUES_PER_STATEMENT):
+        some = keys[start : start + VALUES_PER_STATEMENT]
+        marks = ", ".join([mark] * len(some))
+        rows = connection.fetch_all(
+            f"SELECT c.key, c.archive_before FROM {changes} AND c.key IN ({marks})"
+            " AND (c.archive_before IS NOT NULL OR c.archive_after IS NOT NULL)"
+            f" ORDER BY {order} DESC",
+            some,
+        )
+        found |= {as_bytes(key): None if cell is None else as_bytes(cell) for key, cell in rows}
+    return found
 
 
 def rewound_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
@@ -118,6 +140,8 @@ class NetChange(NamedTuple):
     key: bytes
     before: bytes | None
     after: bytes | None
+    archive_after: bytes | None
+    """All archived values then, if the last change gave it others."""
 
 
 def list_net_changes(
@@ -132,16 +156,18 @@ def list_net_changes(
     since, until = (moments.find_later(connection, moment) for moment in between)
     column, mark = "c.transaction_number", connection.storage.placeholder
     rows = connection.fetch_all(
-        "SELECT key, before, after FROM (SELECT c.key,"
+        "SELECT key, before, after, archive_after FROM (SELECT c.key,"
         " first_value(c.before) OVER forwards AS before,"
-        " first_value(c.after) OVER (PARTITION BY c.key ORDER BY t.commit_order DESC) AS after,"
+        " first_value(c.after) OVER backwards AS after,"
+        " first_value(c.archive_after) OVER backwards AS archive_after,"
         " row_number() OVER forwards AS place"
         " FROM zapdb_changes AS c JOIN zapdb_transactions AS t"
         " ON t.tenant = c.tenant AND t.number = c.transaction_number"
         f" WHERE c.tenant = {moments.log.tenant} AND c.table_number = {int(table)}"
         f" AND c.event IS NULL AND {since(column)} AND NOT {until(column)} AND c.key > {mark}"
-        " WINDOW forwards AS (PARTITION BY c.key ORDER BY t.commit_order)) AS changed"
+        " WINDOW forwards AS (PARTITION BY c.key ORDER BY t.commit_order), backwards AS"
+        " (PARTITION BY c.key ORDER BY t.commit_order DESC)) AS changed"
         f" WHERE place = 1 ORDER BY key LIMIT {NET_CHANGES_PAGE}",
         (behind,),
     )
-    return [NetChange(as_bytes(key), before, after) for key, before, after in rows]
+    return [NetChange(as_bytes(key), *rest) for key, *rest in rows]

@@ -11,6 +11,7 @@ beginning was looked at: so the reader notices that changes may be missing, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from zapdb.errors import TransactionConflict
@@ -22,7 +23,13 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.logged_before import LoggedBefore
 from zapdb.storage.moments import LaterSql, Moments
 from zapdb.storage.record_statements import RecordStatements
-from zapdb.storage.rewinding import COMMIT_ORDER, changes_sql, first_changes_sql, rewound_sql
+from zapdb.storage.rewinding import (
+    COMMIT_ORDER,
+    changes_sql,
+    find_archives_then,
+    first_changes_sql,
+    rewound_sql,
+)
 from zapdb.storage.statements import between, bounds_behind, catalog_version_sql
 
 NO_VERSION: Final = -1
@@ -74,6 +81,13 @@ class RewoundStatements(RecordStatements):
         self._held = None if after is None else LoggedBefore(log, number, after)
         self._present = RecordStatements(storage, number, tenant)
         self._is_numbered = is_numbered
+
+    def find_archives(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> dict[bytes, bytes | None]:
+        """Return the cells of archived values that records had, by key, for those whose archived
+        values are others now."""
+        return find_archives_then(connection, self._changes, keys, is_numbered=self._is_numbered)
 
     def find_again(self, connection: Connection, key: bytes, stored: bytes | None) -> bytes | None:
         """The log has it as it was before it was changed. Raises `TransactionConflict` if that was

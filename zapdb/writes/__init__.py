@@ -7,7 +7,7 @@ from zapdb.writes.conversion import (
     plan_conversions,
     plan_discard,
 )
-from zapdb.writes.execution import NONE_INSERTED, execute, execute_inserts
+from zapdb.writes.execution import NONE_INSERTED, archive_values, execute, execute_inserts
 from zapdb.writes.planning import (
     Keyed,
     NewValues,
@@ -30,6 +30,7 @@ __all__ = [
     "NotAsPlanned",
     "Stored",
     "Write",
+    "archive_values",
     "convert_records",
     "execute",
     "execute_inserts",

@@ -18,16 +18,17 @@ from zapdb.records import Attachments
 from zapdb.records.attachments import NO_ARCHIVE
 from zapdb.storage import Connection
 from zapdb.storage.archives import archive_rows
+from zapdb.storage.pending_changes import LoggedChange
 from zapdb.writes.execution import execute, execute_conversions
 from zapdb.writes.planning import Stored
-from zapdb.writes.write import NO_BLOBS, ConvertedRecords, EntryChange, Write
+from zapdb.writes.write import NO_BLOBS, ConvertedRecords, Write
 
 Convert = Callable[[bytes, bytes, Attachments], bytes]
 """(key, record, attachments) → the record as it is to be stored."""
 ConvertMany = Callable[[Sequence[Stored]], Iterable[tuple[Sequence[Stored], list[bytes] | None]]]
 """Many records → in parts, the records and their new bytes; None if each has to be converted by
 itself."""
-FindChange = Callable[[bytes, bytes, bytes, Attachments], EntryChange | None]
+FindChange = Callable[[bytes, bytes, bytes, Attachments], LoggedChange | None]
 """(key, old record, new record, attachments) → what the change log keeps of a conversion."""
 
 
@@ -93,7 +94,7 @@ def plan_conversions(
 
 def plan_discard(bound: BoundTable, key: bytes, stored: bytes) -> Write:
     """A locked record that goes with its whole table, as its index entries do."""
-    change = (stored, None) if bound.logs_changes else None
+    change = LoggedChange(stored, None) if bound.logs_changes else None
     return Write(key, stored, None, change=change, is_locked=True)
 
 
@@ -102,7 +103,7 @@ def plan_conversion(
     old: bytes,
     new: bytes,
     attachments: Attachments,
-    change: EntryChange | None = None,
+    change: LoggedChange | None = None,
     *,
     consumes: bool = False,
 ) -> Write:
@@ -116,5 +117,6 @@ def plan_conversion(
         archived=tuple(archive_rows(key, archived)) if archived else (),
         restored=tuple(restored) if consumes and restored else (),
         change=change,
+        converted=archived,
         is_locked=True,
     )

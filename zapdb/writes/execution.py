@@ -17,7 +17,7 @@ rollback, in a new snapshot: a key may belong to a record that the transaction c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -25,10 +25,11 @@ from typing import Final
 from zapdb.catalog import principal
 from zapdb.errors import RecordExists, TransactionConflict, ZapdbError
 from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck, violations
+from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection, LockedRecords, Refusal, StatementRefused
 from zapdb.storage.archives import ArchiveRow
-from zapdb.storage.pending_changes import append_change
-from zapdb.writes.planning import first_of
+from zapdb.storage.pending_changes import LoggedChange, append_change
+from zapdb.writes.planning import first_of, plan_archiving
 from zapdb.writes.write import ConvertedRecords, NewRecords, NotAsPlanned, Write
 
 NONE_INSERTED: Final = "none was inserted"
@@ -75,7 +76,7 @@ def execute_inserts(connection: Connection, bound: BoundTable, new: NewRecords) 
     if bound.logs_changes:
         tenant, table, who = bound.catalog.tenant, bound.schema.number, principal.current()
         for key, value in new.rows:
-            append_change(connection, who, (tenant, table, key), (None, value))
+            append_change(connection, who, (tenant, table, key), LoggedChange(None, value))
     if new.blobs:
         bound.blobs.insert(connection, dict(new.blobs))
     for index, entries in zip(bound.indexes, new.entries, strict=True):
@@ -185,10 +186,52 @@ def _conflict(bound: BoundTable, message: str) -> TransactionConflict:
 
 
 def _note_changes(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:
+    """Add the changes of the log, before the archive is written: with all archived values of a
+    record that gets others."""
     tenant, table, who = bound.catalog.tenant, bound.schema.number, principal.current()
+    touching = [w.key for w in writes if w.before is not None and _touches_archive(bound, w)]
+    stored = bound.archives.load_many(connection, touching) if touching else {}
     for write in writes:
         if write.change is not None:
-            append_change(connection, who, (tenant, table, write.key), write.change)
+            change = write.change
+            if _touches_archive(bound, write):
+                change = _with_archive(bound, write, change, stored.get(write.key, {}))
+            append_change(connection, who, (tenant, table, write.key), change)
+
+
+def _touches_archive(bound: BoundTable, write: Write) -> bool:
+    """Whether a write that is logged gives a record other archived values: its conversion gives it
+    none that it had not."""
+    if write.change is None or not bound.archived:
+        return False
+    if write.after is None:
+        return True
+    return any(write.converted.get(field) != value for field, _, value in write.archived)
+
+
+def archive_values(connection: Connection, bound: BoundTable, rows: Sequence[ArchiveRow]) -> None:
+    """Archive values of records that are there, as an import does; they are noted in the log."""
+    if bound.logs_changes:
+        given = dict[bytes, list[ArchiveRow]]()
+        for row in rows:
+            given.setdefault(row[1], []).append(row)
+        _, stored = bound.records.find_many(connection, list(given))
+        writes = [plan_archiving(bound, key, value, given[key]) for key, value in stored.items()]
+        _note_changes(connection, bound, writes)
+    bound.archives.insert(connection, rows)
+
+
+def _with_archive(
+    bound: BoundTable, write: Write, change: LoggedChange, stored: Mapping[int, bytes]
+) -> LoggedChange:
+    """Return a change with all archived values of the record before and after it."""
+    before = {**stored, **write.converted}
+    after = {} if write.after is None else {**before, **{f: v for f, _, v in write.archived}}
+    cells = (
+        encode_archive({field: found[field] for field in bound.archived & found.keys()})
+        for found in (before, after)
+    )
+    return LoggedChange(change.before, change.after, *cells)
 
 
 def _write_attachments(connection: Connection, bound: BoundTable, writes: Sequence[Write]) -> None:

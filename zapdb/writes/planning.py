@@ -15,7 +15,8 @@ from zapdb.errors import CheckViolation, ZapdbError
 from zapdb.indexes import BoundTable, violations
 from zapdb.records import Attachments, Record, decode_prefix, held, new_blobs
 from zapdb.storage.archives import ArchiveRow, archive_rows
-from zapdb.writes.write import NO_BLOBS, EntryChange, Keys, NewRecords, Write
+from zapdb.storage.pending_changes import LoggedChange
+from zapdb.writes.write import NO_BLOBS, NOT_CONVERTED, Keys, NewRecords, Write
 
 Keyed = tuple[bytes, Record]
 """A record with its key."""
@@ -47,7 +48,7 @@ def plan_insert(
         tuple([reference.key_of(record) for reference in bound.references]),
         blobs,
         tuple(archive_rows(key, attachments.archived)),
-        change=(None, value) if bound.logs_changes else None,
+        change=LoggedChange(None, value) if bound.logs_changes else None,
     )
 
 
@@ -87,7 +88,7 @@ def plan_inserts(bound: BoundTable, records: Sequence[NewValues], hint: str = ""
         )
     ]
     if bound.logs_changes:
-        plans = [plan._replace(change=(None, plan.after)) for plan in plans]
+        plans = [plan._replace(change=LoggedChange(None, plan.after)) for plan in plans]
     if attachments.blobs and plans:  # stored together, whichever record has them
         plans[0] = plans[0]._replace(blobs=attachments.blobs)
     return plans
@@ -165,10 +166,11 @@ def plan_update(
         reference.key_of(new) if reference.field.name in changed else None
         for reference in bound.references
     ]
-    change = None
+    change: LoggedChange | None = None
+    converted: Mapping[int, bytes] = NOT_CONVERTED
     if bound.logs_changes:
-        before, made = _before(bound, key, stored)
-        change, blobs = (before, value), {**blobs, **made}
+        before, made, converted = _before(bound, key, stored)
+        change, blobs = LoggedChange(before, value), {**blobs, **made}
     return Write(
         key,
         stored,
@@ -180,6 +182,7 @@ def plan_update(
         blobs,
         tuple(archive_rows(key, attachments.archived)),
         change=change,
+        converted=converted,
     )
 
 
@@ -198,26 +201,49 @@ def plan_delete(bound: BoundTable, key: bytes, stored: bytes) -> Write:
         # A stale record is converted with its archived values, so before these are deleted.
         old = bound.index_reader.read(key, stored)
         removed = tuple([index.drop_entry(key, old) for index in bound.indexes])
-    change: EntryChange | None = None
+    change: LoggedChange | None = None
     blobs: Mapping[bytes, bytes] = NO_BLOBS
+    converted: Mapping[int, bytes] = NOT_CONVERTED
     if bound.logs_changes:
-        before, blobs = _before(bound, key, stored)
-        change = (before, None)
-    return Write(key, stored, None, removed=removed, blobs=blobs, change=change)
+        before, blobs, converted = _before(bound, key, stored)
+        change = LoggedChange(before, None)
+    return Write(
+        key, stored, None, removed=removed, blobs=blobs, change=change, converted=converted
+    )
 
 
-def _before(bound: BoundTable, key: bytes, stored: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
-    """A stored record as the change log keeps it, and the blobs that only its conversion makes:
-    the log owns them."""
+def plan_archiving(
+    bound: BoundTable, key: bytes, stored: bytes, rows: Sequence[ArchiveRow]
+) -> Write:
+    """A record that stays what it is, and gets archived values."""
+    before, blobs, converted = _before(bound, key, stored)
+    return Write(
+        key,
+        stored,
+        stored,
+        blobs=blobs,
+        archived=tuple(rows),
+        change=LoggedChange(before, before),
+        converted=converted,
+    )
+
+
+def _before(
+    bound: BoundTable, key: bytes, stored: bytes
+) -> tuple[bytes, Mapping[bytes, bytes], Mapping[int, bytes]]:
+    """A stored record as the change log keeps it, the blobs that only its conversion makes, which
+    the log owns, and the values that it archives."""
     attachments = bound.make_attachments(key, stored)
     value = bound.reader.convert(key, stored, attachments)
-    blobs = NO_BLOBS
+    blobs: Mapping[bytes, bytes] = NO_BLOBS
     if attachments.blobs:
         blobs = new_blobs(
             bound.codec.decode(key, value, len(bound.prefix), attachments), attachments
         )
+    if attachments.archived:
+        blobs = {**blobs, **bound.archived_blobs(attachments)}
     _, start = decode_prefix(value, 0)
-    return bound.prefix + value[start:], blobs
+    return bound.prefix + value[start:], blobs, attachments.archived or NOT_CONVERTED
 
 
 def check_records(bound: BoundTable, records: Iterable[Keyed], hint: str = "") -> None:

@@ -9,9 +9,10 @@ from zapdb.catalog import principal
 from zapdb.errors import ZapdbError
 from zapdb.indexes import BoundTable
 from zapdb.records import UNREADABLE, encode_unreadable
+from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.pending_changes import append_change
+from zapdb.storage.pending_changes import LoggedChange, append_change
 from zapdb.writes.planning import plan_delete
 
 
@@ -38,7 +39,10 @@ def execute_discard(connection: Connection, bound: BoundTable, key: bytes, store
     if bound.logs_changes and has_key(bound, key):
         place = bound.catalog.tenant, bound.schema.number, key
         before = encode_unreadable(bound.descriptor.revision, stored)
-        append_change(connection, principal.current(), place, (before, None))
+        stored_archive = bound.archives.load_many(connection, [key]).get(key, {})
+        archive = {f: v for f, v in stored_archive.items() if f in bound.archived}
+        change = LoggedChange(before, None, encode_archive(archive))
+        append_change(connection, principal.current(), place, change)
     if bound.archives.fields:
         bound.archives.delete_many(connection, [key])
     for index in bound.indexes:

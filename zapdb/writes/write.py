@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 
 from zapdb.records import Record
 from zapdb.storage.archives import ArchiveRow
+from zapdb.storage.pending_changes import LoggedChange
 
 NO_BLOBS: Final[Mapping[bytes, bytes]] = {}
 
+NOT_CONVERTED: Final[Mapping[int, bytes]] = {}
+
 Keys = tuple[bytes | None, ...]
 """One key for each index, or each reference, in the table's order; None if it has none."""
-EntryChange = tuple[bytes | None, bytes | None]
-"""A record before and after as the change log keeps it: both of the active revision, but for those
-of a rollback."""
 
 
 class Write(NamedTuple):
@@ -50,8 +50,13 @@ class Write(NamedTuple):
     """Values of dropped fields that are archived with it."""
     restored: tuple[int, ...] = ()
     """Numbers of dropped fields whose archived values are its own again, and no longer archived."""
-    change: EntryChange | None = None
-    """What is appended to the change log, if it is on."""
+    change: LoggedChange | None = None
+    """What is appended to the change log, if it is on: a record before and after, both of the
+    active revision, but for those of a rollback. The archived values are looked up when it is
+    executed, if it does not have them."""
+    converted: Mapping[int, bytes] = NOT_CONVERTED
+    """Values of dropped fields that are archived as far as the change log knows, and still are in
+    the bytes before: by field number."""
     is_swap: bool = False
     """Whether the database must check that the record still is `before`, because no read has.
     `NotAsPlanned` is raised if it is not."""

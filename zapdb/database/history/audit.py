@@ -6,7 +6,7 @@ Fields and tables are told by their numbers, so an answer goes on behind a renam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -38,8 +38,10 @@ class AuditEntry:
     """What one transaction made of one record, or of a schema; who made it, and when.
 
     `operation` is `insert`, `update` or `delete`, or the event of a `SchemaEvent`, which has no
-    record. `fields` are the names of the fields whose values changed; `before` and `after` are the
-    record under the table's schema of that time, or None where there was none.
+    record. `fields` are the names of the fields whose values changed, also of dropped ones that are
+    archived; `before` and `after` are the record under the table's schema of that time, or None
+    where there was none. `archived_before` and `archived_after` have its archived values of dropped
+    fields, if one of them was changed.
     """
 
     moment: Moment
@@ -53,6 +55,8 @@ class AuditEntry:
     after: Record | None
     schema_before: TableSchema | None = field(repr=False)
     schema_after: TableSchema | None = field(repr=False)
+    archived_before: Mapping[str, Any] = field(default_factory=dict)
+    archived_after: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         at, by = show_moment(self.made_at), one_line(self.principal)
@@ -206,12 +210,24 @@ def _make_record_entry(made: RecordChange, moment: Moment) -> AuditEntry:
         made.table,
         made.operation,
         made.key,
-        list_changed(made.schema_before, made.before, made.schema_after, made.after),
+        (
+            *list_changed(made.schema_before, made.before, made.schema_after, made.after),
+            *list_changed_archived(made.archived_before, made.archived_after),
+        ),
         made.before,
         made.after,
         made.schema_before,
         made.schema_after,
+        made.archived_before,
+        made.archived_after,
     )
+
+
+def list_changed_archived(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the names of dropped fields whose archived values differ."""
+    absent = object()
+    names = dict.fromkeys([*before, *after])
+    return [name for name in names if before.get(name, absent) != after.get(name, absent)]
 
 
 def _find_fields(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, Self
 
@@ -22,6 +22,7 @@ from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import MissingTable
+from zapdb.storage.history_manifest import Doubt
 from zapdb.storage.moments import LoggedMoment
 from zapdb.storage.transaction_owners import has_begun
 
@@ -139,10 +140,19 @@ class Past(ReadAccess):
 
     @property
     def exact(self) -> bool:
-        """Whether all values are those that were read then. False if a migration took values from
-        an archive that the history store does not know, and another one changed their table before
-        the store came to the first."""
-        return self._session.is_exact()
+        """Whether all values are those that were read then; `doubts` says of which tables not, and
+        why."""
+        return not self.doubts
+
+    @property
+    def doubts(self) -> Mapping[str, Doubt]:
+        """The tables whose values may not be those that were read then, each with the reason.
+
+        There is one, `archive_pruning`: archived values were restored while
+        `zapdb migrate prune-archive` was deleting them, which was interrupted, and another
+        migration changed their table before the history store came to it.
+        """
+        return self._session.list_doubts()
 
     def schema(self, table: str) -> TableSchema:
         """Return the schema of a table at the moment; raises `UnknownName`."""

@@ -34,6 +34,7 @@ from zapdb.indexes import BoundTable
 from zapdb.limits import READ
 from zapdb.storage import Connection
 from zapdb.storage.history_erasures import Erasure
+from zapdb.storage.history_manifest import Doubt
 from zapdb.storage.moments import LaterSql, LoggedMoment
 from zapdb.storage.retries import attempts
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
@@ -151,15 +152,16 @@ class PastSession(Session):
         """Return the schema, with its revision, in which a table is read."""
         return then
 
-    def is_exact(self) -> bool:
-        """Whether the values of all tables that can be read are those of then."""
-        for then in self.then.tables.values():
+    def list_doubts(self) -> dict[str, Doubt]:
+        """Return why values may not be those of then, by the names of the tables."""
+        found = dict[str, Doubt]()
+        for name, then in self.then.tables.items():
             if then.obstacle is not None:
                 with suppress(HistoryUnavailable):
                     state = self.find_stored(then)
-                    if state is not None and not state.is_exact:
-                        return False
-        return True
+                    if state is not None and state.doubt is not None:
+                        found[name] = state.doubt
+        return found
 
     def open_columns(self, name: str) -> StoredColumns | None:
         """SQL reads columns, so it prefers the store's to records that are rewound; where it can't

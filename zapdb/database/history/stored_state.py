@@ -25,6 +25,7 @@ from zapdb.errors import (
 from zapdb.history.layers import is_needed
 from zapdb.storage import Connection
 from zapdb.storage.history_manifest import (
+    Doubt,
     HistoryEra,
     HistoryFile,
     HistoryStore,
@@ -58,8 +59,8 @@ class StoredState:
         return Path(self.store.directory)
 
     @property
-    def is_exact(self) -> bool:
-        return self.era is None or self.era.exact
+    def doubt(self) -> Doubt | None:
+        return None if self.era is None else self.era.doubt
 
 
 def find_stored(

@@ -13,7 +13,7 @@ bytes, and files may have them from before they were damaged.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -39,7 +39,7 @@ from zapdb.records import Record, decode_unreadable
 from zapdb.storage import TransactionMode
 from zapdb.storage.change_log import ChangeLog
 from zapdb.storage.history_erasures import Erasure, count_erasures, list_unfinished
-from zapdb.storage.history_manifest import HistoryFile, HistoryStore, list_history_files
+from zapdb.storage.history_manifest import Doubt, HistoryFile, HistoryStore, list_history_files
 from zapdb.storage.moments import LoggedMoment, Moments, moments_of
 from zapdb.storage.retries import attempts
 
@@ -49,12 +49,13 @@ class HistoryVerification:
     """What was looked at, and what is wrong: `files` were read, and of `tables` tables at some
     moments the records of the store were compared with those that the change log leads to.
 
-    `inexact` names tables with eras whose values may differ from those of then (`past.exact`).
+    `doubts` are why values of a table may differ from those of then at some moments, as in
+    `past.doubts`.
     """
 
     files: int
     tables: int
-    inexact: tuple[str, ...]
+    doubts: Mapping[str, Doubt]
     problems: tuple[str, ...]
 
 
@@ -72,7 +73,8 @@ def verify_store(session: Session, sample: int) -> HistoryVerification:
 
     for checked in timelines:
         problems += list_problems(checked, is_live)
-    inexact = {era.table_number for checked in timelines for era in checked.eras if not era.exact}
+    eras = [era for checked in timelines for era in checked.eras]
+    doubts = {era.table_number: era.doubt for era in eras if era.doubt is not None}
     names = {d.schema.number: name for name, d in session.catalog.tables.items()}
     first = max(store.begins, store.purged_before)
     compared = 0
@@ -84,7 +86,7 @@ def verify_store(session: Session, sample: int) -> HistoryVerification:
     return HistoryVerification(
         files=sum(len(checked.files) for checked in timelines),
         tables=compared,
-        inexact=tuple(sorted(names.get(number, f"table {number}") for number in inexact)),
+        doubts={names.get(number, f"table {number}"): why for number, why in doubts.items()},
         problems=tuple(problems),
     )
 

@@ -1,17 +1,17 @@
--- layout 0022
+-- layout 0023
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, key BYTEA NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, field, key) )
 CREATE TABLE zapdb_blobs ( id BYTEA NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, key TEXT NOT NULL, seq BIGINT NOT NULL, value TEXT, PRIMARY KEY (kind, key) )
 CREATE UNIQUE INDEX zapdb_catalog_seq ON zapdb_catalog (seq)
 CREATE TABLE zapdb_catalog_versions ( tenant BIGINT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (tenant) )
-CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, key BYTEA NOT NULL, event TEXT, before BYTEA, after BYTEA, replaced BOOLEAN, PRIMARY KEY (tenant, transaction_number, table_number, key) )
+CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, key BYTEA NOT NULL, event TEXT, before BYTEA, after BYTEA, replaced BOOLEAN, archive_before BYTEA, archive_after BYTEA, PRIMARY KEY (tenant, transaction_number, table_number, key) )
 CREATE INDEX zapdb_changes_by_key ON zapdb_changes (tenant, table_number, key, transaction_number)
 CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
 CREATE TABLE zapdb_commit_tokens ( id BYTEA NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE TABLE zapdb_counters ( name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name) )
 CREATE TABLE zapdb_followers ( tenant BIGINT NOT NULL, name TEXT NOT NULL, bookmark TEXT NOT NULL, advanced_at BIGINT NOT NULL, PRIMARY KEY (tenant, name) )
 CREATE TABLE zapdb_gate ( unused INTEGER )
-CREATE TABLE zapdb_history_eras ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL, table_number BIGINT NOT NULL, era BIGINT NOT NULL, first_moment BIGINT NOT NULL, last_moment BIGINT, revision BIGINT NOT NULL, layout_revision BIGINT NOT NULL, live_rows BIGINT NOT NULL, changes BIGINT NOT NULL, state TEXT NOT NULL, exact BIGINT NOT NULL, PRIMARY KEY (tenant, timeline, table_number, era) )
+CREATE TABLE zapdb_history_eras ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL, table_number BIGINT NOT NULL, era BIGINT NOT NULL, first_moment BIGINT NOT NULL, last_moment BIGINT, revision BIGINT NOT NULL, layout_revision BIGINT NOT NULL, live_rows BIGINT NOT NULL, changes BIGINT NOT NULL, state TEXT NOT NULL, doubt TEXT, PRIMARY KEY (tenant, timeline, table_number, era) )
 CREATE TABLE zapdb_history_erasures ( tenant BIGINT NOT NULL, id TEXT NOT NULL, table_number BIGINT NOT NULL, key BYTEA, fields TEXT NOT NULL, resume_after BYTEA, counted TEXT, key_sha256 BYTEA NOT NULL, proof TEXT NOT NULL, requested_at BIGINT NOT NULL, finished_at BIGINT, PRIMARY KEY (tenant, id) )
 CREATE TABLE zapdb_history_files ( tenant BIGINT NOT NULL, timeline TEXT NOT NULL, id TEXT NOT NULL, table_number BIGINT NOT NULL, era BIGINT NOT NULL, kind TEXT NOT NULL, first_moment BIGINT NOT NULL, last_moment BIGINT NOT NULL, revision BIGINT NOT NULL, rows BIGINT NOT NULL, size_bytes BIGINT NOT NULL, sha256 BYTEA NOT NULL, key_lower BYTEA, key_upper BYTEA, directory TEXT, path TEXT NOT NULL, state TEXT NOT NULL, retired_at BIGINT, PRIMARY KEY (tenant, timeline, id) )
 CREATE INDEX zapdb_history_files_by_table ON zapdb_history_files (tenant, timeline, table_number, era)

@@ -1,0 +1,140 @@
+"""All archived values of a record in one cell, as the change log and the files of a history store
+have them beside the record.
+
+    cell    = (field, value)…                 in the order of the fields' numbers
+    field   = varint of its number
+    value   = varint of its size | the value's encoding; nothing for a null
+
+A record without archived values has no cell, so none is empty. The change log owns the blobs that
+the values refer to. Files own nothing, so they have the bytes of a blob in the place of the
+reference: these are more than any other value has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+
+from zapdb.errors import CorruptRecord
+from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.records.attachments import Attachments, Load
+from zapdb.schema import Field, TableSchema
+from zapdb.values import ValueType, Zones
+from zapdb.values.blob import (
+    Blob,
+    BlobSink,
+    LargeValueType,
+    decode_inline_or_blob,
+    is_blob,
+    read_blob,
+)
+from zapdb.values.length_prefixed import encode_length_prefixed, read_length_prefixed
+from zapdb.values.varint import decode_varint, encode_varint
+
+CELL_SIZE_BYTES_MAX: Final = 2**31
+
+
+def encode_archive(values: Mapping[int, bytes]) -> bytes | None:
+    """Return the cell of values by field number; None if there are none."""
+    if not values:
+        return None
+    parts = ((encode_varint(number), values[number]) for number in sorted(values))
+    return b"".join(number + encode_varint(len(value)) + value for number, value in parts)
+
+
+def decode_archive(cell: bytes | None) -> dict[int, bytes]:
+    """Return the values of a cell by field number; raises `CorruptRecord`."""
+    found, at = dict[int, bytes](), 0
+    if cell is None:
+        return found
+    try:
+        while at < len(cell):
+            number, at = decode_varint(cell, at)
+            size, at = decode_varint(cell, at)
+            if size < 0 or at + size > len(cell):
+                raise CorruptRecord.at("archived value", cell, at)
+            found[number] = bytes(cell[at : at + size])
+            at += size
+    except IndexError:
+        raise CorruptRecord.at("archived values", cell, at) from None
+    return found
+
+
+def decode_archived_values(
+    cell: bytes | None, schema: TableSchema, zones: Zones, attachments: Attachments
+) -> dict[str, Any]:
+    """Return the archived values of a record of a schema by the names of the dropped fields; one
+    whose name another one has, too, is called `name@migration`. Raises `CorruptRecord` and
+    `BlobMissing`."""
+    found, values = dict[str, Any](), decode_archive(cell)
+    names = [one.field.name for one in schema.archived]
+    for one in schema.archived:
+        field = one.field
+        if field.number in values:
+            name = field.name if names.count(field.name) == 1 else f"{field.name}@{one.archived_by}"
+            found[name] = decode_archived_value(
+                field.type.bind(zones), values[field.number], attachments
+            )
+    return found
+
+
+def decode_archived_value(kind: ValueType, encoded: bytes, attachments: Attachments) -> Any:
+    """Return an archived value, of a type that is bound to the time zones."""
+    if not encoded:
+        return None
+    if not kind.may_be_blob:
+        return kind.decode(encoded, 0)[0]
+    value, _ = decode_inline_or_blob(cast("LargeValueType", kind), encoded, 0)
+    return attachments.load_value(value) if isinstance(value, Blob) else value
+
+
+def without_fields(cell: bytes | None, fields: Collection[int]) -> bytes | None:
+    """Return a cell without the values of some fields."""
+    return encode_archive(
+        {number: value for number, value in decode_archive(cell).items() if number not in fields}
+    )
+
+
+def list_archived_blobs(values: Mapping[int, bytes], large: Collection[int]) -> Iterator[bytes]:
+    """Yield the ids of the blobs that values refer to; `large` are the fields that may have one."""
+    for number, value in values.items():
+        if number in large and is_blob(value):
+            yield read_blob(value, 0)[0][0]
+
+
+def large_fields(schemas: Iterable[TableSchema]) -> dict[int, Field]:
+    """Return the fields of schemas, archived ones too, whose values may be blobs, by number."""
+    fields = (
+        field
+        for schema in schemas
+        for field in (*schema.fields, *(one.field for one in schema.archived))
+    )
+    return {field.number: field for field in fields if field.type.may_be_blob}
+
+
+def embed_blobs(
+    values: Mapping[int, bytes], large: Mapping[int, Field], load: Load
+) -> dict[int, bytes]:
+    """Return values with the bytes of blobs in the place of references to them; raises
+    `BlobMissing`."""
+    found = dict(values)
+    for number, value in values.items():
+        if number in large and is_blob(value):
+            (made, size), _ = read_blob(value, 0)
+            kind = cast("LargeValueType", large[number].type)
+            found[number] = encode_length_prefixed(load(Blob(made, size, kind)))
+    return found
+
+
+def extract_blobs(
+    values: Mapping[int, bytes], large: Mapping[int, Field], sink: BlobSink
+) -> dict[int, bytes]:
+    """Return values with references to blobs in the place of their bytes, which `sink` takes."""
+    found = dict(values)
+    for number, value in values.items():
+        if number in large and len(value) > INLINE_SIZE_BYTES_MAX:
+            start, end = read_length_prefixed(value, 0, CELL_SIZE_BYTES_MAX)
+            kind = cast("LargeValueType", large[number].type)
+            if end - start > INLINE_SIZE_BYTES_MAX:
+                found[number] = Blob(sink.add(value[start:end]), end - start, kind).encode()
+    return found
