@@ -244,7 +244,7 @@ def test_rule_19_pruning_ends_when_the_schema_changes(
         return delete(*given, 10)
 
     workspace.write(4, RESTORE, RESTORE_TABLE.replace("items", "others").replace("2", "3"))
-    begin = archives._begin_pruning
+    begin = archives._begin_deleting
     begun = itertools.count()
 
     def begin_pruning(*given: Any) -> Any:
@@ -252,7 +252,7 @@ def test_rule_19_pruning_ends_when_the_schema_changes(
             workspace.open().close()
         return begin(*given)
 
-    monkeypatch.setattr(archives, "_begin_pruning", begin_pruning)
+    monkeypatch.setattr(archives, "_begin_deleting", begin_pruning)
     monkeypatch.setattr(archives, "delete_archives", delete_and_restore)
     with pytest.raises(ConcurrencyError, match="schema changed while"):
         prune_archives(storage, DEFAULT_TENANT)

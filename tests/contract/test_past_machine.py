@@ -1,0 +1,149 @@
+"""Random lives of a database whose past is kept: what it had after each step is what `db.at` says
+of that moment, for good.
+
+The lives are those of `test_machine`: every operation, jobs, roll backs, archives that are pruned,
+and a process with older files that goes on writing. Beside them the history store is flushed late
+or soon, purged with and without `--exact`, and the change log is pruned behind it, so that pasts
+are read from files alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
+
+import zapdb
+from tests.contract.test_machine import Life
+from tests.contract.test_past_stored import read_stored
+from tests.support import PostgresServer
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.database.changes import find_newest_stamp, reading_log
+from zapdb.database.history.moment import open_moments
+from zapdb.errors import HistoryBehind, HistoryPurged
+from zapdb.storage.change_log import ChangeLog
+from zapdb.storage.moments import LoggedMoment
+
+done = Counter[str]()
+
+
+def read_state(source: Any) -> dict[str, str]:
+    """The tables by name, each as text: so NaN is NaN."""
+    return {
+        name: repr([zapdb.asdict(record) for record in source.table(name).scan()])
+        for name in source.tables
+    }
+
+
+class PastLife(Life):
+    """A life whose states are kept, by moment."""
+
+    def __init__(self, server: PostgresServer | None) -> None:
+        super().__init__(server)
+        self.states = dict[int, dict[str, str]]()
+        self.kept_from = 0
+        self.has_store = False
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        super().begin(data)
+        self.db.admin.set_setting("change_log", "on")
+        self.db.admin.set_setting("history_store_flush_changes", "5")
+        self.db.history.start(self.migrations.parent / "store")
+        self.db.history.flush()
+        self.has_store = True
+        self.kept_from = self.newest().number
+
+    def newest(self) -> LoggedMoment:
+        find_newest_stamp(self.db._session, ChangeLog(self.db._storage, DEFAULT_TENANT))
+        moments = open_moments(self.db._session)
+        with reading_log(self.db._session) as connection:
+            return moments.find_newest(connection)
+
+    @rule()
+    def flush(self) -> None:
+        self.db.history.flush()
+
+    @rule(data=st.data(), is_exact=st.booleans())
+    def purge(self, data: st.DataObject, is_exact: bool) -> None:
+        self.db.history.flush()
+        moment = data.draw(st.integers(self.kept_from, self.newest().number))
+        if moment > self.kept_from:
+            self.db.history.purge(moment, exact=is_exact)
+            self.kept_from = moment
+            event("purged exactly" if is_exact else "purged")
+
+    @rule()
+    def prune_log(self) -> None:
+        """What is asked of earlier moments is told by files alone."""
+        self.db.history.flush()
+        self.db.change_log.prune(self.newest().bookmark)
+        event("the log was pruned")
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.states)
+    def ask(self, data: st.DataObject) -> None:
+        moment = data.draw(st.sampled_from(sorted(self.states)))
+        with suppress(HistoryBehind, HistoryPurged):
+            assert read_state(self.db.at(moment)) == self.states[moment], moment
+
+    @invariant()
+    def note(self) -> None:
+        if self.has_store:
+            self.states[self.newest().number] = read_state(self.db)
+
+    def teardown(self) -> None:
+        try:
+            if self.states:
+                self.check()
+        finally:
+            super().teardown()
+
+    def check(self) -> None:
+        self.db.history.flush()
+        wrong = dict[Any, Any]()
+        for moment, state in self.states.items():
+            if moment < self.kept_from:
+                continue
+            past = self.db.at(moment)
+            assert set(past.tables) == set(state), moment
+            assert (past.exact, past.doubts) == (True, {}), moment
+            for name, rows in state.items():
+                ways = {
+                    "at": repr([zapdb.asdict(one) for one in past.table(name).scan()]),
+                    "files": repr(read_stored(past, name)),
+                }
+                wrong |= {
+                    (moment, name, way): (told, rows) for way, told in ways.items() if told != rows
+                }
+                done["compared"] += 1
+        assert wrong == {}
+        assert not self.db.history.verify(sample=3).problems
+        done["lives"] += 1
+        done["states"] += len(self.states)
+
+
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
+"""A life is not made shorter when it fails: that takes longer than finding out why."""
+LIVES = {"sqlite": 6, "postgresql": 3}
+LIVES_LONG = {"sqlite": 120, "postgresql": 40}
+
+
+def test_h1_every_state_of_a_random_life_is_kept(
+    engine: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue("postgres") if engine == "postgresql" else None
+    lives = LIVES_LONG if request.config.getoption("--long") else LIVES
+    given = settings(
+        max_examples=lives[engine],
+        stateful_step_count=30,
+        deadline=None,
+        phases=PHASES,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(lambda: PastLife(server), settings=given)
