@@ -3,10 +3,13 @@ dropped. What they write is in the archive alone, and belongs to the log as the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 import zapdb
 from tests.contract.stored_pasts import begin, check_store, flush
@@ -14,7 +17,14 @@ from tests.support import Workspace
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
+from zapdb.database.change_decoding import RecordChange
+from zapdb.jobs import archives, plan_jobs
+from zapdb.jobs.archives import prune_archives
 from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs.sweep import sweep_blobs
+from zapdb.storage import pending_changes
+from zapdb.storage.history_manifest import Doubt
 
 PEOPLE = """\
 create_table: {table: people, key: [id], fields: [
@@ -162,3 +172,220 @@ def test_restored_and_dropped_again(life: Life) -> None:
     life.back()
     life.up(ADD_COLOR)
     life.check()
+
+
+# What the log says
+
+
+def list_changes(db: Database) -> list[RecordChange]:
+    return [one for one in db.change_log.read() if isinstance(one, RecordChange)]
+
+
+def test_a_change_says_what_became_of_archived_values(life: Life) -> None:
+    life.write(id=1, fax="before")
+    life.write(id=2, fax=LONG)
+    life.up(DROP_FAX)
+    life.write(id=1, fax="changed")
+    life.write_anew(2, name="Ada")  # whose value is still in the record, and stays what it is
+    life.write(id=3, fax="new")
+    life.older.table("people").delete(2)
+    with life.workspace.open() as db:
+        db.table("people").insert(id=4, name="Bob")
+    told = [
+        (one.operation, dict(one.archived_before), dict(one.archived_after))
+        for one in list_changes(life.workspace.open())[2:]
+    ]
+    assert told == [
+        ("update", {"fax": "before"}, {"fax": "changed"}),
+        ("update", {}, {}),
+        ("insert", {}, {"fax": "new"}),
+        ("delete", {"fax": LONG}, {}),
+        ("insert", {}, {}),
+    ]
+    db = life.workspace.open()
+    entry = next(one for one in db.audit(table="people") if one.key == (1,))
+    assert (entry.operation, entry.fields) == ("update", ("fax",))
+    assert (entry.archived_before, entry.archived_after) == ({"fax": "before"}, {"fax": "changed"})
+    assert entry.before == entry.after
+
+
+def test_changes_of_one_transaction_are_one_whatever_they_do_to_the_archive(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are joined in memory, beneath savepoints, and in the rows of those written early."""
+    life = Life(workspace, tmp_path / "store", is_followed=False)
+    life.write(id=1, fax="before")
+    life.up(DROP_FAX)
+    steps: dict[str, Callable[[Any], object]] = {
+        "update": lambda people: people.update(1, fax="changed"),
+        "delete": lambda people: people.delete(1),
+        "insert": lambda people: people.insert(id=1, fax="anew"),
+        "rename": lambda people: people.update(1, name="Ada"),
+    }
+    orders = [
+        ("update", "update"),
+        ("update", "rename"),
+        ("rename", "update"),
+        ("update", "delete"),
+        ("delete", "insert"),
+        ("delete", "insert", "update"),
+        ("update", "delete", "insert", "rename"),
+    ]
+    told = []
+    for pending_max in (1_000, 1):
+        monkeypatch.setattr(pending_changes, "CHANGES_PENDING_MAX", pending_max)
+        for order in orders:
+            for has_savepoints in (False, True):
+                life.older.table("people").upsert(id=1, fax="before", name="")
+                with life.older.transaction() as tx:
+                    for step in order:
+                        people = tx.table("people")
+                        with tx.savepoint() if has_savepoints else nullcontext():
+                            steps[step](people)
+                there = life.older.table("people").find(1)
+                last = list_changes(life.workspace.follow())[-1]
+                expected = {} if there is None else {"fax": there.fax}
+                told.append((order, dict(last.archived_before), dict(last.archived_after)))
+                assert told[-1] == (order, {"fax": "before"}, expected), pending_max
+    assert len(told) == 4 * len(orders)
+
+
+# Whose blobs they are, and what an erasure reaches
+
+
+def find_marker(workspace: Workspace, store: Path, marker: bytes) -> list[str]:
+    """Return the columns of fixed tables, and the files, that hold some bytes."""
+    found = []
+    for table in ("zapdb_changes", "zapdb_archives", "zapdb_blobs"):
+        for row in workspace.execute(f"SELECT * FROM {table}"):
+            found += [table for cell in row if isinstance(cell, bytes) and marker in bytes(cell)]
+    for path in sorted(store.rglob("*.parquet")):
+        for column in parquet.read_table(path, partitioning=None).columns:
+            cells = (cell for cell in column.to_pylist() if isinstance(cell, str | bytes))
+            raw = (cell.encode() if isinstance(cell, str) else cell for cell in cells)
+            found += [path.name for cell in raw if marker in cell]
+    return found
+
+
+def test_the_log_owns_the_large_values_that_were_archived(life: Life) -> None:
+    life.write(id=1, fax="before" + LONG)
+    life.up(DROP_FAX)
+    life.write(id=1, fax="changed" + LONG)
+    life.write(id=2, fax="gone" + LONG)
+    life.older.table("people").delete(2)
+    db = life.workspace.open()
+    sweep_blobs(db._storage, older_than_seconds=0)
+    told = {one.archived_before.get("fax") for one in list_changes(db)}
+    assert {"before" + LONG, "gone" + LONG} <= told
+    assert sweep_blobs(db._storage, older_than_seconds=0).unowned == 0
+
+
+@pytest.mark.parametrize("what", ["field of a record", "field", "record"])
+def test_h13_an_erasure_reaches_archived_values(life: Life, tmp_path: Path, what: str) -> None:
+    marker = "m4rk3r"
+    life.write(id=1, fax=marker)
+    life.write(id=2, fax="other")
+    life.up(DROP_FAX)
+    life.write(id=1, fax=marker + "1")
+    life.write(id=1, fax=marker + LONG)
+    life.write(id=1, fax=marker + "2")
+    life.write(id=2, fax="another")
+    life.older.table("people").delete(1)
+    db = life.workspace.open()
+    db.admin.run_jobs()
+    flush(db)
+    assert len(find_marker(life.workspace, tmp_path / "store", marker.encode())) > 4
+    if what == "record":
+        db.history.erase("people", 1, now=True)
+    elif what == "field":
+        db.history.erase_fields("people", "fax", now=True)
+    else:
+        db.history.erase("people", 1, fields=["fax"], now=True)
+    assert find_marker(life.workspace, tmp_path / "store", marker.encode()) == []
+    assert bool(find_marker(life.workspace, tmp_path / "store", b"another")) == (what != "field")
+    assert not db.history.verify().problems
+
+
+# Pruning and sweeping
+
+
+def test_what_was_pruned_is_gone_from_that_moment(life: Life) -> None:
+    for key in range(1, 5):
+        life.write(id=key, fax=f"f{key}")
+    life.up(DROP_FAX)
+    life.write(id=1, fax="changed")
+    life.convert()
+    prune_archives(life.workspace.control, DEFAULT_TENANT)
+    life.note()
+    life.write(id=2, fax="behind it")
+    life.write_anew(3, name="Ada")
+    life.up(RESTORE_FAX)
+    life.up(ADD_COLOR)
+    assert [row["fax"] for row in life.states[max(life.states)]] == [
+        "never",
+        "behind it",
+        "never",
+        "never",
+    ]
+    life.check()
+
+
+def test_a_pruning_that_did_not_end_is_why_a_past_is_not_exact(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(workspace, tmp_path / "store", is_followed=False)
+    for key in range(1, 4):
+        life.write(id=key, fax=f"f{key}")
+    life.up(DROP_FAX)
+    life.convert()
+
+    def delete_one(*given: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(archives, "delete_archives", delete_one)
+    with pytest.raises(KeyboardInterrupt):
+        prune_archives(workspace.control, DEFAULT_TENANT)
+    life.up(RESTORE_FAX)
+    moment = max(life.states)
+    life.up(ADD_COLOR)
+    db = workspace.open()
+    flush(db)
+    past = db.at(moment)
+    assert (past.exact, dict(past.doubts)) == (False, {"people": Doubt.ARCHIVE_PRUNING})
+    assert dict(db.history.verify().doubts) == {"people": Doubt.ARCHIVE_PRUNING}
+    first = min(life.states)
+    assert db.at(first).exact
+
+
+def test_rule_19_a_sweep_takes_nothing_that_a_drop_beside_it_archives(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It decides once, and deletes then: in between, the restored field is dropped again."""
+    workspace.write(1, PEOPLE)
+    older = workspace.open()
+    workspace.write(2, DROP_FAX)
+    workspace.open().close()
+    older.table("people").insert(id=1, fax="kept")
+    older.close()
+    workspace.write(3, RESTORE_FAX)
+    with workspace.open() as db:
+        db.table("people").update(1, name="Ada")  # its archived value is left behind
+    begin, is_dropped = archives._begin_deleting, list[bool]()
+
+    def drop_before(*given: Any) -> Any:
+        if not is_dropped:
+            is_dropped.append(True)
+            workspace.write(4, DROP_FAX)
+            with workspace.open() as dropping:
+                for job in plan_jobs(dropping._storage, DEFAULT_TENANT, ["convert"]):
+                    run_job(dropping._storage, job, run_locally)
+        return begin(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(archives, "_begin_deleting", drop_before)
+        archives.sweep_archives(workspace.connect(), DEFAULT_TENANT)
+    assert is_dropped
+    workspace.remove(4)
+    roll_back_newest(workspace.control)
+    with workspace.open() as db:
+        assert [row["fax"] for row in read(db)] == ["kept"]
