@@ -23,7 +23,12 @@ from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import opened_to_read
 from zapdb.cli.listing_options import LimitOption
 from zapdb.cli.output import Output, Part, confirm, format_count, print_note
-from zapdb.cli.record_changes import record_to_json, show_change
+from zapdb.cli.record_changes import (
+    archived_to_json,
+    record_to_json,
+    show_archived,
+    show_change,
+)
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
@@ -73,12 +78,14 @@ def changes_list_command(
     For an update, the changed fields are shown. If there are more changes, standard error has the
     bookmark to continue from. Changes of transactions that have not ended yet are not shown.
 
-    With `--json`: one object per line, `{table, operation, key, before, after, replaced,
-    unreadable, revision, principal, made_at, transaction, stamp, stamped_at, bookmark}`. `before`
-    and `after` are objects of the fields, or null. `unreadable` are the bytes, in hex, of a record
+    With `--json`: one object per line, `{table, operation, key, before, after, archived_before,
+    archived_after, replaced, unreadable, revision, principal, made_at, transaction, stamp,
+    stamped_at, bookmark}`. `before` and `after` are objects of the fields, or null.
+    `archived_before` and `archived_after` are objects of the archived values of dropped fields, if
+    one of them was changed; else null. `unreadable` are the bytes, in hex, of a record
     that could not be read when it was discarded, in place of `before`; else null. An event of a
     schema has `event`, `field` and `position` instead of `operation`, `key`, `before`, `after`,
-    `replaced` and `unreadable`.
+    `archived_before`, `archived_after`, `replaced` and `unreadable`.
     """
     output = Output(as_json)
     if newest and since is not None:
@@ -130,10 +137,14 @@ def _to_row(made: RecordChange | SchemaEvent) -> Sequence[Part]:
         (made.operation, "bold"),
         made.table,
         key,
-        show_change(made.schema_before, made.before, made.schema_after, made.after)
-        if made.unreadable is None
-        else f"{len(made.unreadable):,} bytes that could not be read",
+        ", ".join(filter(None, (_show_record(made), show_archived(made)))),
     )
+
+
+def _show_record(made: RecordChange) -> str:
+    if made.unreadable is not None:
+        return f"{len(made.unreadable):,} bytes that could not be read"
+    return show_change(made.schema_before, made.before, made.schema_after, made.after)
 
 
 def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
@@ -156,6 +167,7 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
         "key": list(map(to_plain, shape.key_fields, made.key)),
         "before": record_to_json(made.schema_before, made.before),
         "after": record_to_json(made.schema_after, made.after),
+        **archived_to_json(made),
         "replaced": made.replaced,
         "unreadable": None if made.unreadable is None else made.unreadable.hex(),
         "revision": made.revision,

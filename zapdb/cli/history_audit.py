@@ -18,7 +18,7 @@ from zapdb.cli.history import (
 )
 from zapdb.cli.listing_options import LimitOption
 from zapdb.cli.output import Output, Part, print_note
-from zapdb.cli.record_changes import record_to_json, show_change
+from zapdb.cli.record_changes import archived_to_json, record_to_json, show_archived, show_change
 from zapdb.database.history.audit import AuditEntry
 from zapdb.records.cell_format import to_cell, to_plain
 
@@ -43,8 +43,9 @@ def history_audit_command(
     The same in SQL: `zapdb sql "SELECT * FROM zapdb_audit"`.
 
     With `--json`: one object per line, `{moment, made_at, principal, table, key, operation, fields,
-    before, after}`; `before` and `after` are objects of the fields, or null where there is no
-    record.
+    before, after, archived_before, archived_after}`; `before` and `after` are objects of the
+    fields, or null where there is no record, and the others of the archived values of dropped
+    fields, or null if none of them was changed.
     """
     output = Output(as_json)
     with opened_to_read(database, tenant) as db:
@@ -75,6 +76,7 @@ def _entry_to_row(one: AuditEntry) -> tuple[Part, ...]:
     told = ", ".join(one.fields)
     if one.before is not None or one.after is not None:
         told = show_change(one.schema_before, one.before, one.schema_after, one.after)
+        told = ", ".join(filter(None, (told, show_archived(one))))
     made = f"{one.made_at:%Y-%m-%d %H:%M:%S}"
     key = ", ".join(_list_keys(one, to_cell))
     operation = (one.operation, "bold")
@@ -97,4 +99,5 @@ def _entry_to_json(one: AuditEntry) -> dict[str, Any]:
         "fields": list(one.fields),
         "before": record_to_json(one.schema_before, one.before),
         "after": record_to_json(one.schema_after, one.after),
+        **archived_to_json(one),
     }

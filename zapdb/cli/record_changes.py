@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.cli.output import format_count, print_note
 from zapdb.cli.record_output import format_cell
 from zapdb.database import Database
 from zapdb.records import Record, raw_value
-from zapdb.records.cell_format import record_to_plain
-from zapdb.schema import TableSchema
+from zapdb.records.archive_cells import archived_fields
+from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
+from zapdb.schema import Field, TableSchema
+
+if TYPE_CHECKING:
+    from zapdb.database.change_decoding import RecordChange
+    from zapdb.database.history.audit import AuditEntry
 
 _SHOWN_CHARS_MAX: Final = 30
 """Characters that are shown of one value of a change."""
@@ -48,6 +53,44 @@ def _show_fields(schema: TableSchema | None, record: Record | None) -> dict[int,
             part = format_cell(record, field, _SHOWN_CHARS_MAX)
             shown[field.number] = (field.name, part if isinstance(part, str) else part[0])
     return shown
+
+
+def show_archived(made: RecordChange | AuditEntry) -> str:
+    """Return the archived values of dropped fields that were changed."""
+    before, after = (
+        {name: to_cell(field, value) for name, (field, value) in values.items()}
+        for values in _archived_of(made)
+    )
+    return ", ".join(
+        f"{name} (archived): {before.get(name, '-')} → {after.get(name, '-')}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    )
+
+
+def archived_to_json(made: RecordChange | AuditEntry) -> dict[str, Any]:
+    """Return the archived values before and after, if one of them was changed, else nulls."""
+    before, after = (
+        {name: to_plain(field, value) for name, (field, value) in values.items()}
+        for values in _archived_of(made)
+    )
+    is_any = bool(before or after)
+    return {
+        "archived_before": before if is_any else None,
+        "archived_after": after if is_any else None,
+    }
+
+
+def _archived_of(made: RecordChange | AuditEntry) -> list[dict[str, tuple[Field, Any]]]:
+    """Return the archived values before and after, with their fields."""
+    found = list[dict[str, tuple[Field, Any]]]()
+    for schema, values in (
+        (made.schema_before, made.archived_before),
+        (made.schema_after, made.archived_after),
+    ):
+        fields = {} if schema is None else archived_fields(schema)
+        found.append({name: (fields[name], value) for name, value in values.items()})
+    return found
 
 
 def record_to_json(schema: TableSchema | None, record: Record | None) -> dict[str, Any] | None:

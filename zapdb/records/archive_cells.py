@@ -66,16 +66,24 @@ def decode_archived_values(
     """Return the archived values of a record of a schema by the names of the dropped fields; one
     whose name another one has, too, is called `name@migration`. Raises `CorruptRecord` and
     `BlobMissing`."""
-    found, values = dict[str, Any](), decode_archive(cell)
+    values = decode_archive(cell)
+    return {
+        name: decode_archived_value(field.type.bind(zones), values[field.number], attachments)
+        for name, field in archived_fields(schema).items()
+        if field.number in values
+    }
+
+
+def archived_fields(schema: TableSchema) -> dict[str, Field]:
+    """Return the dropped fields of a table whose values are archived, by name: `name@migration` if
+    another one has the same."""
     names = [one.field.name for one in schema.archived]
-    for one in schema.archived:
-        field = one.field
-        if field.number in values:
-            name = field.name if names.count(field.name) == 1 else f"{field.name}@{one.archived_by}"
-            found[name] = decode_archived_value(
-                field.type.bind(zones), values[field.number], attachments
-            )
-    return found
+    return {
+        one.field.name
+        if names.count(one.field.name) == 1
+        else f"{one.field.name}@{one.archived_by}": one.field
+        for one in schema.archived
+    }
 
 
 def decode_archived_value(kind: ValueType, encoded: bytes, attachments: Attachments) -> Any:
