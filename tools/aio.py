@@ -308,6 +308,7 @@ FACES = {
             "moment": BUILD,
             "position": READ,
             "exact": READ,
+            "doubts": READ,
             "schema": READ,
             "table": OWN,
         },

@@ -62,6 +62,7 @@ from zapdb.limits import (
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage.change_log import Bookmark, Lag
+from zapdb.storage.history_manifest import Doubt
 
 if TYPE_CHECKING:
     from zapdb.database.history.verification import HistoryVerification
@@ -1394,10 +1395,18 @@ class Past(PastFace):
         return await self._done("read", lambda sync: sync.position)
 
     async def exact(self) -> bool:
-        """Whether all values are those that were read then. False if a migration took values
-        from an archive that the history store does not know, and another one changed their table
-        before the store came to the first."""
+        """Whether all values are those that were read then; `doubts` says of which tables not,
+        and why."""
         return await self._done("read", lambda sync: sync.exact)
+
+    async def doubts(self) -> Mapping[str, Doubt]:
+        """The tables whose values may not be those that were read then, each with the reason.
+
+        There is one, `archive_pruning`: archived values were restored while
+        `zapdb migrate prune-archive` was deleting them, which was interrupted, and another
+        migration changed their table before the history store came to it.
+        """
+        return await self._done("read", lambda sync: sync.doubts)
 
     async def schema(self, table: str) -> TableSchema:
         """Return the schema of a table at the moment; raises `UnknownName`."""

@@ -24,7 +24,7 @@ from zapdb.records import (
     decode_unreadable,
     was_unreadable,
 )
-from zapdb.records.archive_cells import decode_archived_values
+from zapdb.records.archive_cells import decode_archive, decode_archived_values
 from zapdb.records.record_name import name_record
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements
@@ -156,16 +156,17 @@ class ChangeDecoder:
             schema_before=schema_before,
             schema_after=schema_after,
             unreadable=None if unreadable is None else unreadable.stored,
-            archived_before=self._decode_archive(row.archive_before, schema_before),
-            archived_after=self._decode_archive(row.archive_after, schema_after),
+            archived_before=self.decode_archive(row.archive_before, schema_before),
+            archived_after=self.decode_archive(row.archive_after, schema_after),
             **_common_members(row),
         )
 
-    def _decode_archive(self, cell: bytes | None, schema: TableSchema | None) -> dict[str, Any]:
+    def decode_archive(self, cell: bytes | None, schema: TableSchema | None) -> dict[str, Any]:
+        """Return the archived values of a cell by the names of the dropped fields."""
         if cell is None or schema is None:
             return {}
         zones = self._session.catalog.zones
-        return decode_archived_values(cell, schema, zones, self._attachments)
+        return decode_archived_values(decode_archive(cell), schema, zones, self._attachments)
 
     def decode_record(
         self, table: int, key: bytes, value: bytes | None

@@ -17,6 +17,7 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from zapdb.history.columns import (
+    ARCHIVE,
     FROM,
     KEY,
     OPERATION,
@@ -241,6 +242,28 @@ def read_operations(
         require_whole(path, file)
         rows = _read_range(path, file, within, [KEY, OPERATION])
         yield from zip(*(rows.column(name).to_pylist() for name in (KEY, OPERATION)), strict=True)
+
+
+def read_archives(
+    directory: str | Path, files: Iterable[HistoryFile], keys: Iterable[bytes], moment: int
+) -> dict[bytes, bytes]:
+    """Return the cells of the archived values that records had at a moment, by key, of those that
+    had any; of the files of the era that has the moment. Raises `HistoryDamaged`."""
+    from pyarrow import dataset
+
+    wanted = pyarrow.array(sorted(keys), pyarrow.binary())
+    condition = dataset.field(KEY).isin(wanted) & (dataset.field(FROM) <= moment)
+    columns, parts = [KEY, FROM, OPERATION, ARCHIVE], list[Any]()
+    for file in files:
+        path = file.place_in(directory)
+        require_whole(path, file)
+        with reading_file(path, file):
+            parts.append(dataset.dataset(path, format="parquet").to_table(columns, condition))
+    if not parts:
+        return {}
+    rows = sort_rows(with_archive(pyarrow.concat_tables(parts)))
+    last = dict(zip(*(rows.column(name).to_pylist() for name in (KEY, ARCHIVE)), strict=True))
+    return {key: cell for key, cell in last.items() if cell is not None}
 
 
 def _read_range(

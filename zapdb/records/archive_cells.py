@@ -61,12 +61,11 @@ def decode_archive(cell: bytes | None) -> dict[int, bytes]:
 
 
 def decode_archived_values(
-    cell: bytes | None, schema: TableSchema, zones: Zones, attachments: Attachments
+    values: Mapping[int, bytes], schema: TableSchema, zones: Zones, attachments: Attachments
 ) -> dict[str, Any]:
     """Return the archived values of a record of a schema by the names of the dropped fields; one
     whose name another one has, too, is called `name@migration`. Raises `CorruptRecord` and
     `BlobMissing`."""
-    values = decode_archive(cell)
     return {
         name: decode_archived_value(field.type.bind(zones), values[field.number], attachments)
         for name, field in archived_fields(schema).items()

@@ -113,6 +113,8 @@ class LoggedVersion(NamedTuple):
     after: bytes | None
     principal: str
     made_at: int
+    archive_before: bytes | None
+    archive_after: bytes | None
 
 
 def list_of_record(
@@ -122,7 +124,8 @@ def list_of_record(
     tenant, mark = moments.log.tenant, connection.storage.placeholder
     later = moments.find_later(connection, moments.find_newest(connection))
     rows = connection.fetch_all(
-        "SELECT t.number, c.before, c.after, t.principal, t.made_at FROM zapdb_changes AS c"
+        "SELECT t.number, c.before, c.after, t.principal, t.made_at, c.archive_before,"
+        " c.archive_after FROM zapdb_changes AS c"
         " JOIN zapdb_transactions AS t ON t.tenant = c.tenant AND t.number = c.transaction_number"
         f" WHERE c.tenant = {tenant} AND c.table_number = {int(table)} AND c.key = {mark}"
         f" AND c.event IS NULL AND NOT {later('c.transaction_number')} ORDER BY t.commit_order",

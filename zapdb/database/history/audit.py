@@ -18,7 +18,7 @@ from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_with_tables
 from zapdb.database.history.moment import Moment, When, open_moments, to_moment
 from zapdb.database.history.replaced_files import read_replaceable
-from zapdb.database.history.versions import list_changed
+from zapdb.database.history.versions import list_changed, list_changed_archived
 from zapdb.database.session import Session
 from zapdb.errors import ChangesPruned, UnknownField
 from zapdb.printing import one_line, show_moment
@@ -148,11 +148,16 @@ def _make_stored_entry(made: StoredChange, moment: MomentSummary) -> AuditEntry:
         schema.name,
         operation,
         made.key,
-        list_changed(schema_before, made.before, schema_after, made.after),
+        (
+            *list_changed(schema_before, made.before, schema_after, made.after),
+            *list_changed_archived(made.archived_before, made.archived_after),
+        ),
         made.before,
         made.after,
         schema_before,
         schema_after,
+        made.archived_before,
+        made.archived_after,
     )
 
 
@@ -221,13 +226,6 @@ def _make_record_entry(made: RecordChange, moment: Moment) -> AuditEntry:
         made.archived_before,
         made.archived_after,
     )
-
-
-def list_changed_archived(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the names of dropped fields whose archived values differ."""
-    absent = object()
-    names = dict.fromkeys([*before, *after])
-    return [name for name in names if before.get(name, absent) != after.get(name, absent)]
 
 
 def _find_fields(

@@ -7,7 +7,7 @@ states of the moments in front of it and at it. Files of moments have the schema
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow
@@ -21,11 +21,17 @@ from zapdb.database.session import Session
 from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
 from zapdb.history.files import reading_file
 from zapdb.history.moment_rows import BASELINE
-from zapdb.history.states import require_whole
+from zapdb.history.states import read_archives, require_whole
 from zapdb.indexes import BoundTable
-from zapdb.records import Record
+from zapdb.records import Attachments, Record
+from zapdb.records.archive_cells import (
+    decode_archive,
+    decode_archived_values,
+    extract_blobs,
+    large_fields,
+)
 from zapdb.schema import TableSchema
-from zapdb.storage import Connection
+from zapdb.storage import BlobStatements, Connection
 from zapdb.storage.change_log import ChangeRow, LoggedTransaction
 from zapdb.storage.history_manifest import (
     HistoryFile,
@@ -34,10 +40,12 @@ from zapdb.storage.history_manifest import (
     list_history_files,
     list_timelines,
 )
+from zapdb.storage.identifiers import make_uuid7
 
 WINDOW_MOMENTS: Final = 2_000
 """Moments whose changed keys are read together."""
 
+NO_VALUES: Final[Mapping[str, Any]] = {}
 ChangedKeys = dict[int, list[bytes]]
 """By moment."""
 
@@ -51,6 +59,9 @@ class StoredChange(NamedTuple):
     before: Record | None
     schema_after: TableSchema | None
     after: Record | None
+    archived_before: Mapping[str, Any] = NO_VALUES
+    archived_after: Mapping[str, Any] = NO_VALUES
+    """The archived values of dropped fields, if one of them was changed."""
 
 
 class StoredVersion(NamedTuple):
@@ -90,16 +101,19 @@ class StoredAudit:
         keys = sorted(self._find_keys(moment.number, table))
         if not keys:
             return
+        numbers = moment.number - 1, moment.number
         (schema_before, before), (schema, after) = (
-            self._read(number, table, keys) for number in (moment.number - 1, moment.number)
+            self._read(number, table, keys) for number in numbers
         )
+        was, has = (self._read_archives(number, table, keys) for number in numbers)
         for key in keys:
             earlier, later = before.get(key), after.get(key)
             found = earlier or later
             if found is not None:
                 values, first = found[0], None if earlier is None else earlier[1]
                 last = None if later is None else later[1]
-                yield StoredChange(table, values, schema_before, first, schema, last)
+                archived = _differing(was.get(key, NO_VALUES), has.get(key, NO_VALUES))
+                yield StoredChange(table, values, schema_before, first, schema, last, *archived)
 
     def list_versions(self, table: int, key: bytes) -> Iterator[StoredVersion]:
         """Yield what became of one record up to the beginning of the log, oldest first.
@@ -128,7 +142,9 @@ class StoredAudit:
                     continue
                 made = next(iter(stored.list_back(number)))
                 before = self._read_one(number - 1, table, key)
-                yield StoredVersion(made, StoredChange(table, (), *before, *after))
+                was, has = (self._read_archives(at, table, [key]) for at in (number - 1, number))
+                archived = _differing(was.get(key, NO_VALUES), has.get(key, NO_VALUES))
+                yield StoredVersion(made, StoredChange(table, (), *before, *after, *archived))
 
     def _read_one(
         self, number: int, table: int, key: bytes
@@ -155,6 +171,24 @@ class StoredAudit:
             key: (codec.decode_key(key), read(key, value)) for key, value in rows.items()
         }
 
+    def _read_archives(
+        self, number: int, table: int, keys: Sequence[bytes]
+    ) -> dict[bytes, Mapping[str, Any]]:
+        """Return the archived values of dropped fields that records had at a moment."""
+        past = PastSession(self._session, find_moment(self._session, number))
+        then = past.then.numbered(table)
+        state = None if then is None or not then.schema.archived else past.find_stored(then)
+        if then is None or state is None:
+            return {}
+        found, large = dict[bytes, Mapping[str, Any]](), large_fields([then.schema])
+        cells = read_archives(state.directory, state.files, keys, state.moment)
+        for key, cell in cells.items():
+            attachments = Attachments(BlobStatements(past.storage).load, make_uuid7)
+            values = extract_blobs(decode_archive(cell), large, attachments)
+            zones = past.catalog.zones
+            found[key] = decode_archived_values(values, then.schema, zones, attachments)
+        return found
+
     def _find_keys(self, moment: int, table: int) -> list[bytes]:
         known = self._windows.get(table)
         if known is None or moment not in known[0]:
@@ -178,6 +212,13 @@ class StoredAudit:
             for key, since in _list_changed(store, file, kept):
                 found[since].append(key)
         return found
+
+
+def _differing(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return archived values before and after a change; none where they are the same."""
+    return (NO_VALUES, NO_VALUES) if before == after else (before, after)
 
 
 def _list_places(

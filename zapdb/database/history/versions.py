@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -35,9 +36,9 @@ class Version:
     """One state of a record: from a moment until the next one, or until now.
 
     `record` is under the table's schema of that time; None after a deletion. `fields` are the names
-    of the fields that the transaction changed. A `baseline` was there when the log began, or the
-    files of the history store: since when is not known, and `since`, `principal` and `made_at` are
-    None.
+    of the fields that the transaction changed, also of dropped ones that are archived. A `baseline`
+    was there when the log began, or the files of the history store: since when is not known, and
+    `since`, `principal` and `made_at` are None.
     """
 
     operation: VersionOperation
@@ -93,15 +94,26 @@ def _add_logged(
         since = to_moment(moment)
         if before is not None and (not found or found[-1].record is None):
             found.append(_make_baseline(schema_before, before))
-        _append(found, (schema_before, before), (schema, after), since)
+        archived = list_changed_archived(
+            decoder.decode_archive(row.archive_before, schema_before),
+            decoder.decode_archive(row.archive_after, schema),
+        )
+        _append(found, (schema_before, before), (schema, after), since, archived)
         found[-1] = replace(found[-1], principal=row.principal, made_at=as_time(row.made_at))
 
 
 _State = tuple[TableSchema | None, Record | None]
 
 
-def _append(found: list[Version], before: _State, after: _State, since: Moment) -> None:
-    """Append what a moment made of the record, by nobody yet."""
+def _append(
+    found: list[Version],
+    before: _State,
+    after: _State,
+    since: Moment,
+    archived: Sequence[str],
+) -> None:
+    """Append what a moment made of the record, by nobody yet; `archived` are the dropped fields
+    whose archived values it changed."""
     if found:
         found[-1] = replace(found[-1], until=since)
     operation: VersionOperation = "insert" if before[1] is None else "update"
@@ -109,7 +121,7 @@ def _append(found: list[Version], before: _State, after: _State, since: Moment) 
         Version(
             "delete" if after[1] is None else operation,
             after[1],
-            list_changed(*before, *after),
+            (*list_changed(*before, *after), *archived),
             since,
             None,
             None,
@@ -145,10 +157,18 @@ def _list_pruned(session: Session, beginning: int, table: int, key: bytes) -> li
                 found.append(_make_baseline(change.schema_after, change.after))
             continue
         before, after = change[2:4], change[4:6]
-        _append(found, before, after, to_moment(made.moment))
+        archived = list_changed_archived(change.archived_before, change.archived_after)
+        _append(found, before, after, to_moment(made.moment), archived)
         made_at = as_time(made.made_at)
         found[-1] = replace(found[-1], principal=made.principal, made_at=made_at)
     return found
+
+
+def list_changed_archived(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the names of dropped fields whose archived values differ."""
+    absent = object()
+    names = dict.fromkeys([*before, *after])
+    return [name for name in names if before.get(name, absent) != after.get(name, absent)]
 
 
 def list_changed(
