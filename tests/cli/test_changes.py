@@ -87,6 +87,8 @@ def test_list_as_json_is_an_object_a_line(logged: Project) -> None:
         "key": [1],
         "before": {"id": 1, "name": "Ada", "fax": "1"},
         "after": {"id": 1, "name": "Ada Lovelace", "fax": "2\n" + "x" * 80},
+        "archived_before": None,
+        "archived_after": None,
         "replaced": False,
         "unreadable": None,
         "revision": 1,

@@ -108,7 +108,7 @@ def test_a_past_is_exported_and_restored(current: Project) -> None:
     assert (made.status, made.err) == (0, "")
     assert made.out == "exported 20 records of 1 table to then\n"
     told = current.run("history", "export", "again", "--at", at, "--json").json["moment"]
-    assert (told["number"], told["exact"]) == (before["moment"], True)
+    assert (told["number"], told["doubts"]) == (before["moment"], {})
     restored = current.run("history", "restore", "then", "-d", "sqlite:///then.db")
     assert restored.out.startswith(f"restored 20 records of 1 table as of moment {at}; counts")
     imported = current.run("import", "again", "-d", "sqlite:///again.db")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 import zapdb
 from tests.cli.program import Project
-from zapdb.catalog import principal
+from zapdb.catalog import DEFAULT_TENANT, principal
+from zapdb.jobs import archives
+from zapdb.storage import connect
 
 
 @pytest.fixture
@@ -78,9 +82,13 @@ def test_a_past_is_read_by_sql_as_a_table_and_as_a_record(logged: Project) -> No
     assert "fax   1" in logged.run("history", "row", "people", "1", "--at", "#2").out
 
 
-def test_values_that_are_not_exact_are_told(logged: Project) -> None:
-    """A field that was dropped before the store began, is restored, and whose table changes again
-    before the store comes to it."""
+def test_values_that_are_not_exact_are_told(
+    logged: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field is dropped, the pruning of its archive is broken off, it is restored, and its table
+    changes again before the store comes to it."""
+    assert logged.run("history", "start", "past").status == 0
+    assert logged.run("history", "run", "--once").status == 0
     moments = []
     for number, change in enumerate(
         (
@@ -92,8 +100,14 @@ def test_values_that_are_not_exact_are_told(logged: Project) -> None:
         2,
     ):
         if number == 3:
-            assert logged.run("history", "start", "past").status == 0
-            assert logged.run("history", "run", "--once").status == 0
+            assert logged.run("convert", "run").status == 0
+            with monkeypatch.context() as patched:
+                patched.setattr(archives, "delete_archives", _break_off)
+                with (
+                    pytest.raises(KeyboardInterrupt),
+                    closing(connect("sqlite:///test.db")) as storage,
+                ):
+                    archives.prune_archives(storage, DEFAULT_TENANT)
         text = f"zapdb: 1\nsummary: A change\nchanges:\n  - {change}\nrollback: inferred\n"
         logged.file(f"000{number}_change").write_text(text, encoding="utf-8")
         assert logged.run("migrate", "up").status == 0
@@ -109,7 +123,16 @@ def test_values_that_are_not_exact_are_told(logged: Project) -> None:
         assert notes == [True, False]
     for at in moments[1:]:
         made = logged.run("history", "export", f"out{at[1:]}", "--at", at, "--json")
-        assert made.json["moment"]["exact"] is ("not exact" not in made.err) is (at == moments[2])
+        doubts = {"people": "archive_pruning"} if at == moments[1] else {}
+        assert made.json["moment"]["doubts"] == doubts
+        assert ("not exact" in made.err) == bool(doubts)
+    verified = logged.run("history", "verify", "--json")
+    assert verified.json["doubts"] == {"people": "archive_pruning"}
+    assert "prune-archive` was deleting them" in verified.err
+
+
+def _break_off(*_: object) -> int:
+    raise KeyboardInterrupt
 
 
 def test_the_versions_of_a_record_and_what_differs(logged: Project) -> None:

@@ -37,7 +37,7 @@ def test_h10_verify_tells_what_is_wrong_with_files_and_records(
     db = make_people(workspace, place)
     _, _, files = read_manifest(db)
     found = db.history.verify()
-    assert (found.problems, found.inexact, found.files) == ((), (), len(files))
+    assert (found.problems, found.doubts, found.files) == ((), {}, len(files))
     assert found.tables >= 2
     assert db.history.verify(sample=0).tables == 0
 
