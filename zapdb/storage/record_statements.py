@@ -41,7 +41,7 @@ class RecordStatements:
         self.tenant = int(tenant)
         self.version_sql = version_sql or catalog_version_sql(tenant)
         self.name = record_table_name(number)
-        self.source = self.name if source is None else f"({source}) AS {self.name}"
+        self.source = self.name if source is None else f"({source}) AS records"
         mark, mine = storage.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
             f"SELECT value, ({self.version_sql}) FROM {self.source} WHERE {mine} AND key = {mark}"
