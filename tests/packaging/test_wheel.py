@@ -156,7 +156,8 @@ def test_wheel_holds_the_package_and_its_storage_upgrades_only(wheel: Path) -> N
     assert expected <= names
     assert {"zapdb/py.typed", "zapdb/storage/storage_upgrades/env.py"} <= names
     metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
-    assert {name.split("/")[0] for name in names} == {"zapdb", metadata}
+    sources = {"pyspark_zapdb.py", "pyspark_zapdb_changes.py"}
+    assert {name.split("/")[0] for name in names} == {"zapdb", metadata} | sources
     assert not {name for name in names if "tests" in name.split("/")}
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
+import subprocess
+import sys
+import sysconfig
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -11,14 +15,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql import functions as F
 
 import zapdb.spark
 from tests.documents import PEOPLE
 from tests.support import Workspace
 from zapdb import release
+from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import UsageError, ZapdbError
+from zapdb.spark.changes import ZapdbChangesSource
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.options import ReadOptions
 from zapdb.spark.reading import read_spark_schema
@@ -244,3 +251,44 @@ def test_rule_32_a_file_is_refused_on_a_cluster_and_other_releases_everywhere(
         monkeypatch.undo()
         zapdb.spark.register(spark)
     assert load(spark, workspace, "people").count() == 0
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_session_that_knows_nothing_of_zapdb_finds_its_sources(workspace, spark):
+    """Spark imports each installed module whose name begins with `pyspark_`."""
+    workspace.write(1, PEOPLE)
+    workspace.open()
+    other = spark.newSession()  # with sources of its own
+    assert load(other, workspace, "people").count() == 0
+    changes = other.readStream.format("zapdb_changes")
+    changes = changes.options(database=workspace.address, table="people").load()
+    assert {"operation", "bookmark"} <= set(changes.columns)
+
+
+RECEIVING = """
+import sys
+from pyspark import SparkFiles
+from pyspark.serializers import CPickleSerializer
+SparkFiles._is_running_on_worker, SparkFiles._root_directory = True, sys.argv[1]
+print(type(CPickleSerializer().loads(open(sys.argv[2], "rb").read())).__module__)
+"""
+
+
+def test_an_archive_that_was_shipped_is_found_by_the_process_that_plans_a_stream(tmp_path):
+    """Spark has the archive beside that process's directory, and does not put it on its path."""
+    archive, sent = tmp_path / "zapdb.zip", tmp_path / "sent"
+    assert run_program(["spark", "package", str(archive)]) == 0
+    (tmp_path / "streaming_job").mkdir()
+    sent.write_bytes(CPickleSerializer().dumps(ZapdbChangesSource({"table": "people"})))
+    packages = os.pathsep.join((sysconfig.get_path("platlib"), sysconfig.get_path("purelib")))
+    command = [sys.executable, "-S", "-c", RECEIVING, str(tmp_path / "streaming_job"), str(sent)]
+
+    def receive() -> subprocess.CompletedProcess[str]:
+        environment = {"PYTHONPATH": packages}
+        return subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+
+    assert receive().stdout == "zapdb.spark.changes\n"
+    archive.rename(tmp_path / "other")
+    assert "Run `zapdb spark package zapdb.zip` where the driver runs" in receive().stderr

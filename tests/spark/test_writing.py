@@ -152,9 +152,12 @@ def test_upsert_updates_by_key_and_mistakes_are_named_before_anything_is_written
 
     with pytest.raises(PySparkException, match=r"a record with this key already exists|same key"):
         save(rows, workspace, "stock")
-    for wrong in ("cast(count as double)", "cast(null as long)"):
-        with pytest.raises(PySparkException, match=r"cast the column.*option\('job'"):
-            save(rows.selectExpr("id + 5 as id", f"{wrong} as count"), workspace, "stock")
+    with pytest.raises(PySparkException, match=r"cast the column.*option\('job'"):
+        save(rows.selectExpr("id + 5 as id", "cast(null as long) as count"), workspace, "stock")
+    # What a column's type can't hold is refused where the query is planned, before any task.
+    for wrong in ("double", "timestamp", "array<int>"):
+        with pytest.raises(AnalysisException, match=r"field: stock\.count[^;]*cast the column"):
+            save(rows.selectExpr("id", f"cast(null as {wrong}) as count"), workspace, "stock")
     with pytest.raises(AnalysisException, match="a column has no field"):
         save(rows.withColumnRenamed("count", "amount"), workspace, "stock")
     with pytest.raises(AnalysisException, match="fields have no column, no default"):

@@ -39,6 +39,8 @@ def write_package(archive: Path) -> Path:
         writing_file(archive) as stream,
         zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file,
     ):
+        for path in sorted(PACKAGE.parent.glob("pyspark_zapdb*.py")):
+            _add(file, path, path.name)
         for root, folder in ((PACKAGE, "zapdb"), (upgrades, "zapdb/storage/storage_upgrades")):
             for path in sorted(root.rglob("*")):
                 inside = path.relative_to(root)

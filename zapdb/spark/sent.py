@@ -6,20 +6,35 @@ the function that unpickles them, which needs no zapdb.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import socket
 import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import SparkFiles, cloudpickle
 
 
 def receive(raw: bytes) -> Any:
-    """Unpickle an object and its state; raises `ModuleNotFoundError` that names this process."""
+    """Unpickle an object and its state; raises `ModuleNotFoundError` that names this process.
+
+    Spark puts the archives of `--py-files` on the path of all its processes but the one that plans
+    the batches of a stream. That one is told a directory inside the one that they are in.
+    """
     try:
         kind, state = pickle.loads(raw)  # noqa: S301 - the driver made it
     except ModuleNotFoundError as missing:
+        root = Path(SparkFiles.getRootDirectory())
+        shipped = [str(path) for at in (root, root.parent) for path in at.glob("*.zip")]
+        ours = [path for path in shipped if zipfile.Path(path, "zapdb/").exists()]
+        archives = [path for path in ours if path not in sys.path]
+        if archives:
+            sys.path[1:1] = archives
+            importlib.invalidate_caches()
+            return receive(raw)
         message = (
             f"{missing}: this process of Spark has no zapdb, or lacks a package that zapdb needs"
             f" (host {socket.gethostname()}, process {os.getpid()}, Python {sys.executable})."

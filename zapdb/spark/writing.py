@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from zapdb.activation.datasets import datasets_in_use
@@ -108,6 +109,7 @@ class ZapdbWriter(Sent, DataSourceArrowWriter):
         with opened_for_reading(context, options.place) as snapshot:
             bound = snapshot.table(options.place.table)._current()
             _check_columns(bound.adapter.schema, schema, _mode(options))
+            _check_types(bound.adapter.schema, schema, bound.catalog.zones)
             number = _name_job(bound.catalog.tenant, name)
             with snapshot._session.connected() as connection:
                 is_done = is_named and is_job_done(connection, number)
@@ -280,6 +282,15 @@ def _check_columns(table: TableSchema, schema: StructType, mode: ImportMode) -> 
             fields=", ".join(f.name for f in table.fields),
             hint='rename or drop columns of the frame: df.withColumnRenamed("a", "b")',
         )
+
+
+def _check_types(table: TableSchema, schema: StructType, zones: Zones) -> None:
+    """Raise `InvalidValue` for the first column whose type the field does not take: here, once, and
+    not in each task. Values are looked at when they are written."""
+    columns = to_arrow_schema(schema, timezone="UTC")
+    for column in columns:
+        empty = pyarrow.record_batch([pyarrow.array([], column.type)], pyarrow.schema([column]))
+        list(_read_values(table, empty, zones))
 
 
 def _read_values(table: TableSchema, batch: Any, zones: Zones) -> Iterator[dict[str, Any]]:
