@@ -199,6 +199,8 @@ COMMIT_TOKEN_PURGE_SECONDS: Final = 60.0
 """How often a process that writes commit tokens deletes expired ones."""
 EXCLUSIVE_AFTER_CONFLICTS: Final = 6
 """After this many conflicts, an operation makes every second attempt under the exclusive gate."""
+EXCLUSIVE_SECONDS_MAX: Final = 1.0
+"""The function of `db.run` does so only if each of its earlier tries took less."""
 EXCLUSIVE_LOCK_TIMEOUT_MS: Final = 100
 """How long such an attempt waits for writers that hold the gate; no other writer begins
 meanwhile."""

@@ -14,9 +14,14 @@ from zapdb.storage.retries import note_tries, pauses
 T = TypeVar("T")
 
 
-async def retry(policy: RetryPolicy, action: Callable[[], Awaitable[T]]) -> T:
+async def retry(
+    policy: RetryPolicy,
+    action: Callable[[], Awaitable[T]],
+    before_again: Callable[[int], object] = lambda made: None,
+) -> T:
     """Await it, and again as long as it raises `TransactionConflict` and the policy gives it
-    another try; raises what the last one raised."""
+    another try; raises what the last one raised. `before_again` is called before each further
+    try, with the number of earlier ones."""
     made, left = 0, pauses(policy, time.monotonic())
     while True:
         try:
@@ -27,3 +32,4 @@ async def retry(policy: RetryPolicy, action: Callable[[], Awaitable[T]]) -> T:
                 note_tries(error, made)
                 raise
         await asyncio.sleep(seconds)
+        before_again(made)

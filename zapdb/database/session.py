@@ -37,7 +37,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.indexes import BoundTable
-from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, READ, WRITE
+from zapdb.limits import READ, WRITE
 from zapdb.storage import (
     Connection,
     MissingTable,
@@ -47,7 +47,7 @@ from zapdb.storage import (
     TransactionMode,
 )
 from zapdb.storage.open_transaction import OpenTransaction
-from zapdb.storage.retries import retry
+from zapdb.storage.retries import Beaten, retry
 from zapdb.storage.statements import catalog_version_sql
 from zapdb.storage.transaction_owners import Caller, has_begun
 
@@ -299,13 +299,14 @@ class Session(SessionCatalog):
         mode: TransactionMode,
         *,
         token: bool = False,
+        exclusive: bool = False,
         lent: Connection | None = None,
         caller: Caller | None = None,
     ) -> OpenTransaction:
         """Begin a transaction or a snapshot that stays open: see `Transactions.begin_open`."""
         if lent is None:
             self.storage.require_open()
-        begun = self.storage.begin_open(mode, lent, caller)
+        begun = self.storage.begin_open(mode, lent, caller, exclusive=exclusive)
         try:
             with begun.use() as connection:
                 self.prepare(connection, token=token)
@@ -409,12 +410,12 @@ class Session(SessionCatalog):
         if version != self._shared.loaded.catalog.version:
             self.reload()
 
-    def run(self, action: Callable[[], T], *, may_be_exclusive: bool = True) -> T:
+    def run(self, action: Callable[[], T]) -> T:
         """Run a single operation; repeat it after a conflict, unless it is inside a transaction.
 
         Of conflicting transactions, the database lets the one continue that ends first. A long one,
         such as a deletion with all its referencing records, could fail for ever because of short
-        ones. After several conflicts it takes the gate exclusively, unless its length is unknown.
+        ones. After several conflicts it takes the gate exclusively (decision 17).
         """
         begun = self.open_here()
         if begun is not None:
@@ -425,19 +426,13 @@ class Session(SessionCatalog):
                     return action()
         if self.storage.connection().mode is not None:
             return action()
-        drawing = partial(run_drawing, self, action)
-        return self.repeat(drawing, may_be_exclusive=may_be_exclusive)
+        beaten = Beaten()
 
-    def repeat(self, action: Callable[[], T], *, may_be_exclusive: bool) -> T:
-        """Call `action`, and again after each conflict with a concurrent transaction; raises the
-        last `TransactionConflict` once the time is over."""
-
-        def take_gate_exclusively(made: int) -> None:
-            # Only every second time: the gate can't be taken while another writer's block is open.
-            is_exclusive = may_be_exclusive and made >= EXCLUSIVE_AFTER_CONFLICTS
-            self._local.exclusive = is_exclusive and made % 2 == 0
+        def before_again(made: int) -> None:
+            beaten.before_again(made)
+            self._local.exclusive = beaten.is_exclusive
 
         try:
-            return retry(WRITE, action, before_again=take_gate_exclusively)
+            return retry(WRITE, partial(run_drawing, self, action), before_again=before_again)
         finally:
             self._local.exclusive = False

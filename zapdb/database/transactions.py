@@ -26,6 +26,7 @@ from zapdb.errors import TransactionConflict, UnknownAttribute, UsageError, Zapd
 from zapdb.logs import log_event
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.retries import Beaten
 from zapdb.storage.transaction_owners import Caller, note_begun
 from zapdb.storage.transactions import count_conflict
 
@@ -138,12 +139,13 @@ class Block(AbstractContextManager[H]):
         for_tenant: ForTenant,
         *,
         token: bool = False,
-        is_repeated: bool = False,
+        beaten: Beaten | None = None,
     ) -> None:
         self._session = session
         self._is_of_handle = session.open is not None
         """Whether it is a part of a transaction that the application names."""
-        self._is_repeated = is_repeated
+        self._beaten = beaten
+        """What became of earlier tries, if the block is repeated after a conflict."""
         self._make = handle
         self._mode = mode
         self._for_tenant = for_tenant
@@ -197,7 +199,13 @@ class Block(AbstractContextManager[H]):
         self, lent: Connection | None = None, caller: Caller | None = None
     ) -> OpenTransaction:
         """Begin the transaction or snapshot; any thread may do it for the one that enters."""
-        return self._session.begin(self._mode, token=self._token, lent=lent, caller=caller)
+        return self._session.begin(
+            self._mode,
+            token=self._token,
+            exclusive=self._beaten is not None and self._beaten.is_exclusive,
+            lent=lent,
+            caller=caller,
+        )
 
     def entered(self, begun: OpenTransaction) -> H:
         """The handle, for the task or thread that enters the block."""
@@ -312,7 +320,7 @@ class Block(AbstractContextManager[H]):
             raise
 
     def _explain(self, error: BaseException) -> None:
-        if isinstance(error, TransactionConflict) and not self._is_repeated:
+        if isinstance(error, TransactionConflict) and self._beaten is None:
             error.hint = BLOCK_HINT
 
     def _refuse_elsewhere(self, begun: OpenTransaction, error: BaseException | None) -> None:

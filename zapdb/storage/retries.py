@@ -11,10 +11,11 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from zapdb.errors import TransactionConflict, ZapdbError
-from zapdb.limits import RetryPolicy
+from zapdb.limits import EXCLUSIVE_AFTER_CONFLICTS, EXCLUSIVE_SECONDS_MAX, RetryPolicy
 from zapdb.metrics import RETRIES, RETRIES_EXHAUSTED
 from zapdb.storage.interruption import current_call
 
@@ -71,6 +72,31 @@ def retry(
                 raise
         _sleep(seconds)
         before_again(made)
+
+
+class Beaten:
+    """What became of the tries of one operation or function, and whether the next one goes alone,
+    with the gate held exclusively (decision 17)."""
+
+    def __init__(self) -> None:
+        self.is_exclusive = False
+        """Whether the next try goes alone."""
+        self._longest_seconds = 0.0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure a try of a function: how long that takes is known to nobody else."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._longest_seconds = max(self._longest_seconds, time.monotonic() - began)
+
+    def before_again(self, made: int) -> None:
+        """Decide about the next try, after so many. Only every second one goes alone: the gate
+        can't be taken while another writer's block is open."""
+        is_beaten = made >= EXCLUSIVE_AFTER_CONFLICTS and made % 2 == 0
+        self.is_exclusive = is_beaten and self._longest_seconds < EXCLUSIVE_SECONDS_MAX
 
 
 def note_tries(error: Exception, made: int) -> None:

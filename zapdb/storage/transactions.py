@@ -86,13 +86,18 @@ class Transactions(LendingPool):
     # Transactions that stay open
 
     def begin_open(
-        self, mode: TransactionMode, lent: Connection | None = None, caller: Caller | None = None
+        self,
+        mode: TransactionMode,
+        lent: Connection | None = None,
+        caller: Caller | None = None,
+        *,
+        exclusive: bool = False,
     ) -> OpenTransaction:
         """Begin a transaction that stays open between calls; its owner is the calling task or
         thread, or `caller`.
 
-        `lent` is a connection that was lent already (see `lend_connection`). Raises
-        `ConnectionsBusy`.
+        `lent` is a connection that was lent already (see `lend_connection`); `exclusive` is as for
+        `transaction`. Raises `ConnectionsBusy`.
         """
         if not mode.only_reads:
             self.require_writable()
@@ -100,7 +105,7 @@ class Transactions(LendingPool):
         try:
             begun = OpenTransaction(self, connection, mode, caller or find_caller())
             with self.refusing_deadlock(connection):
-                self._begin_measured(connection, mode, exclusive=False)
+                self._begin_measured(connection, mode, exclusive=exclusive)
             self.note_open(begun)
         except BaseException as error:
             self._close_books(connection)
