@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import Faults, Workspace, error_of
+from tests.support import GUARD_SECONDS, Faults, Workspace, error_of, wait_until
 from zapdb.database import Database, Transaction, commit_tokens
 from zapdb.errors import (
     CatalogChanged,
@@ -21,8 +22,8 @@ from zapdb.errors import (
     TransactionConflict,
     UsageError,
 )
-from zapdb.limits import CATALOG, LEASE, WRITE
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.limits import CATALOG, EXCLUSIVE_AFTER_CONFLICTS, LEASE, WRITE
+from zapdb.storage import Connection, Storage, TransactionMode, retries
 
 
 @pytest.fixture
@@ -219,12 +220,109 @@ def test_an_operation_that_is_beaten_keeps_other_writers_out(
         db._session.run(act)
     assert modes == [False] * 6 + [True, False, True, False]
     assert not db._session._local.exclusive
-    modes.clear()
-    with pytest.raises(TransactionConflict):
-        db._session.run(act, may_be_exclusive=False)
-    assert not any(modes)
     with db._storage.transaction(TransactionMode.READ):
         pass
+
+
+class Rival:
+    """Another process, which writes a record between a function's reading and writing it, as long
+    as it can."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._items = workspace, workspace.open().table("items")
+        self._threads = ThreadPoolExecutor(1)
+        self.kept_out: list[Future[Any]] = []
+        """The writes that had to wait for the function's end."""
+
+    def write(self) -> None:
+        written = self._threads.submit(self._items.upsert, id=1, title="theirs", size=0)
+        wait_until(lambda: written.done() or self._waits(), "it has written, or waits")
+        if not written.done():
+            self.kept_out.append(written)
+
+    def _waits(self) -> bool:
+        waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'zapdb_gate'::regclass"
+        return bool(self._workspace.execute(waiting))
+
+    def finish(self) -> None:
+        for written in self.kept_out:
+            written.result(GUARD_SECONDS)
+
+
+def run_sync(workspace: Workspace, tries: list[int], rival: Rival) -> None:
+    def write(tx: Transaction) -> None:
+        tries.append(1)
+        size = tx.table("items").get(1).size
+        rival.write()
+        tx.table("items").update(1, title="mine", size=size + 1)
+
+    workspace.open().run(write)
+
+
+def run_async(workspace: Workspace, tries: list[int], rival: Rival) -> None:
+    async def write(tx: zapdb.aio.Transaction) -> None:
+        tries.append(1)
+        size = (await tx.table("items").get(1)).size
+        await asyncio.to_thread(rival.write)
+        await tx.table("items").update(1, title="mine", size=size + 1)
+
+    async def main() -> None:
+        async with await zapdb.aio.open(workspace.address) as opened:
+            await opened.run(write)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("run", [run_sync, run_async])
+@pytest.mark.parametrize("is_short", [True, False])
+def test_a_short_function_that_is_beaten_goes_alone(
+    workspace: Workspace,
+    db: Database,
+    run: Callable[[Workspace, list[int], Rival], None],
+    is_short: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In every other try, another process writes what it has read; alone, it is the first."""
+    db.table("items").insert(id=1, title="a", size=0)
+    monkeypatch.setattr(retries, "EXCLUSIVE_SECONDS_MAX", 60.0 if is_short else 0.0)
+    for module in ("zapdb.database.database", "zapdb.aio.face"):
+        monkeypatch.setattr(f"{module}.WRITE", WRITE._replace(tries=10, seconds=GUARD_SECONDS))
+    tries, rival = list[int](), Rival(workspace)
+    error = error_of(lambda: run(workspace, tries, rival))
+    rival.finish()
+    if is_short:
+        assert error is None
+        assert len(tries) > EXCLUSIVE_AFTER_CONFLICTS
+        assert len(rival.kept_out) == 1
+        assert db.table("items").get(1).title == "theirs"  # it came behind
+    else:
+        assert isinstance(error, TransactionConflict)
+        assert (error.context["tries"], rival.kept_out) == (10, [])
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_function_that_waits_for_who_waits_for_it_keeps_nobody_out_for_long(
+    workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends its session, and it never goes alone again: it has taken too long."""
+    db.table("items").insert(id=1, title="a", size=0)
+    monkeypatch.setattr("zapdb.storage.postgresql.CATALOG_IDLE_SECONDS", 2.0)
+    monkeypatch.setattr("zapdb.database.database.WRITE", WRITE._replace(tries=10))
+    rival, tries = Rival(workspace), list[int]()
+
+    def write(tx: Transaction) -> None:
+        tries.append(1)
+        tx.table("items").get(1)
+        rival.write()
+        rival.finish()
+        tx.table("items").update(1, title="mine")
+
+    error = error_of(lambda: db.run(write))
+    assert isinstance(error, TransactionConflict)
+    assert len(rival.kept_out) == 1
+    assert len(tries) == 10
+    assert db.table("items").get(1).title == "theirs"
 
 
 def test_rule_15_what_a_commit_did_is_not_asked_of_a_closed_database(
