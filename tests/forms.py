@@ -124,6 +124,7 @@ ON_ONE_ENGINE = frozenset(
         "unique",
         "verification",
         "watch",
+        "ways_in",
         "zones",
     ]
 )

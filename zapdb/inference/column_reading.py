@@ -59,8 +59,6 @@ class ReadColumn:
     bound_as: Any
     is_text: bool = False
     """Whether `order` is a text, whatever the type of the column."""
-    is_json: bool = False
-    """Whether what is read is the text of a JSON value."""
     is_undecoded: bool = False
     """Whether what is read are the bytes of a text."""
 
@@ -81,10 +79,8 @@ def read_column(
         return _read_from_postgresql(connection, column, kind)
     raw = sa.types.NullType()
     plain = sa.type_coerce(column, raw)
-    # The drivers of MySQL read no JSON, and MariaDB's is a text.
-    is_json = isinstance(kind, Json)
     is_sqlite = connection.dialect.name == "sqlite"
-    return ReadColumn(plain, plain, raw if is_sqlite else column.type, is_json=is_json)
+    return ReadColumn(plain, plain, raw if is_sqlite else column.type)
 
 
 def _read_from_postgresql(
@@ -96,11 +92,11 @@ def _read_from_postgresql(
     if isinstance(of, sa.ARRAY):
         if isinstance(kind, Json):
             as_json = sa.cast(sa.func.to_jsonb(column), sa.Text)
-            return ReadColumn(sa.type_coerce(as_json, raw), plain, raw, is_json=True)
+            return ReadColumn(sa.type_coerce(as_json, raw), plain, raw)
         texts = sa.type_coerce(sa.cast(column, postgresql.ARRAY(sa.Text)), raw)
         return ReadColumn(plain if _is_in_python(of.item_type) else texts, plain, raw)
     if isinstance(of, sa.JSON):
-        return ReadColumn(sa.type_coerce(text, raw), plain, raw, is_json=True)
+        return ReadColumn(sa.type_coerce(text, raw), plain, raw)
     if isinstance(of, sa.String | sa.Enum):
         is_undecoded = _has_no_encoding(connection)
         selected: Any = sa.func.convert_to(text, "SQL_ASCII") if is_undecoded else column

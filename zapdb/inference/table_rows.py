@@ -73,7 +73,7 @@ class TableRows(RowSource):
             name: read_column(connection, table.c[name], kinds.get(name)) for name in wanted
         }
         self._selected = [read.selected.label(name) for name, read in self._read_as.items()]
-        how = Coercion(time_zone, is_text=source.dialect == "sqlite")
+        how = Coercion(time_zone, is_text=True)
         self._readers: list[tuple[str, tuple[str, ...], Coerce]] = [
             (f.name, f.columns, self._make_reader(by_name[f.name], table.c[f.columns[0]], how))
             for f in fields
@@ -83,11 +83,10 @@ class TableRows(RowSource):
     def _make_reader(self, field: Field, column: sa.Column[Any], how: Coercion) -> Coerce:
         if isinstance(column.type, mysql.TIMESTAMP):  # whose session is in UTC
             how = replace(how, time_zone=datetime.UTC)
-        if self._read_as[column.name].is_json:
-            how = replace(how, is_text=True)
         coerce = make_coercer(field, f"{self._plan.schema.name}.{field.name}", how)
         is_declared = isinstance(column.type, DeclaredType)  # of which any value may be any text
-        has_equivalent = how.is_text or isinstance(column.type, sa.String | sa.Enum)
+        is_sqlite = self._connection.dialect.name == "sqlite"
+        has_equivalent = is_sqlite or isinstance(column.type, sa.String | sa.Enum)
         if not isinstance(field.type, String) or (has_equivalent and not is_declared):
             return coerce
         return lambda value: coerce(foreign_text(value))

@@ -8,16 +8,18 @@ documents have (`to_document`).
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
 from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
-from zapdb.values import Boolean, Decimal, Integer, Reference, ValueType
+from zapdb.values import Boolean, Decimal, Float, Integer, Reference, ValueType
+from zapdb.values.json import read_json
 
 NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
@@ -47,8 +49,9 @@ def from_plain(table: TableSchema, field: Field, plain: Any) -> Any:
     except InvalidValue as error:
         if error.context.get("field") == path and isinstance(plain, str):
             raise _refuse(field.type, path, plain) from None
-        shown = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-        error.context["value"] = one_line(shown, REFUSED_CHARS_MAX)
+        is_text = isinstance(plain, str)
+        shown = one_line(plain, REFUSED_CHARS_MAX) if is_text else show_json(plain)
+        error.context["value"] = shown
         error.hint = ""  # it is for values of Python
         raise
 
@@ -127,12 +130,9 @@ def _refuse(
     kind: ValueType, path: str, text: str, error: InvalidValue | None = None
 ) -> InvalidValue:
     expected = kind.text_form
-    if (
-        error is not None
-        and isinstance(kind, Decimal)
-        and error.context["expected"] != kind.expected
-    ):
-        expected = error.context["expected"]  # it is a number, with too many digits
+    if error is not None and isinstance(kind, Decimal | Float):
+        more = error.context["expected"]
+        expected = expected if more == kind.expected else more  # a number, with too many digits
     return InvalidValue(
         "a value does not fit its field",
         field=path,
@@ -144,11 +144,10 @@ def _refuse(
 
 
 def parse_json_cell(text: str, path: str, expected: str) -> Any:
-    """Plain data; raises `InvalidValue` for what is not JSON, or says a thing twice."""
+    """Plain data, in which numbers with a point or an exponent are decimals; raises `InvalidValue`
+    for what is not JSON, or says a thing twice."""
     try:
-        return json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_require_unique_keys
-        )
+        return read_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(
             "the text is not valid JSON",
@@ -159,12 +158,10 @@ def parse_json_cell(text: str, path: str, expected: str) -> Any:
         ) from None
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no value {name}")
+def show_json(plain: Any) -> str:
+    """Plain data as JSON, for errors."""
+    return one_line(json.dumps(plain, ensure_ascii=False, default=_show_other), REFUSED_CHARS_MAX)
 
 
-def _require_unique_keys(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has the same name twice")
-    return found
+def _show_other(value: Any) -> str:
+    return str(value) if isinstance(value, decimal.Decimal) else describe_value(value)

@@ -6,15 +6,17 @@ sort as the numbers do. −0.0 is stored as 0.0 and every NaN as the one quiet N
 
 from __future__ import annotations
 
+import decimal
 import math
 import re
 import struct
 from dataclasses import dataclass
 from typing import Any
 
-from zapdb.errors import CorruptRecord
+from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.values.base import ValueType
 from zapdb.values.decimal import NUMERAL
+from zapdb.values.numerals import SAFE_DIGITS, float_of
 from zapdb.values.source import Namespace
 
 SIGN = 1 << 63
@@ -25,6 +27,7 @@ PACK, UNPACK = struct.Struct(">d").pack, struct.Struct(">d").unpack_from
 
 NO_NUMERAL = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 """The three values that documents write as words."""
+FLOAT_DIGITS = "a number that a float keeps, with at most 17 digits"
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Float(ValueType):
             value = float(value)
         if not isinstance(value, float):
             raise self.refuse(value, path)
-        return value + 0.0  # −0.0 + 0.0 is 0.0
+        return float(value) + 0.0  # −0.0 + 0.0 is 0.0
 
     def encode(self, value: float) -> bytes:
         if math.isnan(value):
@@ -96,11 +99,29 @@ class Float(ValueType):
         return left == right or (math.isnan(left) and math.isnan(right))
 
     def from_document(self, plain: Any, path: str) -> float:
+        """Also takes a decimal; raises `InvalidValue` for digits that no float stands for."""
+        given = plain
         if isinstance(plain, str):
-            if not (NUMERAL.fullmatch(plain) or NO_NUMERAL.fullmatch(plain)):
+            if NO_NUMERAL.fullmatch(plain):
+                return self.check(float(plain), path)
+            if not NUMERAL.fullmatch(plain):
                 raise self.refuse(plain, path)
-            plain = float(plain)
-        return self.check(plain, path)
+            if len(plain) <= SAFE_DIGITS and plain.lower().find("e") < 0:
+                return float(plain) + 0.0
+            try:
+                plain = decimal.Decimal(plain)
+            except decimal.InvalidOperation:  # the exponent is out of range
+                raise InvalidValue.of(path, FLOAT_DIGITS, given) from None
+        elif isinstance(plain, int) and not isinstance(plain, bool):
+            plain = decimal.Decimal(plain)
+        if not isinstance(plain, decimal.Decimal):
+            return self.check(plain, path)
+        if plain.is_infinite() or plain.is_qnan():
+            return self.check(float(plain), path)
+        found = None if plain.is_nan() else float_of(plain)
+        if found is None:
+            raise InvalidValue.of(path, FLOAT_DIGITS, given)
+        return found
 
     def to_document(self, value: float) -> str:
         return repr(value)

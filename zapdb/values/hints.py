@@ -49,12 +49,19 @@ _CALLS: Final[dict[str, tuple[tuple[type | tuple[type, ...], str], ...]]] = {
 }
 """By the name of a type: which values are often given in its place, and what makes one of them."""
 
+MISSING: Final = ("NaTType", "NAType")
+"""The types of what pandas has in the place of a missing value."""
+
 
 def hint_for(name: str, value: object) -> str:
     """Return the hint for a value that does not fit the type of this name; an empty text if there
     is none."""
     if value is None:
         return "None fits optional fields only"
+    if type(value).__name__ in MISSING:
+        return "give None for a missing value"
+    if getattr(value, "nanosecond", 0):
+        return "times have microseconds here: give moment.floor('us')"
     if name == "timestamp" and getattr(value, "tzinfo", None) is not None:
         return ""  # it is outside the range
     for kinds, call in _CALLS.get(name, ()):
@@ -62,4 +69,6 @@ def hint_for(name: str, value: object) -> str:
             return f"give {call}"
     if hasattr(value, "_fields") and hasattr(value, "_name"):
         return "give the key of the record, such as record.id"
+    if hasattr(value, "dtype") and hasattr(value, "item"):  # of numpy
+        return "give value.item()"
     return ""

@@ -5,6 +5,8 @@ Equal values have equal bytes; any other bytes are refused.
 
 from __future__ import annotations
 
+import decimal
+import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,7 @@ from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values.base import ValueType
 from zapdb.values.cbor import NotPlain, pack, unpack
+from zapdb.values.float import Float
 from zapdb.values.length_prefixed import (
     read_length_prefixed,
     read_length_prefixed_source,
@@ -23,6 +26,7 @@ from zapdb.values.length_prefixed import (
 from zapdb.values.source import Namespace
 from zapdb.values.varint import ONE_BYTE, encode_varint
 
+_FLOAT = Float()
 _INTEGER_MAX = 2**64 - 1
 _INTEGER_MIN = -(2**64)
 """Longer integers would need CBOR's bignum tags."""
@@ -44,6 +48,11 @@ class Json(ValueType):
 
     def check(self, value: Any, path: str) -> Any:
         return _normalize(value, path)[0]
+
+    def from_document(self, plain: Any, path: str) -> Any:
+        """Also takes decimals, of which `read_json` makes numbers; raises `InvalidValue` for digits
+        that no float stands for."""
+        return _normalize(plain, path, may_be_decimal=True)[0]
 
     def encode(self, value: Any) -> bytes:
         return encode_json(value, self.name)
@@ -109,12 +118,43 @@ def dumps(value: Any) -> bytes:
         return cbor2.dumps(value, canonical=True)
 
 
-def _normalize(value: Any, path: str) -> tuple[Any, bytes]:
+def read_json(text: str) -> Any:
+    """Return plain data, in which numbers with a point or an exponent are decimals.
+
+    Raises `ValueError` or `RecursionError` for what is not JSON, or says a thing twice.
+    """
+    return json.loads(
+        text,
+        parse_float=_read_decimal,
+        parse_constant=_refuse_constant,
+        object_pairs_hook=_require_unique_names,
+    )
+
+
+def _read_decimal(digits: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(digits)
+    except decimal.InvalidOperation:
+        raise ValueError("a number has an exponent without measure") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no value {name}")
+
+
+def _require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same name twice")
+    return found
+
+
+def _normalize(value: Any, path: str, *, may_be_decimal: bool = False) -> tuple[Any, bytes]:
     """Return the value in its normal form, which may be the value itself, and its bytes."""
     try:
         raw = pack(value, JSON_DEPTH_MAX)
     except ValueError:
-        value = _check(value, path, 0)
+        value = _check(value, path, may_be_decimal, 0)
         raw = pack(value, JSON_DEPTH_MAX)
     if len(raw) > VALUE_SIZE_BYTES_MAX:
         raise _too_long(value, path)
@@ -125,29 +165,41 @@ def _too_long(value: Any, path: str) -> InvalidValue:
     return InvalidValue.of(path, f"JSON of at most {VALUE_SIZE_BYTES_MAX} bytes", value)
 
 
-def _check(value: Any, path: str, depth: int) -> Any:
+def _check(value: Any, path: str, may_be_decimal: bool, depth: int) -> Any:
     """Return a copy of exact types only; the depth limit also ends cycles."""
     if depth > JSON_DEPTH_MAX:
         raise InvalidValue.of(path, f"JSON nested at most {JSON_DEPTH_MAX} deep", value)
     match value:
         case None | bool():
             return value
-        case int() if _INTEGER_MIN <= value <= _INTEGER_MAX:
-            return int(value)
-        case float() if math.isfinite(value):
-            return float(value) + 0.0  # −0.0 + 0.0 is 0.0
+        case int() | float() | decimal.Decimal():
+            return _check_number(value, path, may_be_decimal)
         case str():
             return _check_text(value, path)
         case list() | tuple():
-            return [_check(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
+            return [
+                _check(item, f"{path}[{at}]", may_be_decimal, depth + 1)
+                for at, item in enumerate(value)
+            ]
         case dict():
             for key in value:
                 if not isinstance(key, str):
                     raise InvalidValue.of(path, "string keys", key)
             return {
-                _check_text(key, path): _check(item, f"{path}.{key}", depth + 1)
+                _check_text(key, path): _check(item, f"{path}.{key}", may_be_decimal, depth + 1)
                 for key, item in value.items()
             }
+    raise InvalidValue.of(path, Json.expected, value)
+
+
+def _check_number(value: Any, path: str, may_be_decimal: bool) -> int | float:
+    match value:
+        case int() if _INTEGER_MIN <= value <= _INTEGER_MAX:
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value) + 0.0  # −0.0 + 0.0 is 0.0
+        case decimal.Decimal() if may_be_decimal and value.is_finite():
+            return _FLOAT.from_document(value, path)
     raise InvalidValue.of(path, Json.expected, value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from zapdb.values.source import Namespace
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
 BIAS = 1 << 63
+_BEYOND_MICROSECONDS = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]", re.ASCII)
 PACK, UNPACK = struct.Struct(">Q").pack, struct.Struct(">Q").unpack_from
 
 
@@ -29,10 +31,13 @@ class Timestamp(ValueType):
         return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
     def check(self, value: Any, path: str) -> datetime.datetime:
-        if not isinstance(value, datetime.datetime) or value.utcoffset() is None:
+        if not isinstance(value, datetime.datetime):
+            raise self.refuse(value, path)
+        moment = as_datetime(value, self, path)
+        if moment.utcoffset() is None:
             raise self.refuse(value, path)
         try:
-            return value.astimezone(datetime.UTC).replace(fold=0)
+            return moment.astimezone(datetime.UTC).replace(fold=0)
         except OverflowError:
             raise self.refuse(value, path) from None
 
@@ -77,10 +82,30 @@ class Timestamp(ValueType):
     def from_document(self, plain: Any, path: str) -> datetime.datetime:
         if isinstance(plain, str):
             try:
-                plain = datetime.datetime.fromisoformat(plain)
+                plain = read_moment(plain)
             except ValueError:
                 raise self.refuse(plain, path) from None
         return self.check(plain, path)
 
     def to_document(self, value: datetime.datetime) -> str:
         return value.isoformat()
+
+
+def read_moment(text: str) -> datetime.datetime:
+    """Return the time of an ISO 8601 text; raises `ValueError`, also for more digits than
+    microseconds have, which Python leaves out."""
+    if _BEYOND_MICROSECONDS.search(text):
+        raise ValueError("a time with nanoseconds")
+    return datetime.datetime.fromisoformat(text)
+
+
+def as_datetime(value: datetime.datetime, kind: ValueType, path: str) -> datetime.datetime:
+    """Return the time of a subclass of `datetime` as one of Python's own.
+
+    Raises `InvalidValue` for pandas' NaT, which is one, and for nanoseconds.
+    """
+    if type(value) is datetime.datetime:
+        return value
+    if getattr(value, "nanosecond", 0):  # NaN for NaT
+        raise kind.refuse(value, path)
+    return datetime.datetime.combine(value.date(), value.timetz()).replace(fold=value.fold)

@@ -20,7 +20,7 @@ from typing import Any
 from zapdb.datasets import Zone, zone, zone_version
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownZone
 from zapdb.values.base import ValueType
-from zapdb.values.timestamp import BIAS, MICROSECOND
+from zapdb.values.timestamp import BIAS, MICROSECOND, as_datetime
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 from zapdb.values.zones import Zones
 
@@ -59,7 +59,8 @@ class ZonedTimestamp(ValueType):
         """Return the same local time with the zone of the data in use."""
         if not isinstance(value, datetime.datetime):
             raise self.refuse(value, path)
-        given = value.tzinfo
+        local = as_datetime(value, self, path)
+        given = local.tzinfo
         name = given.key if isinstance(given, zoneinfo.ZoneInfo) else None
         if given is datetime.UTC:
             name = "UTC"
@@ -72,9 +73,7 @@ class ZonedTimestamp(ValueType):
             raise self._refused(
                 path, f"datetime in the zone {name!r}, which {zone_version()} lacks"
             ) from None
-        if type(value) is not datetime.datetime:
-            return datetime.datetime.combine(value.date(), value.time(), pinned)
-        return value if given is pinned else value.replace(tzinfo=pinned)
+        return local if given is pinned else local.replace(tzinfo=pinned)
 
     def _refused(self, path: str, got: str) -> InvalidValue:
         return InvalidValue(

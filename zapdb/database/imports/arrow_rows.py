@@ -10,7 +10,9 @@ import datetime
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -19,12 +21,12 @@ from zapdb.errors import InvalidValue, MissingExtra, TransactionConflict, UsageE
 
 try:
     import pyarrow
-    from pyarrow import types
+    from pyarrow import compute, types
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
 from zapdb.database.imports.arrow_views import without_views
-from zapdb.database.imports.coercion import Coerce, Coercion, make_coercer
+from zapdb.database.imports.coercion import Coerce, Coercion, ForeignText, make_coercer
 from zapdb.database.imports.columns import match_columns
 from zapdb.database.imports.row import BatchSize, ImportMode, RowBlock, RowSource, SourceRow
 from zapdb.database.imports.run import Importer, ImportReport
@@ -38,7 +40,7 @@ from zapdb.records.arrow.bounded_ipc import BoundedIpc, measure_written_out
 from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
-from zapdb.values import Json, Timestamp, Uuid
+from zapdb.values import Timestamp, Uuid
 from zapdb.writes import NewRecords
 from zapdb.writes.column_inserts import plan_column_inserts
 
@@ -208,9 +210,7 @@ class _ColumnReader:
         self.field = field
         self._is_utc = how.time_zone is datetime.UTC
         self._column = make_column(field.type, path, int)
-        self._coerce = make_coercer(field, path, how)
-        is_json = isinstance(field.type, Json)
-        self._coerce_text = make_coercer(field, path, Coercion(how.time_zone, is_json))
+        self._coerce = make_coercer(field, path, replace(how, is_text=True))
 
     def give(self, array: Any) -> GivenColumn:
         """The column as it is encoded; what is wrong with a value is raised when it is read."""
@@ -233,8 +233,7 @@ class _ColumnReader:
         if self.field.optional or not array.null_count:
             with suppress(InvalidValue):
                 return self._column.to_values(array)
-        coerce = self._coerce_text if types.is_string(_plain_type(array.type)) else self._coerce
-        return [_coerce_one(coerce, value) for value in _to_python(array)]
+        return [_coerce_one(self._coerce, value) for value in _to_python(array)]
 
 
 def _coerce_one(coerce: Coerce, value: Any) -> Any:
@@ -244,21 +243,55 @@ def _coerce_one(coerce: Coerce, value: Any) -> Any:
         return _BadValue(error)
 
 
-def _plain_type(kind: Any) -> Any:
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return pyarrow.string() if types.is_large_string(kind) else kind
-
-
 def _to_python(array: Any) -> list[Any]:
-    """The values of a column. Nanoseconds, which Python's times do not have, must be zero: else the
-    time is its text, which is refused."""
-    if types.is_timestamp(array.type) and array.type.unit == "ns":
-        try:
-            array = array.cast(pyarrow.timestamp("us", array.type.tz))
-        except pyarrow.ArrowInvalid:
-            array = array.cast(pyarrow.string())
-    values: list[Any] = array.to_pylist()
+    """The values of a column; one that Python has no equal of stays Arrow's, and is refused."""
+    kind = array.type
+    if isinstance(array, pyarrow.ExtensionArray):
+        return _to_python(array.storage)
+    if types.is_dictionary(kind):
+        return _to_python(array.dictionary_decode())
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        items = iter(_to_python(array.flatten()))
+        sizes = compute.list_value_length(array).to_pylist()
+        return [None if size is None else list(islice(items, size)) for size in sizes]
+    if types.is_struct(kind):
+        columns = [_to_python(array.field(at)) for at in range(kind.num_fields)]
+        names = [field.name for field in kind]
+        rows = zip(*columns, strict=True) if columns else [()] * len(array)
+        is_there = array.is_valid().to_pylist()
+        return [
+            dict(zip(names, row, strict=True)) if there else None
+            for there, row in zip(is_there, rows, strict=True)
+        ]
+    try:
+        values: list[Any] = _in_units_of_python(array).to_pylist()
+    except (ValueError, OverflowError):
+        return [_scalar_to_python(scalar) for scalar in array]
     return values
+
+
+def _scalar_to_python(scalar: Any) -> Any:
+    array, kind = pyarrow.array([scalar], scalar.type), scalar.type
+    with suppress(ValueError, OverflowError):
+        return _in_units_of_python(array)[0].as_py()
+    if (types.is_timestamp(kind) or types.is_time64(kind)) and kind.unit == "ns":
+        return ForeignText(array.cast(pyarrow.string())[0].as_py())
+    return scalar
+
+
+def _in_units_of_python(array: Any) -> Any:
+    """The array, if need be in other units, so that nothing gets lost where Python's values are
+    made; raises `ValueError` if they have no room."""
+    kind = array.type
+    if types.is_date64(kind):
+        return array.cast(pyarrow.date32())
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return array.cast(pyarrow.timestamp("us", kind.tz))
+    if types.is_time64(kind) and kind.unit == "ns":
+        return array.cast(pyarrow.time64("us"))
+    if types.is_duration(kind) and kind.unit == "ns":
+        return array.cast(pyarrow.duration("us"))
+    return array
 
 
 def _read_rows(
@@ -284,7 +317,10 @@ def _plain(scalar: Any) -> Any:
         value = scalar.as_py()
         is_moment = isinstance(value, datetime.date | datetime.time)
         return value.isoformat() if is_moment else value
-    return str(scalar)
+    array = pyarrow.array([scalar], scalar.type)
+    with suppress(ValueError, pyarrow.ArrowException):
+        return array.cast(pyarrow.string())[0].as_py()
+    return f"a {scalar.type} that can't be shown"
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -1,15 +1,20 @@
-"""Values of elsewhere as values of a field: `12.0` as an integer, `t` as true, NaN as a null.
+"""Values of elsewhere as values of a field: `12.0` as an integer, `t` as true, hex digits as bytes.
 
 The law: a value changes its form, never its meaning. What could mean two things is refused: a time
-without a zone, unless the import says which zone; a number with more digits than the field keeps.
-The result is checked again when the record is encoded.
+without a zone, unless the import says which zone; a time that a clock shows twice or never; a float
+that several numbers may have become; a number with more digits than the field keeps. A null is a
+null, and nothing else is one; only in pandas' frames NaN and NaT are. The result is checked again
+when the record is encoded.
+
+These are the rules of all ways in; docs/guides/import.md has them as a table, and
+tests/contract/test_ways_in.py tries each value type by each way.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import json
+import ipaddress
 import math
 import re
 import uuid
@@ -21,7 +26,7 @@ from typing import Any, Final
 
 from zapdb.errors import InvalidValue, describe_value
 from zapdb.printing import one_line
-from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell
+from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell, show_json
 from zapdb.schema import Field
 from zapdb.values import (
     Binary,
@@ -41,28 +46,62 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
+from zapdb.values.hints import MISSING
+from zapdb.values.numerals import decimal_of
+from zapdb.values.timestamp import read_moment
 
 Coerce = Callable[[Any], Any]
 """From a value of the source to a value of the field; raises `InvalidValue`."""
 
+INTEGER_DIGITS_MAX: Final = 160
+"""More than any integer field keeps: the digits of a longer number are not made."""
 _DIGITS: Final = re.compile(r"([+-]?[0-9]{1,1000})(?:\.0*)?", re.ASCII)
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?", re.ASCII)
-_NANOSECONDS: Final = re.compile(r"[.,]\d{6}\d*[1-9]", re.ASCII)
 _WORDS: Final[Mapping[str, bool]] = {
     word: value
     for value, words in ((True, ("true", "t", "1", "yes")), (False, ("false", "f", "0", "no")))
     for word in words
 }
-_OPAQUE: Final = (int, float, decimal.Decimal, bytes, bytearray, list, tuple, dict)
-"""Values that no text stands for without saying more than they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignText:
+    """A value that Python has no equal of, such as a time with nanoseconds: its text is known."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_WRITTEN: Final = (
+    ForeignText,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    uuid.UUID,
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv6Interface,
+    ipaddress.IPv4Network,
+    ipaddress.IPv6Network,
+)
+"""Values whose text says what they are; of others it would say more, or only what Python calls
+them."""
+LOST_HINT: Final = (
+    "a float has no room for all numbers of this size: digits may be lost already. Give the column "
+    "as integers, decimals or text"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Coercion:
     """What a source's values mean.
 
-    `time_zone` is the zone of times that have none. If `is_text`, all values are texts: JSON fields
-    and lists are their JSON. If `nan_is_null`, NaN is a null in optional float fields, too.
+    `time_zone` is the zone of times that have none. If `is_text`, a text is JSON's text in JSON
+    fields; else it is a string of JSON. If `nan_is_null`, NaN, NaT and NA are nulls in optional
+    fields.
     """
 
     time_zone: datetime.tzinfo | None = None
@@ -73,29 +112,24 @@ class Coercion:
 def make_coercer(field: Field, path: str, how: Coercion) -> Coerce:
     """The function from a source's values to a field's; `path` is what errors call the field."""
     coerce = _Coercer(path, how).make(field.type)
-    is_float = isinstance(field.type, Float)
-    keeps_nan = is_float and not (how.nan_is_null and field.optional)
+    nan_is_null = how.nan_is_null and field.optional
 
     def coerce_or_null(value: Any) -> Any:
-        if value is None or (not keeps_nan and _is_nan(value)):
-            if field.optional:
-                return None
-            if value is None and field.type.holds_null:
+        if value is None:
+            if field.optional or field.type.holds_null:
                 return None
             raise _refuse(field.type, path, None)
+        if nan_is_null and _is_missing(value):
+            return None
         return coerce(value)
 
     return coerce_or_null
 
 
-def _is_nan(value: Any) -> bool:
-    """Whether a value is NaN, of a float or a decimal, or pandas' NA or NaT."""
-    kind = type(value)
-    if kind is float:
-        return math.isnan(value)
-    if kind is decimal.Decimal:
-        return bool(value.is_nan())
-    return kind.__name__ in ("NaTType", "NAType")
+def _is_missing(value: Any) -> bool:
+    """Whether a value is NaN, or pandas' NaT or NA."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return is_nan or type(value).__name__ in MISSING
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +141,25 @@ class _Coercer:
         made: Coerce = coercer_of(kind, self)
         return made
 
+    def make_part(self, place: str, kind: ValueType) -> tuple[Coerce, Coerce]:
+        """For a value inside of this one: as the source has it, and as JSON has it."""
+        path = f"{self.path}{place}"
+        return (
+            _Coercer(path, self.how).make(kind),
+            _Coercer(path, Coercion(self.how.time_zone)).make(kind),
+        )
+
     def refuse(self, kind: ValueType, value: Any) -> InvalidValue:
         return _refuse(kind, self.path, value)
 
-    def read(self, kind: ValueType, text: str) -> Any:
-        """What a text stands for, in the form of documents."""
+    def read(self, kind: ValueType, plain: str | int | decimal.Decimal) -> Any:
+        """What a text or a number stands for, in the form of documents."""
         try:
-            return kind.from_document(text, self.path)
+            return kind.from_document(plain, self.path)
         except InvalidValue as error:
-            refused = self.refuse(kind, text)
+            refused = self.refuse(kind, plain)
             expected = error.context.get("expected")
-            if isinstance(kind, Decimal) and expected != kind.expected:
+            if isinstance(kind, Decimal | Float) and expected != kind.expected:
                 refused.context["expected"] = expected  # it is a number, with too many digits
             raise refused from None
 
@@ -130,8 +172,8 @@ def _refuse(kind: ValueType, path: str, value: Any, hint: str = "") -> InvalidVa
     }
     if isinstance(value, bool | list | dict):
         with suppress(TypeError, ValueError):  # of what no JSON has
-            context["value"] = one_line(json.dumps(value, ensure_ascii=False), REFUSED_CHARS_MAX)
-    elif isinstance(value, str | int | float | decimal.Decimal | datetime.date | datetime.time):
+            context["value"] = show_json(value)
+    elif isinstance(value, (str, int, float, decimal.Decimal, *_WRITTEN)):
         context["value"] = one_line(str(value), REFUSED_CHARS_MAX)
     return InvalidValue("a value does not fit its field", hint=hint, **context)
 
@@ -146,18 +188,29 @@ def _(kind: Integer, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if type(value) is int:
             return value
+        given = value
         if isinstance(value, str):
             match = _DIGITS.fullmatch(value)
             if match is None:
                 raise at.refuse(kind, value)
             return int(match[1])
-        if isinstance(value, float | decimal.Decimal):
-            if not math.isfinite(value) or value != int(value):
-                raise at.refuse(kind, value)
-            return int(value)
-        raise at.refuse(kind, value)
+        if isinstance(value, float):
+            value = _number_of(kind, at, value, 0)
+        is_number = isinstance(value, decimal.Decimal) and value.is_finite()
+        if not is_number or value.adjusted() >= INTEGER_DIGITS_MAX or value != int(value):
+            raise at.refuse(kind, given)
+        return int(value)
 
     return coerce
+
+
+def _number_of(kind: ValueType, at: _Coercer, value: float, scale: int) -> decimal.Decimal:
+    """The number that a float stands for; raises `InvalidValue`."""
+    found = decimal_of(value, scale)
+    if found is None:
+        hint = LOST_HINT if math.isfinite(value) else ""
+        raise _refuse(kind, at.path, value, hint)
+    return found
 
 
 @coercer_of.register
@@ -165,8 +218,8 @@ def _(kind: Decimal, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if isinstance(value, str):
             return at.read(kind, value)
-        if isinstance(value, float):  # the shortest digits that are this float: what was written
-            return at.read(kind, repr(value))
+        if isinstance(value, float):
+            return at.read(kind, str(_number_of(kind, at, value, kind.scale)))
         if isinstance(value, bool) or not isinstance(value, int | decimal.Decimal):
             raise at.refuse(kind, value)
         return value
@@ -177,11 +230,11 @@ def _(kind: Decimal, at: _Coercer) -> Coerce:
 @coercer_of.register
 def _(kind: Float, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
-        if isinstance(value, str):
-            return at.read(kind, value)
-        if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
+        if isinstance(value, float):
+            return value
+        if isinstance(value, bool) or not isinstance(value, str | int | decimal.Decimal):
             raise at.refuse(kind, value)
-        return float(value) if isinstance(value, decimal.Decimal) else value
+        return at.read(kind, value)
 
     return coerce
 
@@ -206,7 +259,9 @@ def _(kind: Date, at: _Coercer) -> Coerce:
             match = _MIDNIGHT.fullmatch(value)
             return at.read(kind, value if match is None else match[1])
         if isinstance(value, datetime.datetime):
-            if value.time() != datetime.time.min:
+            if value.tzinfo is not None or value.time() != datetime.time.min:
+                raise at.refuse(kind, value)
+            if getattr(value, "nanosecond", 0):
                 raise at.refuse(kind, value)
             return value.date()
         return value
@@ -220,9 +275,7 @@ def _(kind: Timestamp, at: _Coercer) -> Coerce:
         given = value
         if isinstance(value, str):
             try:
-                if _NANOSECONDS.search(value):
-                    raise ValueError
-                value = datetime.datetime.fromisoformat(value)
+                value = read_moment(value)
             except ValueError:
                 raise at.refuse(kind, given) from None
         if not isinstance(value, datetime.datetime):
@@ -232,6 +285,9 @@ def _(kind: Timestamp, at: _Coercer) -> Coerce:
                 hint = "the time has no zone: say which one is meant, as in --time-zone UTC"
                 raise _refuse(kind, at.path, given, hint)
             value = value.replace(tzinfo=at.how.time_zone)
+            if value.replace(fold=0).utcoffset() != value.replace(fold=1).utcoffset():
+                hint = "clocks there showed this time twice or never: give it with its offset"
+                raise _refuse(kind, at.path, given, hint)
         return value
 
     return coerce
@@ -239,7 +295,18 @@ def _(kind: Timestamp, at: _Coercer) -> Coerce:
 
 @coercer_of.register
 def _(kind: ZonedTimestamp, at: _Coercer) -> Coerce:
-    return lambda value: at.read(kind, value) if isinstance(value, str) else value
+    def coerce(value: Any) -> Any:
+        if isinstance(value, str):
+            return at.read(kind, value)
+        if not isinstance(value, Mapping) or not {"local", "zone"} <= value.keys():
+            raise at.refuse(kind, value)  # the zone of a moment is the session's, or the column's
+        fold = " fold=1" if value.get("fold") else ""  # a struct, as exports have it
+        local = value["local"]
+        if not isinstance(local, datetime.datetime):
+            raise at.refuse(kind, local)
+        return at.read(kind, f"{local.isoformat()} {value['zone']}{fold}")
+
+    return coerce
 
 
 @coercer_of.register
@@ -268,9 +335,11 @@ def _(kind: String, at: _Coercer) -> Coerce:
     def coerce(value: Any) -> Any:
         if type(value) is str:
             return value
-        if isinstance(value, _OPAQUE):
+        if isinstance(value, str):
+            return str(value)
+        if not isinstance(value, _WRITTEN) or type(value).__name__ in MISSING:
             raise at.refuse(kind, value)
-        return str(value)  # of a type that has no equivalent: a time, an interval, an address
+        return str(value)
 
     return coerce
 
@@ -282,39 +351,46 @@ def _(kind: Enum, at: _Coercer) -> Coerce:
 
 @coercer_of.register
 def _(kind: Json, at: _Coercer) -> Coerce:
-    if not at.how.is_text:
-        return lambda value: value
-    return lambda value: parse_json_cell(value, at.path, kind.text_form)
+    def coerce(value: Any) -> Any:
+        plain = value
+        if at.how.is_text and isinstance(value, str):
+            plain = parse_json_cell(value, at.path, kind.text_form)
+        try:
+            return kind.from_document(plain, at.path)
+        except InvalidValue as error:
+            error.context.setdefault("value", show_json(plain))
+            raise
+
+    return coerce
 
 
 @coercer_of.register
 def _(kind: List, at: _Coercer) -> Coerce:
-    item = _Coercer(f"{at.path}[]", Coercion(at.how.time_zone)).make(kind.items)
+    item, item_of_json = at.make_part("[]", kind.items)
 
     def coerce(value: Any) -> Any:
+        each = item
         if isinstance(value, str):
-            value = parse_json_cell(value, at.path, kind.text_form)
-        if not isinstance(value, list | tuple):
+            value, each = parse_json_cell(value, at.path, kind.text_form), item_of_json
+        if type(value) not in (list, tuple):
             raise at.refuse(kind, value)
-        return [item(part) for part in value]
+        return [each(part) for part in value]
 
     return coerce
 
 
 @coercer_of.register
 def _(kind: Struct, at: _Coercer) -> Coerce:
-    members = {
-        m.name: (_Coercer(f"{at.path}.{m.name}", Coercion(at.how.time_zone)).make(m.type))
-        for m in kind.members
-    }
+    members = {m.name: at.make_part(f".{m.name}", m.type) for m in kind.members}
 
     def coerce(value: Any) -> Any:
-        if isinstance(value, str):
+        is_json = isinstance(value, str)
+        if is_json:
             value = parse_json_cell(value, at.path, kind.text_form)
         if not isinstance(value, Mapping):
-            return value
+            raise at.refuse(kind, value)
         return {
-            name: members[name](part) if name in members and part is not None else part
+            name: members[name][is_json](part) if name in members and part is not None else part
             for name, part in value.items()
         }
 

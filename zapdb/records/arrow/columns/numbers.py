@@ -163,9 +163,7 @@ class FloatColumn(FixedWidthColumn):
         return floats
 
     def convert(self, array: Any) -> list[Any]:
-        # How long an integer may be is for the type to say.
-        wide = array.cast(self.arrow) if types.is_floating(array.type) else array
-        return super().convert(wide)
+        return super().convert(array.cast(self.arrow))
 
     def pack(self, array: Any) -> list[Any] | None:
         floats = array.cast(self.arrow)

@@ -27,7 +27,7 @@ from zapdb.records.attachments import Attachments
 from zapdb.values import Binary, Enum, Integer, Json, String
 from zapdb.values.blob import BLOB_MARK, decode_inline_or_blob
 from zapdb.values.cbor import NULL
-from zapdb.values.json import decode_json
+from zapdb.values.json import decode_json, read_json
 from zapdb.values.length_prefixed import (
     ESCAPED_END,
     read_length_prefixed,
@@ -186,7 +186,10 @@ class JsonColumn(Leaf):
         return pyarrow.array(texts, self.arrow).take(found.indices)
 
     def convert(self, array: Any) -> list[Any]:
-        return each(array.to_pylist(), _read_json)
+        return each(array.to_pylist(), self._read)
+
+    def _read(self, text: str) -> Any:
+        return self.raw.from_document(read_json(text), self.path)
 
 
 def _make_encoder() -> Callable[[Any], str]:
@@ -207,11 +210,3 @@ def _make_encoder() -> Callable[[Any], str]:
 
 
 _to_json = _make_encoder()
-
-
-def _read_json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"JSON has no value {name}")
