@@ -122,7 +122,8 @@ zap_read_cbor(Reader *r, int depth)
     }
 }
 
-/* Writing runs no Python code and lets no other thread run, so containers stay as they are. */
+/* What is refused allocates, an allocation may collect, and a collection runs finalizers, which may
+   change any container, and end what only it kept. So what is written has an owner here. */
 
 /* The caller has reserved ZAP_SCALAR_MAX bytes. */
 static void
@@ -138,8 +139,8 @@ put_head(Writer *w, int major, uint64_t argument)
 }
 
 typedef struct {
+    PyObject *name, *value;                     /* owned, before anything is allocated */
     Text key;
-    PyObject *value;
 } Item;
 
 /* As the UTF-8 of keys compares behind its head. */
@@ -156,25 +157,30 @@ compare_items(const void *left, const void *right)
 static void
 write_map(Writer *w, PyObject *map, int depth)
 {
-    PyObject *key;
-    Py_ssize_t position = 0, taken = 0, size = PyDict_GET_SIZE(map);
-    Item *items = PyMem_Malloc((size_t)size * sizeof(Item));
+    Py_ssize_t position = 0, size = PyDict_GET_SIZE(map);
+    Item *items = PyMem_Malloc((size_t)size * sizeof(Item)), *end = items;
     int is_sorted = 1;
     w->is_wrong |= items == NULL;
-    while (!w->is_wrong && PyDict_Next(map, &position, &key, &items[taken].value)) {
-        items[taken].key = zap_open_text(w, key);
-        is_sorted &= taken == 0 || compare_items(&items[taken - 1], &items[taken]) < 0;
-        taken++;
+    while (items != NULL && PyDict_Next(map, &position, &end->name, &end->value)) {
+        Py_INCREF(end->name);
+        Py_INCREF(end->value);
+        end++;
+    }
+    for (Item *item = items; item < end; item++) {
+        item->key = zap_open_text(w, item->name);
+        is_sorted &= item == items || compare_items(item - 1, item) < 0;
     }
     if (!is_sorted) {
-        qsort(items, (size_t)taken, sizeof(Item), compare_items);
+        qsort(items, (size_t)size, sizeof(Item), compare_items);
     }
     put_head(w, MAJOR_MAP, (uint64_t)size);
-    for (Py_ssize_t i = 0; i < taken; i++) {
+    for (Item *item = items; item < end; item++) {
         zap_reserve(w, ZAP_SCALAR_MAX);
-        put_head(w, MAJOR_TEXT, (uint64_t)items[i].key.size);
-        zap_write_text(w, items[i].key);
-        zap_write_cbor(w, items[i].value, depth - 1);
+        put_head(w, MAJOR_TEXT, (uint64_t)item->key.size);
+        zap_write_text(w, item->key);
+        zap_write_cbor(w, item->value, depth - 1);
+        Py_DECREF(item->name);
+        Py_DECREF(item->value);
     }
     PyMem_Free(items);
 }
@@ -211,9 +217,13 @@ zap_write_cbor(Writer *w, PyObject *value, int depth)
         write_map(w, value, depth);
     }
     else if (PyList_CheckExact(value) && depth > 0) {
-        put_head(w, MAJOR_LIST, (uint64_t)PyList_GET_SIZE(value));
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); i++) {
-            zap_write_cbor(w, PyList_GET_ITEM(value, i), depth - 1);
+        Py_ssize_t size = PyList_GET_SIZE(value);
+        put_head(w, MAJOR_LIST, (uint64_t)size);
+        for (Py_ssize_t i = 0; i < size && !w->is_wrong; i++) {
+            PyObject *item = Py_NewRef(PyList_GET_ITEM(value, i));
+            zap_write_cbor(w, item, depth - 1);
+            Py_DECREF(item);
+            w->is_wrong |= PyList_GET_SIZE(value) != size;
         }
     }
     else {

@@ -35,12 +35,15 @@ def main() -> int:
     if given.module is not None:
         load(given.module)
     from tests.native.edges import compare_all
+    from tests.native.finalizers import write_changing
     from tests.native.samples import compare_samples
     from zapdb.records import native
 
     if native.accelerator is None:
         print("there is no accelerator")
         return 1
+    changed = write_changing(given.seed, 1_000_000, given.seconds / 2)
+    print(f"{dict(changed)} of records that changed meanwhile")
     tally = compare_all(given.long, to_the_end=False)
     print(f"{tally.tried:,} edges, {len(tally.wrong)} differ", *tally.wrong[:5], sep="\n  ")
     if tally.wrong:

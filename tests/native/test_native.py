@@ -238,6 +238,22 @@ def nested() -> Iterator[bytes]:
         yield b"\xc2" + len(body).to_bytes(3, "big") + body
 
 
+CHANGING = """\
+from tests.native.finalizers import write_changing
+found = write_changing(7, 1_000, 60)
+assert min(found["written"], found["refused"]) > 100, found
+"""
+
+
+def test_a_finalizer_that_clears_what_is_written_ends_no_process() -> None:
+    """What is refused allocates, and a collection may run any code."""
+    environment = os.environ | {"PYTHONMALLOC": "debug"}  # which fills what was freed
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGING], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_nothing_leaks() -> None:
     command = [sys.executable, "-m", "tests.native.leaks"]
     done = subprocess.run(command, capture_output=True, text=True)
