@@ -72,6 +72,31 @@ def test_an_empty_text_is_null_where_the_import_stores_one(place: Place) -> None
     assert [tuple(r.values()) for r in place.records("nulls")] == [(1, None, None), (2, "x", 5)]
 
 
+CODES = ("+491234", "007", "-007", "1E5", "2e10", "1e1000", "1e-1000", "0.1234567890123456789e1")
+NUMBERS = {"integer": ("12", "-7"), "decimal": ("1.50", "-3"), "float": ("1.5e3", "1e+05", "7")}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_column_of_codes_is_text_and_the_file_says_so(place: Place) -> None:
+    """What would not come back as it is written, if it was read as a number."""
+    columns = {f"c{at}": (code, "1") for at, code in enumerate(CODES)}
+    columns |= {name: (*cells, "2")[:2] for name, cells in NUMBERS.items()}
+    header = ",".join(["id", *columns])
+    lines = [",".join([str(n), *(c[n] for c in columns.values())]) for n in range(2)]
+    Path(place.source).write_text("\n".join([header, *lines, ""]))
+    said, text = place.infer("--table", "codes").out, place.migration()
+    for at, code in enumerate(CODES):
+        assert f"{{type: string, name: c{at}}}" in text
+        assert f"if they were numbers, as '{code}'; it is text" in said
+    for name in NUMBERS:
+        assert f"type: {name}" in text
+        assert f"codes.{name}:" not in said
+    place.migrate()
+    assert place.copy("--table", "codes").status == 0
+    first, _ = place.records("codes")
+    assert tuple(first[f"c{at}"] for at in range(len(CODES))) == CODES
+
+
 def test_a_file_without_a_key_gets_one(place: Place) -> None:
     Path(place.source).write_text("name,Name\na,1\nb,\n")
     inferred = place.infer("--table", "things")

@@ -14,14 +14,26 @@ from decimal import Decimal
 from typing import Any, Final
 
 from zapdb.database.imports import normalize_name
+from zapdb.errors import InvalidValue, UsageError
 from zapdb.inference.inferred import InferredField, InferredTable, Note
+from zapdb.limits import FIELDS_PER_TABLE_MAX
 from zapdb.migrations.operations.definitions import FieldDefinition, TypeDefinition
 from zapdb.migrations.structure import Name
+from zapdb.printing import one_line
+from zapdb.records.cell_format import REFUSED_CHARS_MAX
+from zapdb.values import Float
+from zapdb.values.timestamp import read_moment
 
-_NUMBER: Final = re.compile(r"[+-]?\d+(?:\.(\d+))?", re.ASCII)
-_FLOAT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_CODE: Final = re.compile(r"[+-]?0\d", re.ASCII)
-"""How what is no number begins, such as a postal code: the zero would be lost."""
+_NUMBER: Final = re.compile(r"-?\d{1,150}(?:\.(\d{1,64}))?", re.ASCII)
+_NUMERIC: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_CODE: Final = re.compile(r"\+|-?0\d", re.ASCII)
+"""How what is no number begins, though it could be read as one: the plus of a telephone number, or
+the zeros of a postal code."""
+_BARE_EXPONENT: Final = re.compile(r"-?\d+[eE]\d+", re.ASCII)
+"""A code such as 1E5, unless other cells of its column have a point: programs print 1e+05."""
+CODES: Final = (
+    "some of its cells would not come back as they are if they were numbers, as {!r}; it is text"
+)
 EMPTY_TEXTS: Final = (
     'its empty cells are empty texts; to have nulls, give --null "" here and to the import'
 )
@@ -33,7 +45,7 @@ KEY_TYPES: Final = ("integer", "uuid", "string", "date", "timestamp")
 
 
 def _is_integer(cell: str) -> bool:
-    return bool(re.fullmatch(r"[+-]?\d+", cell, re.ASCII)) and not _CODE.match(cell)
+    return "." not in cell and _is_decimal(cell)
 
 
 def _is_decimal(cell: str) -> bool:
@@ -41,13 +53,21 @@ def _is_decimal(cell: str) -> bool:
 
 
 def _is_float(cell: str) -> bool:
-    is_float = _FLOAT.fullmatch(cell) and not _CODE.match(cell)
-    return bool(is_float) or cell in ("nan", "inf", "-inf")
+    """Whether a float prints so: the import takes no other digits."""
+    if cell in ("nan", "inf", "-inf"):
+        return True
+    if not _NUMERIC.fullmatch(cell) or _CODE.match(cell):
+        return False
+    try:
+        Float().from_document(cell, "")
+    except InvalidValue:
+        return False
+    return True
 
 
 def _is_moment(cell: str) -> bool:
     try:
-        return datetime.datetime.fromisoformat(cell) is not None and len(cell) > 10
+        return read_moment(cell) is not None and len(cell) > 10
     except ValueError:
         return False
 
@@ -89,6 +109,11 @@ class ColumnGuess:
         self._are_floats = True
         """Whether each number with a fraction is a float, printed with so many digits."""
         self._seen = False
+        self._are_numeric = True
+        self._code: str | None = None
+        """The first cell that reads like a number, and is none."""
+        self._has_point = False
+        self._exponent: str | None = None
         self._has_null = self._has_empty = False
         self._known = set[str]()
 
@@ -104,6 +129,12 @@ class ColumnGuess:
             self._has_empty = True
             return
         self._seen = True
+        self._has_point |= "." in cell
+        if self._exponent is None and _BARE_EXPONENT.fullmatch(cell):
+            self._exponent = cell
+        self._are_numeric = self._are_numeric and bool(_NUMERIC.fullmatch(cell))
+        if self._code is None and self._are_numeric and not (_is_decimal(cell) or _is_float(cell)):
+            self._code = cell
         for name in [name for name, fits in self._left.items() if not fits(cell)]:
             del self._left[name]
         if "decimal" in self._left and (match := _NUMBER.fullmatch(cell)) and match[1]:
@@ -114,10 +145,19 @@ class ColumnGuess:
 
     def parameters(self) -> dict[str, Any]:
         """Of the first type that all cells fit; a text if there are none."""
-        name = next(iter(self._left), "string") if self._seen else "string"
+        name = "string"
+        if self._seen and self.code is None:
+            name = next(iter(self._left), "string")
         if name == "decimal" and self._digits > EXACT_DIGITS and self._are_floats:
             name = "float"
         return {"type": Name(name), **({"scale": self._scale} if name == "decimal" else {})}
+
+    @property
+    def code(self) -> str | None:
+        """A cell for which a column is a text, all of whose cells read like numbers."""
+        if not self._are_numeric:
+            return None
+        return self._code or (None if self._has_point else self._exponent)
 
     @property
     def has_empty_texts(self) -> bool:
@@ -134,6 +174,7 @@ def infer_csv(
     name: str, header: Sequence[str], rows: Iterable[Sequence[str]], null: str | None
 ) -> InferredTable:
     """The table of a CSV file, all of which is read; rows with other cells are passed over."""
+    _require_room(name, header)
     guesses = [ColumnGuess(null) for _ in header]
     for row in rows:
         if len(row) == len(guesses):
@@ -144,12 +185,18 @@ def infer_csv(
     made.notes += [
         Note(f"{name}.{column}", EMPTY_TEXTS) for column, g in columns if g.has_empty_texts
     ]
+    made.notes += [
+        Note(f"{name}.{column}", CODES.format(one_line(g.code, REFUSED_CHARS_MAX)))
+        for column, g in columns
+        if g.code is not None
+    ]
     return made
 
 
 def infer_arrow(name: str, schema: Any) -> InferredTable:
     """The table of a Parquet or Arrow file, by its schema; fields may be null if the file says
     so."""
+    _require_room(name, schema.names)
     notes = list[Note]()
     columns = []
     for field in schema:
@@ -187,6 +234,18 @@ _ARROW: Final = (
     (("binary", "large_binary", "fixed_size_binary"), "binary"),
     (("string", "large_string", "time", "duration", "null"), "string"),
 )
+
+
+def _require_room(name: str, columns: Sequence[str]) -> None:
+    """Raise `UsageError` for more columns than a table can have fields, and a key."""
+    if len(columns) >= FIELDS_PER_TABLE_MAX:
+        raise UsageError(
+            "the file has more columns than a table may have fields",
+            table=name,
+            columns=len(columns),
+            limit=FIELDS_PER_TABLE_MAX,
+            hint="leave some out of the file, or write those that belong together as one of JSON",
+        )
 
 
 def _make_table(name: str, columns: list[tuple[str, dict[str, Any], bool]]) -> InferredTable:

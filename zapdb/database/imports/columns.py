@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -49,20 +50,22 @@ def match_columns(
     that needs one. To update records, only their keys are needed.
     """
     _require_once(columns)
+    there = {*columns}
     for name in mapping:
-        if name not in columns:
+        if name not in there:
             raise UsageError(
                 "a mapped column does not exist",
                 column=name,
                 columns=", ".join(columns),
                 hint=suggest(name, columns),
             )
-    found = [field_of_column(table, name, mapping) for name in columns]
+    fields = {field.name: field for field in table.fields}
+    found = [_find_field(table, fields, name, mapping) for name in columns]
     unknown = [n for n, f in zip(columns, found, strict=True) if f is None and mapping.get(n) != ""]
     if unknown:
         raise _unknown_columns(table, unknown)
     named = [f.name for f in found if f is not None]
-    twice = sorted({name for name in named if named.count(name) > 1})
+    twice = sorted(_repeated(named))
     if twice:
         given = [
             n for n, f in zip(columns, found, strict=True) if f is not None and f.name in twice
@@ -81,13 +84,18 @@ def match_columns(
 def field_of_column(table: TableSchema, column: str, mapping: ColumnMap) -> Field | None:
     """The field that a column is; None if it is left out or unknown. Raises `UnknownField` for a
     mapping to a field that does not exist."""
+    return _find_field(table, {field.name: field for field in table.fields}, column, mapping)
+
+
+def _find_field(
+    table: TableSchema, fields: Mapping[str, Field], column: str, mapping: ColumnMap
+) -> Field | None:
     if column in mapping:
         target = mapping[column]
-        field = table.field_named(target)
-        if target and field is None:
-            raise UnknownField.named(table.name, target, [f.name for f in table.fields])
-        return field
-    return table.field_named(column) or table.field_named(normalize_name(column))
+        if target and target not in fields:
+            raise UnknownField.named(table.name, target, fields)
+        return fields.get(target)
+    return fields.get(column) or fields.get(normalize_name(column))
 
 
 def require_fields(table: TableSchema, given: Iterable[str], mode: ImportMode) -> None:
@@ -107,8 +115,12 @@ def require_fields(table: TableSchema, given: Iterable[str], mode: ImportMode) -
         )
 
 
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def _require_once(columns: Sequence[str]) -> None:
-    twice = list(dict.fromkeys(name for name in columns if columns.count(name) > 1))
+    twice = _repeated(columns)
     if twice:
         raise UsageError(
             "a column occurs twice",
