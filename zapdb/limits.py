@@ -400,10 +400,18 @@ PARQUET_DEPTH_MAX: Final = 40
 """Nesting of its columns; a list takes two levels."""
 PARQUET_PAGE_SIZE_BYTES_MAX: Final = 512 * 1024 * 1024
 """One of its pages without compression."""
+PARQUET_HELD_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""The largest pages of all columns of a row group, which are in memory at once, without
+compression; more in a file that has a hundredth of it."""
 PARQUET_LIST_VALUES_MAX: Final = 16 * 1024 * 1024
 """Values in the lists of a row group, unless each has a byte of its own in the file."""
 PARQUET_BATCH_SIZE_BYTES: Final = 64 * 1024 * 1024
 """What the rows that are read at a time may have, about."""
+IMPORT_EXPANSION_MAX: Final = 1_000
+"""Bytes of rows that a byte of a Parquet or Arrow file may stand for when it is imported, once
+they are more than `IMPORT_EXPANDED_SIZE_BYTES`; a row counts 16 bytes more than its values."""
+IMPORT_EXPANDED_SIZE_BYTES: Final = 512 * 1024 * 1024
+"""Bytes of rows that the smallest of such files may stand for."""
 PAGE_RECORDS_MAX: Final = 1_000
 """Records that a scan fetches at a time."""
 ARROW_PAGE_RECORDS: Final = 8_192

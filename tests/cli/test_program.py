@@ -216,6 +216,29 @@ def test_what_the_operating_system_refuses_is_an_error(project: Project) -> None
     assert project.run("migrate", "new", "People", "-m", "file", "--json").error["code"] == "error"
 
 
+@pytest.mark.parametrize(("closed", "status"), [("1", 2), ("2", 0), ("0", 0), ("0 1 2", 2)])
+def test_a_closed_standard_stream_is_no_traceback(
+    people: Project, closed: str, status: int
+) -> None:
+    """Nor is it the number of a file that the command opens, to which others would write."""
+    close = "; ".join(f"os.close({number})" for number in closed.split())
+    program = f"import os, sys; {close}; os.execv(sys.executable, sys.argv[1:])"
+    command = [sys.executable, "-m", "zapdb", "data", "list", "people"]
+    ended = processes.run(
+        [sys.executable, "-c", program, *command],
+        cwd=people.directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == status, ended.stderr
+    assert "Traceback" not in ended.stderr
+    if closed == "1":
+        assert "standard output is closed, so nothing was done" in ended.stderr
+    elif closed in "02":
+        assert "Ada" in ended.stdout
+
+
 def test_output_that_nobody_reads_any_more_is_no_traceback(people: Project) -> None:
     reader = processes.Popen(["true"], stdin=subprocess.PIPE)
     reader.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import encodings.aliases
 import io
 import json
 import random
@@ -248,6 +249,33 @@ def test_other_encodings_are_named_or_refused_with_the_line(place: Place) -> Non
     assert "items.csv:1: the text is not UTF-8" in header.err
     assert place.run(text.encode("latin-1"), "--encoding", "latin-1").status == 0
     assert place.titles() == ["a", "Zoë"]
+
+
+OF_NO_TEXT = ("rot13", "hex", "base64", "zlib", "bz2", "undefined", "no_such", "mbcs")
+
+
+@pytest.mark.parametrize("encoding", OF_NO_TEXT)
+def test_what_is_no_encoding_of_texts_is_refused(place: Place, encoding: str) -> None:
+    result = place.run(rows(1), "--encoding", encoding)
+    assert (result.status, place.records()) == (2, [])
+    assert "Python knows no such encoding of texts" in result.err
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_every_encoding_that_python_has_reads_what_it_writes_or_is_refused(place: Place) -> None:
+    names = {*encodings.aliases.aliases.values()} - {"rot_13", "mbcs", "oem", "tactis"}
+    number = 0
+    for name in sorted(names):
+        number += 1
+        try:
+            content = f"id,title\n{number},t{number}\n".encode(name)
+        except LookupError:
+            content = b""
+        result = place.run(content, "--encoding", name, name=f"{name}.csv")
+        assert "Traceback" not in result.err
+        assert result.status == (0 if content else 2), (name, result.err)
+        number += not content
+    assert len(place.titles()) > 80
 
 
 def test_wrong_headers_and_arguments_write_nothing(place: Place) -> None:

@@ -18,7 +18,7 @@ from tests.contract.test_import_files import ITEMS, Place
 from tests.support import Workspace
 from zapdb import aio
 from zapdb.database import Database
-from zapdb.database.imports import SkippedRow
+from zapdb.database.imports import SkippedRow, arrow_rows
 from zapdb.errors import InvalidValue, UniqueViolation, UsageError
 
 UTC = datetime.UTC
@@ -210,6 +210,29 @@ def test_files_are_imported_and_gone_on_with(
     assert place.titles() == [f"t{n}" for n in range(5_000)]
     path.write_bytes(b"PAR1 no")
     assert "this is no Parquet or Arrow file" in place.run_again(str(path)).err
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_small_file_does_not_stand_for_a_large_table(
+    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A value that each row names, in one byte or none."""
+    monkeypatch.setattr(arrow_rows, "IMPORT_EXPANDED_SIZE_BYTES", 1 << 20)
+    places = pyarrow.array([0] * 20_000, pyarrow.int8())
+    long = pyarrow.DictionaryArray.from_arrays(places, pyarrow.array(["x" * 4_000]))
+    table = pyarrow.table({"size": pyarrow.array([1.0] * len(long)), "name": long})
+    path = tmp_path / f"bomb.{form}"
+    if form == "arrow":
+        options = ipc.IpcWriteOptions(compression="zstd")
+        with ipc.new_file(str(path), table.schema, options=options) as file:
+            file.write_table(table, max_chunksize=10_000)
+    else:
+        parquet.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 40_000
+    with pytest.raises(UsageError, match="limit: 1,000 bytes for each of the file") as error:
+        db.table("things").import_file(path)
+    assert "import_from" in error.value.hint
+    assert db.table("things").import_from(table.slice(0, 100)).written == 100
 
 
 def write(path: Path, table: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NoReturn
@@ -28,6 +29,7 @@ _EXTRAS: Final = {
     "pyspark": "spark",
 }
 """The extra that installs a package."""
+STDIN, STDOUT, STDERR = range(3)
 EXIT_INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 # The error that typer raises for wrong arguments. It is typer's own class in later releases and
@@ -69,12 +71,36 @@ app: Final = make_group("zapdb", inspect.getdoc(start) or "", COMMANDS, start)
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the program, and exit with its status."""
     put_off_collection()
+    has_output = _hold_standard_streams()
+    if not has_output:
+        report_error(_refuse_closed(), as_json=False)
+        sys.exit(UsageError.exit_status)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     status = run_program(sys.argv[1:] if arguments is None else arguments)
     end_collection()
     sys.exit(status)
+
+
+def _hold_standard_streams() -> bool:
+    """Open what is closed of the standard streams, so that no file of a database gets the number of
+    one, to which others write; returns whether there was a standard output."""
+    has_output = sys.stdout is not None
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(number)
+    sys.stdin = sys.stdin or os.fdopen(STDIN, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(STDOUT, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(STDERR, "w", closefd=False)
+    return has_output
+
+
+def _refuse_closed() -> UsageError:
+    return UsageError(
+        "standard output is closed, so nothing was done",
+        hint="send it elsewhere, as in > /dev/null",
+    )
 
 
 def run_program(arguments: Sequence[str]) -> int:

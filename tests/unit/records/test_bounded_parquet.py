@@ -133,6 +133,23 @@ def test_a_page_that_becomes_too_large_is_refused(
         require_bounded(path)
 
 
+def test_pages_that_few_bytes_stand_for_are_refused_where_all_columns_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them fits; what is in memory at once does not, unless the file has it, too."""
+    monkeypatch.setattr(bounded_parquet, "PARQUET_HELD_SIZE_BYTES_MAX", 4 * MEGABYTE)
+    path, rnd = tmp_path / "bomb.parquet", random.Random(7)
+    for raw, is_refused in ((bytes(MEGABYTE), True), (rnd.randbytes(MEGABYTE), False)):
+        table = pyarrow.table({f"c{at}": pyarrow.array([raw], pyarrow.binary()) for at in range(8)})
+        parquet.write_table(table, path, compression="brotli", use_dictionary=False)
+        if is_refused:
+            assert path.stat().st_size < 10_000
+            with pytest.raises(pyarrow.ArrowInvalid, match="a row group has pages of 8,38"):
+                require_bounded(path)
+        else:
+            require_bounded(path)
+
+
 def test_damaged_files_are_refused_or_read_and_nothing_else(tmp_path: Path) -> None:
     """Bytes of the footer, and of headers of pages, are others: also numbers of rows and values,
     places and sizes."""

@@ -34,7 +34,12 @@ from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.undivided_work import FrameJob
 from zapdb.indexes import BoundTable
-from zapdb.limits import IMPORT_BLOCK_RECORDS, IMPORT_BLOCK_SIZE_BYTES
+from zapdb.limits import (
+    IMPORT_BLOCK_RECORDS,
+    IMPORT_BLOCK_SIZE_BYTES,
+    IMPORT_EXPANDED_SIZE_BYTES,
+    IMPORT_EXPANSION_MAX,
+)
 from zapdb.records.arrow import GivenColumn, make_column, parse_uuids
 from zapdb.records.arrow.bounded_ipc import BoundedIpc, measure_written_out
 from zapdb.records.arrow.bounded_parquet import BoundedFile
@@ -45,6 +50,8 @@ from zapdb.writes import NewRecords
 from zapdb.writes.column_inserts import plan_column_inserts
 
 FOOTER_SIZE_BYTES: Final = 1 << 16
+ROW_SIZE_BYTES: Final = 16
+"""What a row counts besides its values where a file is bounded."""
 
 
 class _BadValue(NamedTuple):
@@ -362,7 +369,7 @@ def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
         is_parquet = file.read(4) == b"PAR1"
     try:
         found = _open_parquet(path, passed) if is_parquet else _open_ipc(path, passed)
-        return found._replace(batches=_naming_file(path, found.batches))
+        return found._replace(batches=_naming_file(path, _within(path, found.batches)))
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise UsageError(
             "this is no Parquet or Arrow file",
@@ -370,6 +377,29 @@ def open_arrow_file(path: str, passed: int = 0) -> ArrowData:
             problem=str(error),
             hint=_hint_at(error, "say what it is, as in --format csv"),
         ) from None
+
+
+def _within(path: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches; raises `pyarrow.ArrowInvalid` before the one with which a small file stands for
+    too much, as a value that each row names does."""
+    allowed = max(IMPORT_EXPANDED_SIZE_BYTES, IMPORT_EXPANSION_MAX * Path(path).stat().st_size)
+    for batch in batches:
+        allowed -= sum(map(_measure_values, batch)) + ROW_SIZE_BYTES * batch.num_rows
+        if allowed < 0:
+            raise pyarrow.ArrowInvalid(
+                f"its rows are too large for its size (limit: {IMPORT_EXPANSION_MAX:,} bytes for "
+                "each of the file)"
+            )
+        yield batch
+
+
+def _measure_values(array: Any) -> int:
+    """The bytes of a column's values, written out."""
+    if types.is_dictionary(array.type):
+        with suppress(pyarrow.ArrowNotImplementedError):  # for values of a fixed width
+            sizes = compute.binary_length(array.dictionary).take(array.indices)
+            return int(compute.sum(sizes).as_py() or 0)
+    return int(array.nbytes)
 
 
 def _naming_file(path: str, batches: Iterator[Any]) -> Iterator[Any]:
@@ -391,6 +421,8 @@ def _hint_at(error: Exception, otherwise: str) -> str:
     """What to do with a file that is too large for a limit, or damaged."""
     if "limit: " not in str(error):
         return otherwise
+    if "bytes for each of the file" in str(error):
+        return "if you trust it, read it with pyarrow, and give the table to import_from()"
     return "write it again in smaller batches or row groups, or with fewer columns"
 
 

@@ -69,12 +69,7 @@ def _find_encoding(given: GivenFile, stream: IO[bytes]) -> str:
     begin = stream.peek(4)[:4]
     marked = next((name for mark, name in _MARKS if begin.startswith(mark)), None)
     if given.encoding is not None:
-        try:
-            codecs.lookup(given.encoding)
-        except LookupError:
-            raise UsageError(
-                "Python knows no such encoding", encoding=given.encoding, hint=ENCODING_HINT
-            ) from None
+        _require_encoding(given.encoding)
         is_utf8 = codecs.lookup(given.encoding).name == "utf-8"
         return "utf-8-sig" if is_utf8 and marked == "utf-8-sig" else given.encoding
     if marked is None and b"\0" in begin:
@@ -84,6 +79,15 @@ def _find_encoding(given: GivenFile, stream: IO[bytes]) -> str:
             hint="it may be --encoding utf-16-le, or no text at all",
         )
     return marked or "utf-8"
+
+
+def _require_encoding(name: str) -> None:
+    try:
+        "a".encode(name)
+    except (LookupError, ValueError):  # of bytes to bytes, such as rot13 or hex, or of nothing
+        raise UsageError(
+            "Python knows no such encoding of texts", encoding=name, hint=ENCODING_HINT
+        ) from None
 
 
 def require_utf8(text: str, field: str) -> None:

@@ -26,6 +26,7 @@ from zapdb.limits import (
     PARQUET_COLUMNS_MAX,
     PARQUET_DEPTH_MAX,
     PARQUET_FOOTER_SIZE_BYTES_MAX,
+    PARQUET_HELD_SIZE_BYTES_MAX,
     PARQUET_LIST_VALUES_MAX,
     PARQUET_PAGE_SIZE_BYTES_MAX,
 )
@@ -44,6 +45,8 @@ _DATA_PAGES: Final = {0: 5, 3: 8}
 _PLAIN: Final = 0
 _ENCODED_BY_DICTIONARY: Final = frozenset({2, 8})
 _ENCODED_BY_PREFIXES: Final = 7
+_COMPRESSION_MAX: Final = 100
+"""How much smaller large pages may be in the file."""
 _CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 
 
@@ -204,6 +207,7 @@ class _Group:
         if len(columns) != len(leaves):
             raise _invalid("a row group has other columns than the schema")
         self._row_size_bytes = 1.0
+        held = packed = 0
         for column, leaf in zip(columns, leaves, strict=True):
             if column.get(1):
                 raise _invalid("a column is in another file")
@@ -211,6 +215,12 @@ class _Group:
             if not leaf.is_repeated and chunk.values != self.rows:
                 raise _invalid("a column has another number of values than its row group has rows")
             self._row_size_bytes += chunk.measure_row(self.rows)
+            held, packed = held + chunk.held, packed + chunk.size
+        if held > max(PARQUET_HELD_SIZE_BYTES_MAX, packed * _COMPRESSION_MAX):
+            raise _invalid(
+                f"a row group has pages of {held:,} bytes in {packed:,} "
+                f"(limit: {PARQUET_HELD_SIZE_BYTES_MAX:,})"
+            )
 
     def count_fitting(self, batch_rows: int) -> int:
         """Return how many rows can be read at a time: so many, or fewer."""
@@ -218,20 +228,21 @@ class _Group:
 
 
 class _Chunk:
-    """A column of a row group: its number of values, and how large one of them may be."""
+    """A column of a row group: its number of values, how large one of them may be, and the bytes
+    of its pages that are `held` in memory at once."""
 
     def __init__(self, file: BinaryIO, column: ThriftStruct, leaf: _Leaf) -> None:
         self.values, self._leaf = column.number(5), leaf
-        self._largest = self._plain = 0
-        self._size, self._codec = column.number(7), column.number(4)
+        self._largest = self._plain = self._dictionary = self._page = 0
+        self.size, self._codec = column.number(7), column.number(4)
         if not self.values:
             return  # no page of it is read
         start, dictionary = column.number(9), column.get(11)
         if isinstance(dictionary, int) and 0 < dictionary < start:
             start = dictionary
-        if start < len(MAGIC) or self._size < 0 or start + self._size > file.seek(0, 2):
+        if start < len(MAGIC) or self.size < 0 or start + self.size > file.seek(0, 2):
             raise _invalid("a column is not within the file")
-        counted = sum(self._read_pages(file, start, start + self._size))
+        counted = sum(self._read_pages(file, start, start + self.size))
         if counted != self.values:
             raise _invalid("the pages of a column have another number of values than it says")
         if leaf.is_repeated and counted > max(PARQUET_LIST_VALUES_MAX, self._plain):
@@ -256,6 +267,7 @@ class _Chunk:
                 own = header.of_struct(7)
                 if not 0 <= own.number(1) <= max(size, 1):
                     raise _invalid("a dictionary has more values than bytes")
+                self._dictionary = size
                 file.seek(began)
                 self._largest = max(self._largest, self._measure_dictionary(file, packed, size))
             elif kind in _DATA_PAGES:
@@ -263,6 +275,7 @@ class _Chunk:
                 if own.number(1) < 0:
                     raise _invalid("a page has fewer values than none")
                 self._plain += size
+                self._page = max(self._page, size)
                 if own.number(2 if kind == 0 else 4) == _ENCODED_BY_PREFIXES:
                     self._largest = max(self._largest, self._plain)
                 yield own.number(1)
@@ -284,6 +297,10 @@ class _Chunk:
         if largest > BINARY_SIZE_BYTES_MAX or at > len(view):
             raise _invalid("a dictionary is damaged, or has a value that is too large")
         return largest
+
+    @property
+    def held(self) -> int:
+        return self._dictionary + self._page
 
     def measure_row(self, rows: int) -> float:
         """Return the bytes that a row may have, of all its values."""
