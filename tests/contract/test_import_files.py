@@ -251,6 +251,15 @@ def test_other_encodings_are_named_or_refused_with_the_line(place: Place) -> Non
     assert place.titles() == ["a", "Zoë"]
 
 
+@pytest.mark.parametrize("time", ["2024-10-27 02:30", "2024-03-31 02:30"])
+def test_a_time_that_a_clock_shows_twice_or_never_is_refused(place: Place, time: str) -> None:
+    zone = ("--time-zone", "Europe/Vienna")
+    result = place.run(f"id,title,made\n1,a,2024-10-27 04:30\n2,b,{time}\n", *zone)
+    assert (result.status, place.records()) == (1, [])
+    assert "clocks there showed this time twice or never" in result.err
+    assert place.run(f"id,title,made\n1,a,{time}:00+01:00\n", *zone).status == 0
+
+
 OF_NO_TEXT = ("rot13", "hex", "base64", "zlib", "bz2", "undefined", "no_such", "mbcs")
 
 

@@ -32,12 +32,12 @@ def float_of(number: decimal.Decimal) -> float | None:
 
 
 def decimal_of(value: float, scale: int) -> decimal.Decimal | None:
-    """Return the number that a float stands for; None if several numbers with so many digits after
-    the point may have become this float."""
+    """Return the number that a float stands for: its shortest digits, if these are few, or if no
+    other number with so many digits after the point is the same float; else None."""
     if not math.isfinite(value) or abs(value) >= SAFE_WHOLE:
         return None
     shortest = decimal.Decimal(repr(float(value)))
-    if len(_digits_of(shortest)) <= SAFE_DIGITS:
+    if max(len(_digits_of(shortest)), shortest.adjusted() + 1) <= SAFE_DIGITS:
         return shortest
     step = decimal.Decimal((0, (1,), -scale))
     return shortest if decimal.Decimal(math.ulp(value)) <= step else None
