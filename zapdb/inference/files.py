@@ -22,7 +22,7 @@ from zapdb.migrations.structure import Name
 from zapdb.printing import one_line
 from zapdb.records.cell_format import REFUSED_CHARS_MAX
 from zapdb.values import Float
-from zapdb.values.timestamp import read_moment
+from zapdb.values.timestamp import read_iso_time
 
 _NUMBER: Final = re.compile(r"-?\d{1,150}(?:\.(\d{1,64}))?", re.ASCII)
 _NUMERIC: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -67,7 +67,7 @@ def _is_float(cell: str) -> bool:
 
 def _is_moment(cell: str) -> bool:
     try:
-        return read_moment(cell) is not None and len(cell) > 10
+        return read_iso_time(cell) is not None and len(cell) > 10
     except ValueError:
         return False
 

@@ -82,7 +82,7 @@ class Timestamp(ValueType):
     def from_document(self, plain: Any, path: str) -> datetime.datetime:
         if isinstance(plain, str):
             try:
-                plain = read_moment(plain)
+                plain = read_iso_time(plain)
             except ValueError:
                 raise self.refuse(plain, path) from None
         return self.check(plain, path)
@@ -91,7 +91,7 @@ class Timestamp(ValueType):
         return value.isoformat()
 
 
-def read_moment(text: str) -> datetime.datetime:
+def read_iso_time(text: str) -> datetime.datetime:
     """Return the time of an ISO 8601 text; raises `ValueError`, also for more digits than
     microseconds have, which Python leaves out."""
     if _BEYOND_MICROSECONDS.search(text):

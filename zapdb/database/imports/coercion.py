@@ -48,7 +48,7 @@ from zapdb.values import (
 )
 from zapdb.values.hints import MISSING
 from zapdb.values.numerals import decimal_of
-from zapdb.values.timestamp import read_moment
+from zapdb.values.timestamp import read_iso_time
 
 Coerce = Callable[[Any], Any]
 """From a value of the source to a value of the field; raises `InvalidValue`."""
@@ -275,7 +275,7 @@ def _(kind: Timestamp, at: _Coercer) -> Coerce:
         given = value
         if isinstance(value, str):
             try:
-                value = read_moment(value)
+                value = read_iso_time(value)
             except ValueError:
                 raise at.refuse(kind, given) from None
         if not isinstance(value, datetime.datetime):
