@@ -180,7 +180,7 @@ GIVEN: Final = (
     given("decimal", Decimal("9007199254740993.00"), **whole(LONG)),
     given("decimal", Decimal("90071992547409.93"), decimal=Decimal("90071992547409.93")),
     given("nan", Decimal("NaN"), float=float("nan")),
-    given("date", DAY, date=DAY, string="2024-05-31"),
+    given("date", DAY, date=DAY, as_utc=MIDNIGHT.replace(tzinfo=UTC), string="2024-05-31"),
     given(
         "naive",
         MIDNIGHT,

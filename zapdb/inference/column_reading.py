@@ -29,6 +29,7 @@ _IN_PYTHON: Final = (
     sa.Boolean,
     sa.Integer,
     sa.Numeric,
+    sa.Float,
     sa.String,
     sa.Enum,
     sa.Uuid,
