@@ -228,12 +228,16 @@ def import_command(
         migrations=migrations,
         tenant=tenant,
     )
+    status = _import(request, Output(as_json))
+    if status:
+        raise typer.Exit(status)
+
+
+def _import(request: ImportRequest, output: Output) -> int:
     _require_source(request)
     kind = find_kind(request)
     refuse_choice(kind, request)
-    status = (kind.infer if infer else kind.run)(request, Output(as_json))
-    if status:
-        raise typer.Exit(status)
+    return (kind.infer if request.infer else kind.run)(request, output)
 
 
 def _require_source(request: ImportRequest) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from zapdb.inference.inferred import Note
 
 _UNKNOWN_TYPE = re.compile(r"Did not recognize type '(.+)' of column '(.+)'")
 """A warning of SQLAlchemy, whose type of such a column has no name."""
+CATALOG = "zapdb_catalog"
 _FAILURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What SQLAlchemy raises where it does not understand the words of a newer server."""
 
@@ -53,6 +54,15 @@ def reflect(connection: sa.Connection) -> tuple[sa.MetaData, list[Note]]:
             why = f"left out: SQLAlchemy can't read its columns: {error}"
             notes.append(Note(name, why, is_left_out=True))
     return metadata, notes
+
+
+def is_zapdb(connection: sa.Connection, tables: Collection[str]) -> bool:
+    """Whether a source is a database of zapdb, in whatever schema its tables are: in one without
+    other tables."""
+    if tables or connection.dialect.name != "postgresql":
+        return CATALOG in tables
+    schemas = sa.text("SELECT 1 FROM pg_catalog.pg_tables WHERE tablename = :name")
+    return connection.execute(schemas, {"name": CATALOG}).first() is not None
 
 
 def find_name(name: str, names: Iterable[str], *, is_exact: bool) -> str | None:

@@ -30,6 +30,7 @@ from zapdb.inference.reflection import (
     ForeignKeyRead,
     find_name,
     find_unknown_types,
+    is_zapdb,
     read_foreign_keys,
     reflect,
 )
@@ -58,7 +59,7 @@ def infer_tables(source: SourceDatabase, choice: TableChoice = ALL_TABLES) -> In
         warnings.simplefilter("always", exc.SAWarning)  # of types that get a note, and others
         metadata, left_out = reflect(connection)
         found.notes += left_out
-        if "zapdb_catalog" in metadata.tables:
+        if is_zapdb(connection, metadata.tables):
             raise UsageError(
                 "the source is a database of zapdb",
                 source=source.shown,
