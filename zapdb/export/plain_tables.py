@@ -116,6 +116,14 @@ SQL_TYPES: Final[dict[Engine, dict[PlainKind, str]]] = {
 }
 
 
+SYSTEM_COLUMNS: Final[dict[Engine, frozenset[str]]] = {
+    "postgresql": frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}),
+    "sqlite": frozenset(),
+    "duckdb": frozenset(),
+}
+"""Names that each table has for itself; a field of such a name is the column `ctid_`."""
+
+
 class LongNumber(Exception):
     """A number does not fit the column of its field."""
 
@@ -166,7 +174,8 @@ def plan_plain_table(table: TableSchema, engine: Engine, long: Collection[str] =
     columns, taken = list[PlainColumn](), {field.name for field in table.fields}
     for field in table.fields:
         for part in _parts_of(field, field.type, engine):
-            name = _free_name(field.name, part.suffix, taken)
+            suffix = part.suffix or "_" * (field.name in SYSTEM_COLUMNS[engine])
+            name = _free_name(field.name, suffix, taken)
             if field.name in long:
                 part = _lengthen(part)
             optional = field.optional or part.optional

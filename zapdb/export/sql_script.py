@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from os.path import realpath
@@ -15,9 +15,12 @@ from typing import IO, Any, Final, Literal, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database import Database, Table
+from zapdb.database.sql.types import quote_text
 from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
+from zapdb.export.plain_checks import check_sql
+from zapdb.export.plain_defaults import defaults_of
 from zapdb.export.plain_tables import (
     LongNumber,
     PlainColumn,
@@ -34,12 +37,15 @@ from zapdb.files import writing_file
 from zapdb.jobs.undivided import WorkPace
 from zapdb.release import __version__
 from zapdb.schema import Index, TableSchema
+from zapdb.schema.free_names import free_name
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.values import Enum, Reference, ZonedTimestamp
 
 ScriptEngine = Literal["postgresql", "sqlite"]
 
 ROWS_PER_INSERT: Final = 100
+PREFIX_CHARS: Final = 58
+"""Of a table's name before what its key or sequence is called by."""
 KEPT_SIZE_BYTES: Final = 16 * 1024 * 1024
 """How much of a table for a pipe is kept in memory; more is in a temporary file."""
 INDEXED_SIZE_BYTES_MAX: Final = 2_000
@@ -66,7 +72,8 @@ def export_sql(
     """Write all tables of a database's tenant, as of one moment, as a script for `psql` or
     `sqlite3`; a file, which is replaced, gets its name when it is whole; a pipe is written into.
 
-    Checks are comments, and so is what else has no equivalent. It is a job of `db.jobs`, unless the
+    Defaults and checks that SQL has, too, go with the tables; what has no equivalent is a comment,
+    and in `omitted`. It is a job of `db.jobs`, unless the
     database was opened read-only; `pace` is the job of a caller that has its own. Raises
     `RollbackInProgress`, and `JobError` if the job is cancelled.
     """
@@ -102,8 +109,27 @@ class _ScriptWriter:
     records: dict[str, int] = field(default_factory=dict)
     omitted: list[str] = field(default_factory=list)
     _plain: dict[str, PlainTable] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+    """What tables are called, by their names here."""
+    _taken: set[str] = field(default_factory=set)
+    """Names of tables, keys, sequences and indexes, which share one namespace."""
     _large: set[tuple[str, str]] = field(default_factory=set)
     """Columns with values that an index has no room for."""
+
+    def __post_init__(self) -> None:
+        for name in self.catalog.tables:
+            is_reserved = self.engine == "sqlite" and name.startswith("sqlite_")
+            if not is_reserved:
+                self._names[name] = self._take(name)
+        for name in self.catalog.tables:
+            if name not in self._names:
+                self._names[name] = self._take(f"its_{name}")
+                self.omitted.append(f"the name of {name}; it is {self._names[name]}")
+
+    def _take(self, wanted: str) -> str:
+        name = free_name(wanted, self._taken)
+        self._taken.add(name)
+        return name
 
     def line(self, text: str = "") -> None:
         self.stream.write(f"{text}\n".encode())
@@ -145,51 +171,97 @@ class _ScriptWriter:
 
     def _try_table(self, table: Table, descriptor: TableDescriptor, long: list[str]) -> bool:
         schema = descriptor.schema
-        plain = plan_plain_table(schema, self.engine, long)
+        plain = self._plan(schema, long)
         self._plain[schema.name] = plain
-        self._define(descriptor, plain)
+        taken, omitted = {*self._taken}, [*self.omitted]
         try:
+            self._define(descriptor, plain)
             rows = map(plain.rows_of, table.scan())
             write = self._copy if self.engine == "postgresql" else self._insert
             self.records[schema.name] = write(plain, rows)
             self._go_on_behind(schema, plain)
         except LongNumber as found:
             long.append(found.field)
+            self._taken, self.omitted = taken, omitted
             return False
         return True
+
+    def _plan(self, schema: TableSchema, long: Collection[str] = ()) -> PlainTable:
+        return replace(plan_plain_table(schema, self.engine, long), name=self._names[schema.name])
 
     def _define(self, descriptor: TableDescriptor, plain: PlainTable) -> None:
         schema = descriptor.schema
         parts = self._define_columns(schema, plain)
+        names = set[str]()
         if not self._numbers_itself(schema, plain):
             key = quote_names([plain.columns[at].name for at in plain.key])
-            parts.append(f"PRIMARY KEY ({key})")
+            named = ""
+            if self.engine == "postgresql":  # else it is an index with a name of the server's
+                name = self._take(f"{plain.name[:PREFIX_CHARS]}_pkey")
+                named, names = f"CONSTRAINT {quote_name(name)} ", {name}
+            parts.append(f"{named}PRIMARY KEY ({key})")
         parts += self._enum_checks(schema, plain)
-        if self.engine == "sqlite":
-            parts += [text for text, is_valid in self._references(descriptor) if is_valid]
         self.line()
         for check in schema.checks:
             self.line(f"-- check {check.name}: {check.expression}")
+        parts += self._checks(descriptor, plain, names)
+        if self.engine == "sqlite":
+            parts += [text for text, is_valid in self._references(descriptor) if is_valid]
         joined = ",\n    ".join(parts)
-        self.line(f"CREATE TABLE {quote_name(schema.name)} (\n    {joined}\n);")
+        self.line(f"CREATE TABLE {quote_name(plain.name)} (\n    {joined}\n);")
+
+    def _checks(
+        self, descriptor: TableDescriptor, plain: PlainTable, names: set[str]
+    ) -> Iterator[str]:
+        """Those that all records satisfy, and that SQL can ask."""
+        states = {c.number: c.is_validated for c in descriptor.constraints if c.kind == "check"}
+        for check in descriptor.schema.checks:
+            condition = check_sql(check.expression, plain, self.engine)
+            place = f"{descriptor.schema.name}.{check.name}"
+            if condition is None:
+                self.omitted.append(f"{place}: a check without equivalent")
+            elif not states.get(check.number, False):
+                self.omitted.append(f"{place}: a check that is not validated")
+            else:
+                name = free_name(check.name, names)
+                names.add(name)
+                yield f"CONSTRAINT {quote_name(name)} CHECK ({condition})"
 
     def _define_columns(self, schema: TableSchema, plain: PlainTable) -> list[str]:
-        """The columns; numbers of a sequence are made by the database from then on."""
+        """The columns with their defaults; numbers of a sequence are made by the database from then
+        on."""
         parts = define_columns(plain, self.engine)
         for declared in schema.fields:
-            if not declared.is_sequence:
+            columns = plain.columns_of(declared.name)
+            for column in columns:
+                if column.name == f"{declared.name}_" and len(columns) == 1:
+                    self.omitted.append(
+                        f"the name of {schema.name}.{declared.name}; it is {column.name}"
+                    )
+            if declared.is_sequence:
+                self._define_numbers(schema, plain, columns[0], parts)
                 continue
-            (column,) = plain.columns_of(declared.name)
-            at = plain.columns.index(column)
-            if column.kind != "integer" or column.optional:
-                self._omit_numbers(schema, column)
-            elif self.engine == "postgresql":
-                parts[at] += " GENERATED BY DEFAULT AS IDENTITY"
-            elif self._numbers_itself(schema, plain):
-                parts[at] = f"{quote_name(column.name)} INTEGER PRIMARY KEY AUTOINCREMENT"
-            else:
-                self._omit_numbers(schema, column)
+            defaults = defaults_of(declared, columns, self.engine)
+            if defaults is None:
+                self.omitted.append(f"{schema.name}.{declared.name}: its default")
+            for column, default in zip(columns, defaults or (), strict=False):
+                parts[plain.columns.index(column)] += f" DEFAULT {default}"
         return parts
+
+    def _define_numbers(
+        self, schema: TableSchema, plain: PlainTable, column: PlainColumn, parts: list[str]
+    ) -> None:
+        at = plain.columns.index(column)
+        if column.kind != "integer" or column.optional:
+            self._omit_numbers(schema, column)
+        elif self.engine == "postgresql":
+            wanted = f"{plain.name[: PREFIX_CHARS // 2]}_{column.name[: PREFIX_CHARS // 2]}_seq"
+            name = quote_name(self._take(wanted))
+            parts[at] += f" GENERATED BY DEFAULT AS IDENTITY (SEQUENCE NAME {name})"
+        elif self._numbers_itself(schema, plain) and at in plain.key:
+            parts[at] = f"{quote_name(column.name)} INTEGER PRIMARY KEY AUTOINCREMENT"
+        else:
+            self._omit_numbers(schema, column)
 
     def _omit_numbers(self, schema: TableSchema, column: PlainColumn) -> None:
         what = f"{schema.name}.{column.name}: the numbers of its sequence"
@@ -214,11 +286,11 @@ class _ScriptWriter:
             if column.kind != "integer" or column.optional:
                 continue
             if self.engine == "postgresql":
-                table = _literal(quote_name(schema.name))
-                sequence = f"pg_get_serial_sequence({table}, {_literal(column.name)})"
+                table = quote_text(quote_name(plain.name))
+                sequence = f"pg_get_serial_sequence({table}, {quote_text(column.name)})"
                 self.line(f"SELECT setval({sequence}, {last});")
-            elif self._numbers_itself(schema, plain):
-                name = _literal(schema.name)
+            elif self._numbers_itself(schema, plain) and plain.columns.index(column) in plain.key:
+                name = quote_text(plain.name)
                 self.line(f"DELETE FROM sqlite_sequence WHERE name = {name};")
                 self.line(f"INSERT INTO sqlite_sequence VALUES ({name}, {last});")
 
@@ -275,7 +347,9 @@ class _ScriptWriter:
                     what = f"the reference of {descriptor.schema.name} is not validated"
                     self._omit(what, text)
                 elif self.engine == "postgresql":
-                    self.line(f"ALTER TABLE {quote_name(descriptor.schema.name)} ADD {text};")
+                    self.line(
+                        f"ALTER TABLE {quote_name(self._names[descriptor.schema.name])} ADD {text};"
+                    )
         self.line("COMMIT;")
 
     def _omit(self, why: str, text: str) -> None:
@@ -293,9 +367,9 @@ class _ScriptWriter:
             parts += [f"{quote_name(column.name)}{way}" for column in columns]
             names += [column.name for column in columns]
         unique = "UNIQUE " if index.unique else ""
-        name = quote_name(f"{schema.name}_{index.name}"[:63])
-        text = f"CREATE {unique}INDEX {name} ON {quote_name(schema.name)} ({', '.join(parts)});"
-        if any((schema.name, name) in self._large for name in names):
+        name = quote_name(self._take(f"{plain.name}_{index.name}"))
+        text = f"CREATE {unique}INDEX {name} ON {quote_name(plain.name)} ({', '.join(parts)});"
+        if any((plain.name, name) in self._large for name in names):
             self._omit(f"{schema.name}.{index.name}: {INDEXED_TOGETHER}", text)
             return
         collations = {str(c.collation) for c in index.components if c.collation is not None}
@@ -306,12 +380,12 @@ class _ScriptWriter:
     def _references(self, descriptor: TableDescriptor) -> Iterator[tuple[str, bool]]:
         """The reference constraints, and whether all records satisfy them."""
         schema = descriptor.schema
-        plain = plan_plain_table(schema, self.engine)
+        plain = self._plan(schema)
         states = {c.number: c.is_validated for c in descriptor.constraints if c.kind == "reference"}
         for key in schema.foreign_keys:
             declared = schema.field_numbered(key.field)
             assert isinstance(declared.type, Reference)
-            target = plan_plain_table(self.catalog.table(declared.type.table).schema, self.engine)
+            target = self._plan(self.catalog.table(declared.type.table).schema)
             columns = quote_names([column.name for column in plain.columns_of(declared.name)])
             keys = quote_names([target.columns[at].name for at in target.key])
             action = key.on_delete.replace("_", " ").upper()
@@ -320,7 +394,3 @@ class _ScriptWriter:
                 f" ON DELETE {action}",
                 states.get(key.field, False),
             )
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

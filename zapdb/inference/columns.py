@@ -17,7 +17,6 @@ from zapdb.inference.inferred import (
     InferredEnum,
     InferredField,
     InferredTable,
-    free_name,
 )
 from zapdb.inference.sql_texts import (
     is_generator,
@@ -29,6 +28,7 @@ from zapdb.inference.sql_texts import (
 from zapdb.migrations.operations.definitions import FieldDefinition, TypeDefinition
 from zapdb.migrations.structure import Name, Plain
 from zapdb.schema import Now
+from zapdb.schema.free_names import free_name
 from zapdb.values import VALUE_TYPES, List
 
 

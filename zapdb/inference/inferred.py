@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.structure import ABSENT
 from zapdb.schema import OnDelete
@@ -187,16 +186,6 @@ class Inference:
             found["checks"] += len(table.checks)
         found["enums"] += len(self.enums)
         return {kind: count for kind, count in found.items() if count}
-
-
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """The name, or with a number behind it the first one that is not taken."""
-    known, number, made = {*taken}, 1, name[:NAME_LENGTH_MAX]
-    while made in known:
-        number += 1
-        suffix = f"_{number}"
-        made = name[: NAME_LENGTH_MAX - len(suffix)] + suffix
-    return made
 
 
 def is_indexable(definition: FieldDefinition) -> bool:

@@ -18,7 +18,7 @@ _CAST: Final = re.compile(
 _TEXT: Final = re.compile(r"'((?:[^']|'')*)'")
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<introduced>_\w+'[^'\\]*')|(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<quoted>\"[^\"]+\"|`[^`]+`|\[\w+\])"
+    r"\s*(?:(?P<introduced>_\w+'[^'\\]*')|(?P<text>'(?:[^']|'')*')|(?P<number>\d+(?:\.\d+)?)|(?P<quoted>\"(?:[^\"]|\"\")+\"|`[^`]+`|\[\w+\])"
     r"|(?P<word>[A-Za-z_]\w*)|(?P<sign><>|!=|<=|>=|==|[=<>(),+\-*\[\]]))"
 )
 """MySQL introduces texts by their character set: `_utf8mb4'AT'`. There a backslash escapes."""
@@ -215,7 +215,7 @@ class _CheckReader:
             inner = self._read_operand()
             self._need(")")
             return f"length({inner})"
-        name = text[1:-1] if kind == "quoted" else text
+        name = text[1:-1].replace('""', '"') if kind == "quoted" else text
         found = self.fields.get(name) or self.fields.get(name.lower())
         if kind not in ("word", "quoted") or found is None or sign:
             raise ValueError(text)

@@ -24,7 +24,7 @@ from zapdb.inference.sqlite_types import DeclaredType
 from zapdb.limits import EXCERPT_LENGTH_MAX
 from zapdb.printing import one_line
 from zapdb.schema import Field
-from zapdb.values import String
+from zapdb.values import Json, String
 
 SOURCE_PAGE_ROWS: Final = 5_000
 NO_DATE: Final = "0000-00-00"
@@ -84,6 +84,9 @@ class TableRows(RowSource):
         if isinstance(column.type, mysql.TIMESTAMP):  # whose session is in UTC
             how = replace(how, time_zone=datetime.UTC)
         coerce = make_coercer(field, f"{self._plan.schema.name}.{field.name}", how)
+        if isinstance(field.type, Json) and how.is_text:
+            # SQLite makes numbers of the JSON texts of numbers.
+            return lambda value: value if type(value) in (int, float) else coerce(value)
         is_declared = isinstance(column.type, DeclaredType)  # of which any value may be any text
         is_sqlite = self._connection.dialect.name == "sqlite"
         has_equivalent = is_sqlite or isinstance(column.type, sa.String | sa.Enum)

@@ -23,7 +23,6 @@ from zapdb.inference.inferred import (
     InferredIndex,
     InferredTable,
     Note,
-    free_name,
     is_indexable,
 )
 from zapdb.inference.reflection import (
@@ -41,6 +40,7 @@ from zapdb.inference.sqlite_types import find_declared_types
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.structure import ABSENT, Name
 from zapdb.schema import OnDelete
+from zapdb.schema.free_names import free_name
 
 NOT_KEYS = ("float", "json", "list", "zoned_timestamp")
 _ON_DELETE: dict[str, OnDelete] = {"CASCADE": "cascade", "SET NULL": "set_null"}
