@@ -207,3 +207,112 @@ def test_numbers_of_sequences_go_on(workspace: Workspace, plain: str, tmp_path: 
     with closing(sqlite3.connect(tmp_path / "lite.db")) as lite:
         lite.executescript((tmp_path / "lite.sql").read_text())
         assert lite.execute("INSERT INTO items (title, size) VALUES ('b', 0)").lastrowid > last
+
+
+LONG = "t" * 60
+HOSTILE = (
+    "create_type: {type: state, enum: [waiting, sent]}",
+    f"create_table: {{table: {LONG}, key: [id], fields: [{{name: id, type: integer,"
+    " generated: sequence}, {name: other, type: integer, generated: sequence},"
+    " {name: x, type: integer, optional: true}]}",
+    *(
+        f"create_index: {{table: {LONG}, index: by_{n}, fields: [{{field: {field}}}]}}"
+        for n, field in (("a", "x"), ("b", "other"), ("c", "id"))
+    ),
+    "create_table: {table: sqlite_x, key: [id], fields: [{name: id, type: integer}]}",
+    "create_table: {table: a, key: [id], fields: [{name: id, type: integer}]}",
+    "create_table: {table: a_pkey, key: [id], fields: [{name: id, type: integer},"
+    " {name: a, type: reference, to: sqlite_x, optional: true}]}",
+    "create_index: {table: a, index: pkey, fields: [{field: id}]}",
+    "create_index: {table: a_pkey, index: by_a, fields: [{field: a}]}",
+    "add_reference: {table: a_pkey, field: a, on_delete: restrict}",
+    """create_table:
+      table: odd
+      key: [ctid]
+      fields:
+        - {name: ctid, type: integer}
+        - {name: xmin, type: string, default: "it's"}
+        - {name: xmin_, type: integer, default: -7}
+        - {name: price, type: decimal, scale: 2, default: "1.50"}
+        - {name: active, type: boolean, default: true}
+        - {name: ratio, type: float, default: "0.1"}
+        - {name: day, type: date, default: "2024-02-29"}
+        - {name: at, type: timestamp, default: now}
+        - {name: met, type: zoned_timestamp, default: now UTC}
+        - {name: raw, type: binary, default: "00ff"}
+        - {name: state, type: state, default: waiting}
+        - {name: tags, type: list, of: string, default: [a, "b'c"]}
+        - {name: note, type: string, optional: true}""",
+    "add_check: {table: odd, check: odd_pkey, expression: \"ctid > 0 and xmin != ''\"}",
+    "add_check: {table: odd, check: noted, expression: \"note is None or not (note == 'no')\"}",
+    "add_check: {table: odd, check: sent, expression: \"state != 'sent' or active\"}",
+    "add_check: {table: odd, check: dear, expression: price >= 0}",
+    "add_check: {table: odd, check: brief, expression: length(xmin) < 9}",
+    "add_check: {table: odd, check: computed, expression: xmin_ * 2 < 100}",
+)
+
+
+@pytest.mark.on_each_engine
+@pytest.mark.parametrize("target", ["sqlite", "postgresql"])
+def test_names_defaults_and_checks_go_with_the_tables(
+    workspace: Workspace, plain: str, tmp_path: Path, target: Any
+) -> None:
+    workspace.write(1, *HOSTILE)
+    db = workspace.open()
+    db.table("odd").insert(ctid=1)
+    db.table(LONG).insert(x=1)
+    db.table("sqlite_x").insert(id=1)
+    db.table("a_pkey").insert(id=1, a=1)
+    made = export_sql(db, tmp_path / "out.sql", target)
+    if target == "postgresql":
+        run_script(plain, tmp_path / "out.sql")
+        connection: Any = psycopg.connect(plain, autocommit=True)
+        ctid, xmin, refused = "ctid_", "xmin__", psycopg.errors.CheckViolation
+        assert made.omitted == (
+            "the name of odd.ctid; it is ctid_",
+            "the name of odd.xmin; it is xmin__",
+            "odd.computed: a check without equivalent",
+        )
+    else:
+        connection = sqlite3.connect(":memory:")
+        connection.executescript((tmp_path / "out.sql").read_text())
+        ctid, xmin, refused = "ctid", "xmin", sqlite3.IntegrityError
+        assert made.omitted == (
+            "the name of sqlite_x; it is its_sqlite_x",
+            f"{LONG}.other: the numbers of its sequence",
+            "odd.dear: a check without equivalent",
+            "odd.brief: a check without equivalent",
+            "odd.computed: a check without equivalent",
+        )
+    with closing(connection):
+        connection.execute(f"INSERT INTO odd ({ctid}) VALUES (2)")
+        first, second = connection.execute(f"SELECT * FROM odd ORDER BY {ctid}").fetchall()
+        moments = range(7, 10)
+        for at, (stored, default) in enumerate(zip(first, second, strict=True)):
+            if at in moments:  # the moment of the insert, in the same form
+                assert type(stored) is type(default)
+                assert len(str(stored)) == len(str(default)) or target == "postgresql"
+            elif at:
+                assert stored == default, at
+        wrong = (
+            f"INSERT INTO odd ({ctid}) VALUES (-1)",
+            f"INSERT INTO odd ({ctid}, {xmin}) VALUES (3, '')",
+            f"INSERT INTO odd ({ctid}, note) VALUES (3, 'no')",
+            f"INSERT INTO odd ({ctid}, state, active) VALUES (3, 'sent', false)",
+        )
+        for statement in wrong:
+            with pytest.raises(refused):
+                connection.execute(statement)
+        if target == "postgresql":
+            for values in ("price) VALUES (3, -1)", f"{xmin}) VALUES (3, 'far too long')"):
+                with pytest.raises(refused):
+                    connection.execute(f"INSERT INTO odd ({ctid}, {values}")
+            indexes = connection.execute(
+                "SELECT count(*) FROM pg_indexes WHERE tablename = %s", (LONG,)
+            ).fetchone()
+            assert indexes == (4,)
+        added = connection.execute(
+            f"INSERT INTO {LONG} (x{'' if target == 'postgresql' else ', other'}) VALUES"
+            f" (2{'' if target == 'postgresql' else ', 2'}) RETURNING id"
+        )
+        assert added.fetchone()[0] > 1

@@ -22,6 +22,7 @@ from zapdb.export.pace import ExportPace, Progress, ignore_progress
 from zapdb.export.plain_checks import check_sql
 from zapdb.export.plain_defaults import defaults_of
 from zapdb.export.plain_tables import (
+    SYSTEM_COLUMNS,
     LongNumber,
     PlainColumn,
     PlainTable,
@@ -233,11 +234,9 @@ class _ScriptWriter:
         parts = define_columns(plain, self.engine)
         for declared in schema.fields:
             columns = plain.columns_of(declared.name)
-            for column in columns:
-                if column.name == f"{declared.name}_" and len(columns) == 1:
-                    self.omitted.append(
-                        f"the name of {schema.name}.{declared.name}; it is {column.name}"
-                    )
+            if declared.name in SYSTEM_COLUMNS[self.engine]:
+                place = f"{schema.name}.{declared.name}"
+                self.omitted.append(f"the name of {place}; it is {columns[0].name}")
             if declared.is_sequence:
                 self._define_numbers(schema, plain, columns[0], parts)
                 continue

@@ -15,6 +15,10 @@ _CAST: Final = re.compile(
     r"::(?:character varying|double precision|timestamp with(?:out)? time zone|\w+)"
     r"(?:\(\d+(?:,\s*\d+)?\))?(?:\[\])?"
 )
+_CAST_NUMBER: Final = re.compile(
+    r"'(-?\d+(?:\.\d+)?)'::(?:smallint|integer|bigint|numeric|real|double precision)\b"
+)
+"""How PostgreSQL writes a number below zero."""
 _TEXT: Final = re.compile(r"'((?:[^']|'')*)'")
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _TOKEN: Final = re.compile(
@@ -83,7 +87,7 @@ def translate_check(text: str, fields: Mapping[str, tuple[str, bool]]) -> str | 
     """The expression of a check; `fields` are names here, and whether they are optional, by the
     columns' names. None if it has no translation."""
     try:
-        reader = _CheckReader(_tokenize(_CAST.sub("", text)), fields)
+        reader = _CheckReader(_tokenize(_CAST.sub("", _CAST_NUMBER.sub(r"\1", text))), fields)
         made = reader.read_or()
         if reader.at < len(reader.tokens):
             return None

@@ -6,7 +6,12 @@ import pytest
 
 from zapdb.inference.sql_texts import translate_check
 
-FIELDS = {"Country": ("country", False), "note": ("note", True)}
+FIELDS = {
+    "Country": ("country", False),
+    "note": ("note", True),
+    "size": ("size", False),
+    'q"uote': ("q_uote", False),
+}
 
 
 @pytest.mark.parametrize(
@@ -18,9 +23,9 @@ FIELDS = {"Country": ("country", False), "note": ("note", True)}
         ("(`Country` <> _utf8mb4'a\\\\b')", None),
         ("regexp_like(`Country`,_utf8mb4'a')", None),
         ("(`Country` = _utf8mb4)", None),
+        ("(size > '-5'::integer)", "(size > -5)"),
+        ('("q""uote" <> \'\')', "(q_uote != '')"),
     ],
 )
-def test_texts_of_mysql_are_introduced_by_their_character_set(
-    told: str, expression: str | None
-) -> None:
+def test_checks_as_servers_write_them(told: str, expression: str | None) -> None:
     assert translate_check(told, FIELDS) == expression
