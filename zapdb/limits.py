@@ -147,6 +147,8 @@ CONNECTIONS_MAX: Final = 20
 connection. Each thread keeps one more connection for single operations."""
 CONNECTION_WAIT_SECONDS: Final = 5.0
 """How long beginning a transaction or snapshot waits for a free connection."""
+POSTGRESQL_RELEASE_MIN: Final = 15
+"""The oldest release of PostgreSQL on which the tests of storage run."""
 CANCEL_SECONDS: Final = 2.0
 """How long a process tries to send a cancel request to a PostgreSQL server."""
 CONNECT_SECONDS: Final = 30

@@ -239,6 +239,7 @@ def upgrade() -> None:
         sa.Column("flushed_at", sa.BigInteger, nullable=False),
         sa.Column("commits", sa.BigInteger, nullable=False),
         sa.Column("problem", sa.Text),
+        sa.Column("former_directories", sa.Text, nullable=False),
     )
     op.create_table(
         "zapdb_history_files",

@@ -93,7 +93,7 @@ def listen(server: PostgresServer) -> int:
         port = int(free.getsockname()[1])
     options = f"-h 127.0.0.1 -p {port} -k {server.directory}"
     log = str(server.directory.parent / "log")
-    server._run("pg_ctl", ("-w", "-D", str(server.directory), "-l", log, "-o", options, "restart"))
+    server.run("pg_ctl", "-w", "-D", str(server.directory), "-l", log, "-o", options, "restart")
     server.process = int((server.directory / "postmaster.pid").read_text().split()[0])
     return port
 

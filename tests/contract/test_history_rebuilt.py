@@ -355,8 +355,8 @@ def test_h3_what_is_not_this_store_or_not_whole_is_refused(
         read_digest(file.place_in(place)) for file in wanted[2]
     }
     # The directory has another place by now.
-    place = place.rename(tmp_path / "renamed")
-    store = replace(wanted[0], directory=str(place))
+    former, place = str(place), place.rename(tmp_path / "renamed")
+    store = replace(wanted[0], directory=str(place), former_directories=(former,))
     assert rebuild(workspace, db, place) == (store, *wanted[1:])
     assert db.history.verify(sample=9).problems == ()
     # The change log does not go on where the files end.

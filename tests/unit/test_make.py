@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 from tests import processes
-from tests.support import ROOT
+from tests.support import OLDEST_POSTGRESQL, ROOT
+from zapdb.limits import POSTGRESQL_RELEASE_MIN
 
 
 def test_the_soak_is_once_on_each_engine() -> None:
@@ -25,3 +26,11 @@ def test_the_soak_is_once_on_each_engine() -> None:
         assert re.search(rf"test_history_soak\.py.*{engine}", found.stdout)
         assert re.search(rf"test_rolling\.py.*{engine}", found.stdout)
     assert "pure" not in found.stdout
+    assert f"postgresql{POSTGRESQL_RELEASE_MIN}" not in found.stdout
+
+
+def test_the_oldest_postgresql_is_installed_where_the_tests_look_for_it() -> None:
+    script = (ROOT / "tools" / "setup.sh").read_text()
+    assert f"\nreadonly postgresql_min={POSTGRESQL_RELEASE_MIN} " in script
+    shown = str(OLDEST_POSTGRESQL).replace(str(POSTGRESQL_RELEASE_MIN), "$postgresql_min")
+    assert f"\nreadonly postgresql={shown}\n" in script

@@ -289,9 +289,9 @@ def history_erase_command(
 
     With `--json`, which needs `--yes`: `{table, fields: [FIELD], id, key_sha256, records, changes,
     archived_values, large_values, large_values_swept, files_searched, files_rewritten, rows,
-    files_deleted, not_reached: [TEXT]}`. `key_sha256` is that of `id` and the record's key as it
-    was stored; null with `--all-records`. With `--all-tenants`: `{tenants: [{tenant, …}]}`; those
-    without a history store are left out.
+    files_deleted, examples, not_reached: [TEXT]}`. `key_sha256` is that of `id` and the record's
+    key as it was stored; null with `--all-records`. With `--all-tenants`: `{tenants: [{tenant,
+    …}]}`; those without a history store are left out.
     """
     output = Output(as_json)
     _require_one_way(key or [], fields or [], all_records=all_records)
@@ -357,6 +357,8 @@ def _write_proof(output: Output, done: HistoryErasure) -> None:
         else ""
     )
     output.write(f"database: {archived}, {large} deleted{swept}")
+    if done.examples:
+        output.write(f"jobs: {format_count(done.examples, 'example')} of findings deleted")
     what = "without values of" if done.fields else "without"
     output.write(
         f"files: {done.files_searched} searched, {done.files_rewritten} written anew {what}"
@@ -385,5 +387,6 @@ def _to_json(done: HistoryErasure) -> dict[str, Any]:
         "files_rewritten": done.files_rewritten,
         "rows": done.rows,
         "files_deleted": done.files_deleted,
+        "examples": done.examples,
         "not_reached": list(done.not_reached),
     }

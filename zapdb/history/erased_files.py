@@ -30,6 +30,7 @@ from zapdb.history.field_erasing import erase_from_database
 from zapdb.history.files import read_footer, write_file
 from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.working_store import WorkingStore, to_row
+from zapdb.jobs.erased_keys import forget_examples
 from zapdb.limits import HISTORY_PINS, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_erasures import Erasure, list_unfinished, write_proof
@@ -77,6 +78,10 @@ def _finish(working: WorkingStore, erasure: Erasure, *, now: bool) -> Erasure:
     # Pasts that are open, in whatever process, drop what they have in memory and look again.
     with working.changing(TransactionMode.DDL) as connection:
         bump_catalog_version(connection, working.tenant)
+        forgotten = forget_examples(connection, working.tenant)
+        examples = erasure.proof.examples + forgotten
+        erasure = replace(erasure, proof=msgspec.structs.replace(erasure.proof, examples=examples))
+        write_proof(connection, erasure)
     deleted = _delete_former(working, erasure, now=now)
     deleted += delete_orphans(working, age_seconds=-1, strict=True)
     with working.changing() as connection:

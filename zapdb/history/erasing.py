@@ -21,6 +21,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.inspection import read_log
 from zapdb.activation.record_layouts import load_layouts
 from zapdb.catalog.later_events import REVISIONS
+from zapdb.catalog.retired_tables import list_retired, sweep_retired
 from zapdb.catalog.schema_events import append_erasure_event, append_field_erasure_events
 from zapdb.errors import (
     CorruptCatalog,
@@ -55,6 +56,7 @@ from zapdb.storage.history_erasures import (
     digest_key,
     insert_erasure,
 )
+from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.logged_versions import (
     delete_versions,
     find_place_before,
@@ -126,8 +128,9 @@ class HistoryErasure:
     `large_values` from the database. Where `fields` were erased, `records` had past values of them,
     and the changes and rows stay without these. Of `files_searched` files of the history store,
     `files_rewritten` were written anew without `rows` of their rows; `files_deleted` are the former
-    ones, and those of killed work. `large_values_swept` had no owner any more, and may have been of
-    what was erased. `not_reached` says where it may still be.
+    ones, and those of killed work. `examples` were in the findings of the tenant's jobs, which keep
+    their counts. `large_values_swept` had no owner any more, and may have been of what was erased.
+    `not_reached` says where it may still be.
     """
 
     table: str
@@ -142,6 +145,7 @@ class HistoryErasure:
     files_rewritten: int
     rows: int
     files_deleted: int
+    examples: int
     not_reached: tuple[str, ...]
     large_values_swept: int = 0
 
@@ -151,6 +155,8 @@ COPIES: Final = "exports, mirrors and backups that were made before"
 UNOWNED: Final = (
     "large values of changes that were pruned or not logged, until `zapdb sweep --older-than 0s`"
 )
+FORMER: Final = "the former directory of the history store, unless it was deleted: {}"
+RETIRED: Final = "entries of replaced indexes, until nothing reads them and a database is opened"
 NOT_REACHED: Final = {
     "sqlite": "free pages of the database file and its log, until VACUUM",
     "postgresql": "dead rows, until VACUUM; archived WAL, and replicas",
@@ -216,14 +222,21 @@ def sweep_unowned(storage: Storage, proof: HistoryErasure) -> HistoryErasure:
 def _make_proof(
     storage: Storage, table: ErasedTable, done: Erasure, large: Collection[int]
 ) -> HistoryErasure:
-    places = (COPIES, UNOWNED, NOT_REACHED[storage.dialect])
+    sweep_retired(storage)
+    connection, tenant = storage.connection(), done.tenant
+    former = {d for one in list_timelines(connection, tenant) for d in one.former_directories}
+    places = [COPIES, *(FORMER.format(directory) for directory in sorted(former))]
+    if large:
+        places.append(UNOWNED)
+    if any(one.tenant == tenant for one in list_retired(connection)):
+        places.append(RETIRED)
     is_one = done.key_sha256 != digest_key(done.id, b"")
     return HistoryErasure(
         table=table.schema.name,
         fields=(),
         id=done.id,
         key_sha256=done.key_sha256.hex() if is_one else None,
-        not_reached=places if large else (places[0], places[2]),
+        not_reached=(*places, NOT_REACHED[storage.dialect]),
         **msgspec.structs.asdict(done.proof),
     )
 

@@ -56,6 +56,7 @@ from zapdb.storage.history_manifest import (
     delete_timeline,
     insert_files,
     insert_store,
+    list_history_files,
     list_timelines,
     save_era,
 )
@@ -132,7 +133,11 @@ def find_manifests(working: WorkingStore, directory: Path) -> list[ManifestFile]
             raise _foreign(path)
         moved = {str(directory): None, one.store.directory: None}
         files = [replace(f, directory=moved.get(f.directory or "", f.directory)) for f in one.files]
-        one = replace(one, store=replace(one.store, directory=str(directory)), files=files)
+        former = {*one.store.former_directories, one.store.directory} - {str(directory)}
+        store = replace(
+            one.store, directory=str(directory), former_directories=tuple(sorted(former))
+        )
+        one = replace(one, store=store, files=files)
         before = newest.get(one.store.timeline)
         if before is None or before.order < one.order:
             newest[one.store.timeline] = one
@@ -304,6 +309,7 @@ def _store(working: WorkingStore, rebuilds: Sequence[_Rebuild]) -> None:
     """Put the rows into the database, and the follower's bookmark with those of the newest."""
     made = [rebuild.cut() for rebuild in rebuilds]
     with working.changing(TransactionMode.DDL) as connection:
+        former = {one.store.timeline: _find_former(connection, one) for one in made}
         for one in made:
             delete_timeline(connection, one.store)
         others = list_timelines(connection, working.tenant)
@@ -311,12 +317,25 @@ def _store(working: WorkingStore, rebuilds: Sequence[_Rebuild]) -> None:
             is_newest = all(other.timeline < one.store.timeline for other in others)
             is_newest &= one is made[0]
             state = _follow(working, connection, one) if is_newest else one.store
-            insert_store(connection, state)
+            insert_store(connection, replace(state, former_directories=former[state.timeline]))
             insert_files(connection, one.files)
             for era in one.eras:
                 save_era(connection, era)
         # Pasts that are open, in whatever process, drop what they have in memory and look again.
         bump_catalog_version(connection, working.tenant)
+
+
+def _find_former(connection: Connection, made: ManifestFile) -> tuple[str, ...]:
+    """Return the directories that a timeline's files were in, by its rows and its manifest, and are
+    not any more."""
+    found = {*made.store.former_directories}
+    for row in list_timelines(connection, made.store.tenant):
+        if row.timeline == made.store.timeline:
+            found |= {row.directory, *row.former_directories}
+            files = list_history_files(connection, row, state=None)
+            found |= {file.directory for file in files if file.directory is not None}
+    found -= {made.store.directory, *(file.directory for file in made.files)}
+    return tuple(sorted(found))
 
 
 def _follow(working: WorkingStore, connection: Connection, made: ManifestFile) -> HistoryStore:

@@ -110,7 +110,8 @@ def _copy(working: WorkingStore, one: ManifestFile, directory: Path) -> list[His
         insert_files(connection, planned)
     for file, copy in zip(files, copies, strict=True):
         copy_file(working, one.store, file, copy)
-    store = replace(one.store, directory=str(directory))
+    former = {*one.store.former_directories, one.store.directory} - {str(directory)}
+    store = replace(one.store, directory=str(directory), former_directories=tuple(sorted(former)))
     placed = [replace(copy, directory=None) for copy in copies]
     made = replace(one, store=store, files=placed, place=working.place)
     with writing_to(str(directory)):

@@ -328,12 +328,14 @@ HISTORY_STORES = Table(
     Column("flushed_at", BigInteger, nullable=False),
     Column("commits", BigInteger, nullable=False),
     Column("problem", Text),
+    Column("former_directories", Text, nullable=False),
 )
 """The history stores of tenants: which moments are in files, from `begins` to `ends`.
 
 A tenant's newest timeline, a UUID of version 7, is the one that is followed; earlier ones are only
 read. `visible_at` is the time from which the moment `ends` is visible, `commits` how many
 transactions have changed what files it has, and `problem` says why the follower can't go on.
+`former_directories` is JSON with those that it was moved out of: what is left there is not erased.
 """
 
 HISTORY_FILES = Table(

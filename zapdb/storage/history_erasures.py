@@ -28,7 +28,7 @@ class ErasureProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dropped tables, `large_values` those beside records. Of `files_searched` files of the history
     store, `files_rewritten` were written anew without `rows` of their rows, and `files_deleted` are
     the former ones, and files without a row of the manifest. Where fields are erased, `records` had
-    such values, and changes and rows stay without them.
+    such values, and changes and rows stay without them. `examples` were in the findings of jobs.
     """
 
     records: int = 0
@@ -39,6 +39,7 @@ class ErasureProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     files_rewritten: int = 0
     rows: int = 0
     files_deleted: int = 0
+    examples: int = 0
 
 
 class LoggedChanges(msgspec.Struct, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+import msgspec
 import sqlalchemy as sa
 
 from zapdb.storage.cells import as_bytes, as_number, as_text, checked, reading
@@ -62,7 +63,7 @@ class HistoryStore:
 
     State: `baseline`, a table's first checkpoint is under way; `follows`; `stopped` by an operator;
     `broken`, because the change log was pruned in front of it. `problem` says why the follower
-    can't go on at the moment.
+    can't go on at the moment. It was moved out of `former_directories`, where files may be left.
     """
 
     tenant: int
@@ -79,10 +80,11 @@ class HistoryStore:
     flushed_at: int
     commits: int = 0
     problem: str | None = None
+    former_directories: tuple[str, ...] = ()
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
-        tenant, timeline, directory, form, state, *numbers, problem = row
+        tenant, timeline, directory, form, state, *numbers, problem, former = row
         begins, ends, bookmark, visible_at, purged, started_at, flushed_at, commits = numbers
         with reading(HISTORY_STORES.name):
             return cls(
@@ -100,6 +102,7 @@ class HistoryStore:
                 as_number(flushed_at),
                 as_number(commits),
                 None if problem is None else as_text(problem),
+                msgspec.json.decode(as_text(former), type=tuple[str, ...]),
             )
 
 
@@ -440,6 +443,7 @@ def _columns(row: HistoryStore | HistoryFile | HistoryEra) -> dict[str, Any]:
     found = {field.name: getattr(row, field.name) for field in fields(row)}
     if isinstance(row, HistoryStore):
         found["ends_bookmark"] = str(row.ends_bookmark)
+        found["former_directories"] = msgspec.json.encode(row.former_directories).decode()
     if isinstance(row, HistoryEra):
         found["doubt"] = None if row.doubt is None else str(row.doubt)
     return found

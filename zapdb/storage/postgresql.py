@@ -33,6 +33,7 @@ from zapdb.limits import (
     EXCLUSIVE_LOCK_TIMEOUT_MS,
     GATE,
     GATE_LOCK_TIMEOUT_MS,
+    POSTGRESQL_RELEASE_MIN,
     SERIAL_WAIT_SECONDS,
     WRITE_BACK_LOCK_TIMEOUT_MS,
 )
@@ -192,7 +193,7 @@ class PostgreSQL(PostgreSQLStatements):
             database=self.shown_url,
             feature=name,
             detail=detail,
-            hint="use PostgreSQL 13 or later, not a compatible server",
+            hint=f"use PostgreSQL {POSTGRESQL_RELEASE_MIN} or later, not a compatible server",
         )
 
     def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:

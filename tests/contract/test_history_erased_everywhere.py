@@ -1,0 +1,279 @@
+"""What is erased is looked for in every column of every fixed table, in every kind of row of the
+catalog, in every other table and in every file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.contract.stored_pasts import flush
+from tests.contract.test_history_erased import (
+    DROP_NOTE,
+    KEY,
+    MARK,
+    NAME,
+    PHOTO,
+    list_marked,
+    make_people,
+)
+from tests.support import Workspace
+from zapdb.catalog import rows
+from zapdb.catalog.entry_tables import retire_entries
+from zapdb.catalog.kinds import KINDS, EntryTableRow
+from zapdb.database import Database
+from zapdb.jobs.job import insert_ranges
+from zapdb.jobs.quarantine import put_in_quarantine
+from zapdb.storage import TransactionMode
+from zapdb.storage.data_tables import create_index_table
+from zapdb.storage.fixed_tables import METADATA
+
+GUESTS = """\
+create_table: {table: guests, key: [mail], fields: [
+      {name: mail, type: string}, {name: note, type: string, optional: true}]}"""
+LETTERS = """\
+create_table: {table: letters, key: [id], fields: [
+      {name: id, type: integer}, {name: receiver, type: reference, to: people}]}"""
+BY_NAME = "create_index: {table: people, index: by_name, fields: [{field: name}]}"
+BY_RECEIVER = "create_index: {table: letters, index: mail, fields: [{field: receiver}]}"
+NAMED = 'add_check: {table: people, check: plain, expression: "length(name) < 5"}'
+REFERRING = "add_reference: {table: letters, field: receiver, on_delete: restrict}"
+
+HOLDS = {
+    "zapdb_catalog.value of job",
+    "zapdb_catalog.value of finding",
+    "zapdb_ranges.lower",
+    "zapdb_ranges.upper",
+    "zapdb_ranges.resume_after",
+    "zapdb_range_revisions.lower",
+    "zapdb_range_revisions.upper",
+    "zapdb_quarantine.key",
+    "zapdb_archives.key",
+    "zapdb_archives.value",
+    "zapdb_blobs.data",
+    "zapdb_changes.key",
+    "zapdb_changes.before",
+    "zapdb_changes.after",
+    "zapdb_followers.bookmark",
+    "zapdb_history_files.key_lower",
+    "zapdb_history_files.key_upper",
+}
+"""Where keys and values of records are, in whatever form."""
+IN_BETWEEN = {"zapdb_history_erasures.key", "zapdb_history_erasures.resume_after"}
+"""Where they are while an erasure is under way."""
+NEVER = {
+    *(f"zapdb_catalog.value of {kind}" for kind in KINDS if kind not in ("job", "finding")),
+    "zapdb_catalog.kind",
+    "zapdb_catalog.key",
+    "zapdb_leases.name",
+    "zapdb_leases.owner",
+    "zapdb_counters.name",
+    "zapdb_migrations.name",
+    "zapdb_migrations.summary",
+    "zapdb_migrations.state",
+    "zapdb_migrations.digest",
+    "zapdb_migrations.structure",
+    "zapdb_migrations.numbers",
+    "zapdb_migrations.source_hash",
+    "zapdb_migrations.stored_by",
+    "zapdb_migrations.rolled_back_by",
+    "zapdb_schema_history.event",
+    "zapdb_schema_history.fingerprint",
+    "zapdb_schema_history.migrated_by",
+    "zapdb_schema_history.digest",
+    "zapdb_schema_history.table_schema",
+    "zapdb_blobs.id",
+    "zapdb_zones.name",
+    "zapdb_ranges.job",
+    "zapdb_ranges.state",
+    "zapdb_ranges.owner",
+    "zapdb_quarantine.job",
+    "zapdb_quarantine.reason",
+    "zapdb_probes.job",
+    "zapdb_probes.worker",
+    "zapdb_probes.owner",
+    "zapdb_commit_tokens.id",
+    "zapdb_commit_tokens.owner",
+    "zapdb_transactions.principal",
+    "zapdb_changes.event",
+    "zapdb_incarnations.server",
+    "zapdb_stamps.snapshot",
+    "zapdb_followers.name",
+    "zapdb_history_stores.timeline",
+    "zapdb_history_stores.directory",
+    "zapdb_history_stores.state",
+    "zapdb_history_stores.ends_bookmark",
+    "zapdb_history_stores.problem",
+    "zapdb_history_stores.former_directories",
+    "zapdb_history_files.timeline",
+    "zapdb_history_files.id",
+    "zapdb_history_files.kind",
+    "zapdb_history_files.sha256",
+    "zapdb_history_files.directory",
+    "zapdb_history_files.path",
+    "zapdb_history_files.state",
+    "zapdb_history_erasures.id",
+    "zapdb_history_erasures.fields",
+    "zapdb_history_erasures.counted",
+    "zapdb_history_erasures.key_sha256",
+    "zapdb_history_erasures.proof",
+    "zapdb_history_eras.timeline",
+    "zapdb_history_eras.state",
+}
+
+
+def list_places() -> Iterator[str]:
+    """Every column of the fixed tables that may have more than a number, and every kind of row."""
+    for table in METADATA.sorted_tables:
+        for column in table.columns:
+            if isinstance(column.type, sa.Text | sa.LargeBinary):
+                name = f"{table.name}.{column.name}"
+                if name == "zapdb_catalog.value":
+                    yield from (f"{name} of {kind}" for kind in KINDS)
+                else:
+                    yield name
+
+
+def test_every_column_and_kind_says_whether_it_has_what_is_erased() -> None:
+    places = [*list_places()]
+    assert {*places} == HOLDS | IN_BETWEEN | NEVER
+    assert len(places) == len(HOLDS) + len(IN_BETWEEN) + len(NEVER)
+
+
+def find_places(workspace: Workspace) -> set[str]:
+    """Where the database has a piece of what is to be erased, in its own and in other tables."""
+    if workspace.engine == "sqlite":
+        names = workspace.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    else:
+        names = workspace.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    found = set[str]()
+    for (name,) in names:
+        columns = [*METADATA.tables[name].columns.keys()] if name in METADATA.tables else ["*"]
+        for row in workspace.execute(f'SELECT {", ".join(columns)} FROM "{name}"'):
+            cells = dict(zip(columns, row, strict=True)) if columns != ["*"] else {"*": row}
+            for column, cell in cells.items():
+                if _is_marked(cell):
+                    kind = f" of {cells['kind']}" if (name, column) == _VALUE else ""
+                    found.add(f"{name}.{column}{kind}")
+    return found
+
+
+_VALUE = ("zapdb_catalog", "value")
+
+
+def _is_marked(cell: Any) -> bool:
+    cells = cell if isinstance(cell, tuple) else (cell,)
+    texts = [bytes(c) if isinstance(c, memoryview) else c for c in cells]
+    held = repr([c.decode("latin-1") if isinstance(c, bytes) else c for c in texts])
+    return MARK in held or MARK.encode().hex() in held.lower()
+
+
+def spread(workspace: Workspace, directory: Path) -> Database:
+    """A person whose key and values are wherever zapdb may put them."""
+    make_people(workspace, directory).close()
+    workspace.write(2, GUESTS, LETTERS)
+    db = workspace.open()
+    db.table("guests").insert(mail=KEY, note=MARK)
+    db.close()
+    workspace.write(3, DROP_NOTE, DROP_NOTE.replace("people", "guests"))
+    workspace.write(4, BY_NAME, BY_RECEIVER)
+    db = workspace.open()
+    people = db.table("people")
+    people.insert(mail="marked", name=NAME, photo=PHOTO)  # stays, as it is then
+    db.table("letters").insert(id=1, receiver=KEY)
+    db.admin.run_jobs()
+    db.close()
+    workspace.write(5, NAMED)
+    db = workspace.open()
+    (report,) = db.admin.run_jobs()  # the name is too long
+    assert report.job.state == "blocked"
+    job = report.job.id
+    people = db.table("people")
+    people.update("marked", name="n", photo=None)
+    people.delete(KEY)
+    db.close()
+    workspace.write(6, REFERRING, "drop_table: {table: guests, records: archive}")
+    db = workspace.open()
+    (report,) = [one for one in db.admin.run_jobs() if one.job.table_name == "letters"]
+    assert report.job.state == "blocked"  # of a letter to somebody who is not there
+    db.table("letters").delete(1)
+    db.table("people").insert(mail=KEY, name="n")
+    db.table("people").delete(KEY)
+    flush(db)
+    last = list(db.change_log.read())[-1]
+    assert last.bookmark.key.startswith(MARK.encode())
+    db.change_log.follower("reader").advance(last.bookmark)
+    plant(db, job, last.bookmark.key)
+    return db
+
+
+def plant(db: Database, job: str, key: bytes) -> None:
+    """Put the key where jobs that were killed, and indexes that were replaced, may have it."""
+    index = db._catalog.table("people").indexes[0].index
+    with db._storage.transaction(TransactionMode.DDL) as connection:
+        mark = connection.storage.placeholder
+        insert_ranges(connection, job, [(b"", key), (key, None)], first=100)
+        connection.run(f"UPDATE zapdb_ranges SET resume_after = {mark} WHERE range = 100", (key,))
+        put_in_quarantine(connection, 1, job, {key: "it can't be read"})
+        for lower, upper in ((b"", key), (key, None)):
+            connection.run(
+                "INSERT INTO zapdb_range_revisions (tenant, table_number, revision, lower, upper)"
+                f" VALUES (1, 1, 1, {mark}, {mark})",
+                (lower, upper),
+            )
+        former = rows.draw(connection, "entry_table")
+        create_index_table(connection, former, unique=index.unique)
+        connection.run(
+            f"INSERT INTO zapdb_entries_{former} (tenant, key, record) VALUES (1, {mark}, {mark})",
+            (NAME.encode(), key),
+        )
+        rows.put(connection, EntryTableRow(index.number, former, index.unique))
+        retire_entries(connection, 1, index.number, former)
+
+
+@pytest.mark.parametrize("kind", ["record", "fields"])
+def test_h13_what_is_erased_is_in_no_column_no_kind_of_row_and_no_file(
+    workspace: Workspace, tmp_path: Path, kind: str
+) -> None:
+    place = tmp_path / "store"
+    db = spread(workspace, place)
+    found = find_places(workspace)
+    assert {one for one in found if one.partition(".")[0] in METADATA.tables} == HOLDS
+    assert sum(one.startswith("zapdb_entries") for one in found) == 1
+    assert list_marked(place)
+
+    db.history.erase("letters", 1)
+    db.history.erase("guests", KEY)
+    db.history.erase("people", KEY)
+    if kind == "fields":
+        db.history.erase_fields("people", "name", "photo", "note")
+    else:
+        db.history.erase("people", "marked", fields=["name", "photo", "note"])
+    assert find_places(workspace) == set()
+    assert list_marked(place) == []
+    findings = [one for job in db.jobs.list() for one in job.findings]
+    assert {(one.count, one.examples) for one in findings} == {(1, ())}
+
+
+def test_h13_the_directories_that_the_store_was_moved_out_of_are_named_as_not_reached(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    places = [tmp_path / name for name in ("store", "old", "second", "third")]
+    db = make_people(workspace, places[0])
+    db.table("people").delete(KEY)
+    flush(db)
+    db.history.move(None, places[2])
+    db.history.move(next(db.moments()).number, places[1])
+    db.history.move(None, places[3])
+    db.history.rebuild_manifest(places[3])
+    done = db.history.erase("people", KEY)
+    named = [place for place in done.not_reached if "former directory" in place]
+    left = [place for place in places if list_marked(place)]
+    assert left == [places[0], places[1], places[2]]
+    assert all(any(str(place) in one for one in named) for place in left)
+    assert not any(str(places[3]) in one for one in named)
+    db.history.move(None, tmp_path / "fourth")
+    assert any(str(places[3]) in one for one in db.history.erase("people", KEY).not_reached)
