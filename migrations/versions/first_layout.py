@@ -258,7 +258,6 @@ def upgrade() -> None:
         sa.Column("key_lower", sa.LargeBinary),
         sa.Column("key_upper", sa.LargeBinary),
         sa.Column("directory", sa.Text),
-        sa.Column("path", sa.Text, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("retired_at", sa.BigInteger),
     )

@@ -113,7 +113,6 @@ NEVER = {
     "zapdb_history_files.kind",
     "zapdb_history_files.sha256",
     "zapdb_history_files.directory",
-    "zapdb_history_files.path",
     "zapdb_history_files.state",
     "zapdb_history_erasures.id",
     "zapdb_history_erasures.fields",

@@ -8,22 +8,26 @@ timelines, and only from a directory where no file belongs to another database.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Final, get_args
 
 from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import list_leases
 from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError, UsageError
 from zapdb.history.directories import require_directory, writing_to
-from zapdb.history.files import UNFINISHED, list_directory, read_footer
+from zapdb.history.files import UNFINISHED, delete_file, list_directory, read_footer
 from zapdb.history.working_store import WorkingStore
 from zapdb.limits import HISTORY_ORPHAN_SECONDS
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.history_manifest import (
+    NAMED,
     PIN_PREFIX,
+    FileKind,
     HistoryFile,
     HistoryStore,
     delete_file_rows,
@@ -33,12 +37,20 @@ from zapdb.storage.history_manifest import (
 
 logger = logging.getLogger("zapdb.history")
 
+_KINDS: Final = "|".join(get_args(FileKind))
+_UNFINISHED_FILE: Final = re.compile(rf"({_KINDS})-[0-9a-f]+\.parquet{re.escape(UNFINISHED)}")
+_UNFINISHED_MANIFEST: Final = re.compile(
+    rf"manifest-{NAMED.pattern}-[0-9]+-[0-9a-f]+\.json{re.escape(UNFINISHED)}"
+)
+"""What is unfinished says nothing of itself: it is known by its name."""
+
 
 def delete_retired(working: WorkingStore) -> int:
     """Delete the retired files whose grace is over, and then their rows; return how many. None is
     deleted while another database has moved a timeline on, whose readers may need them."""
     storage, tenant = working.storage, working.tenant
     with storage.transaction(TransactionMode.READ) as connection:
+        working.read_database(connection)
         now = storage.now_us(connection)
         grace = int(read_settings(connection, tenant).find(HISTORY_GRACE_SECONDS, Scope(tenant))[0])
         limit = min(now - grace * 1_000_000, find_first_pin(connection, tenant, now))
@@ -52,22 +64,22 @@ def delete_retired(working: WorkingStore) -> int:
             for file in list_history_files(connection, store, state="retired")
             if file.retired_at is not None and file.retired_at <= limit
         ]
-    deleted = [file for store, file in gone if _delete(store, file)]
+    deleted = [file for store, file in gone if _delete(working, store, file)]
     if deleted:
         with working.changing() as connection:
             delete_file_rows(connection, deleted)
     return len(deleted)
 
 
-def _delete(store: HistoryStore, file: HistoryFile) -> bool:
+def _delete(working: WorkingStore, store: HistoryStore, file: HistoryFile) -> bool:
     """Delete a retired file; False if that can't be done now: then its row stays, by which it is
     found again."""
     try:
         directory = file.directory or store.directory
         with writing_to(directory):
             require_directory(directory, store.tenant)
-            file.place_in(store.directory).unlink(missing_ok=True)
-    except StorageError as error:
+            delete_file(file.place_in(store.directory), working.database)
+    except (StorageError, HistoryDamaged) as error:
         logger.warning("a retired file of the history store is not deleted: %s", error)
         return False
     return True
@@ -158,7 +170,7 @@ def list_store_files(directory: Path) -> Iterator[Path]:
     for what can't be looked through."""
     for path in list_directory(directory):
         for inside in list_directory(path):
-            if inside.suffix == ".parquet" or inside.name.endswith(UNFINISHED):
+            if inside.suffix == ".parquet" or _UNFINISHED_FILE.fullmatch(inside.name):
                 yield inside
-        if path.name.endswith(UNFINISHED):
+        if _UNFINISHED_MANIFEST.fullmatch(path.name):
             yield path

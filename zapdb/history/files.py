@@ -33,7 +33,7 @@ from zapdb.limits import HISTORY_HELD_SIZE_BYTES
 from zapdb.memo import Memo
 from zapdb.records.arrow.bounded_parquet import require_bounded
 from zapdb.schema import TableSchema, canonical_bytes, read_canonical_bytes
-from zapdb.storage.history_manifest import HISTORY_FORMAT, FileKind, HistoryFile
+from zapdb.storage.history_manifest import HISTORY_FORMAT, FileKind, HistoryFile, path_of
 
 FOOTER_KEY: Final = b"zapdb.history"
 SCHEMA_KEY: Final = b"zapdb.schema"
@@ -91,11 +91,10 @@ class FileFooter:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is complete on the disk; `path` is within the store's directory. The keys are
-    those of its first and last row; None for a file of moments, and without rows."""
+    """A file that is complete on the disk. The keys are those of its first and last row; None for a
+    file of moments, and without rows."""
 
     id: str
-    path: str
     rows: int
     size_bytes: int
     sha256: bytes
@@ -121,9 +120,8 @@ class FileWriter:
         self._require_lease = require_lease
         self._name = uuid.uuid4().hex
         self._footer, self._schema = footer, schema
-        self._within = Path(str(footer.tenant)) / str(footer.table)
-        self._within /= f"{footer.kind}-{self._name}.parquet"
-        self._path = directory / self._within
+        within = path_of(footer.tenant, footer.table, footer.kind, self._name)
+        self._path = directory / within
         self._unfinished = self._path.with_name(self._path.name + UNFINISHED)
         self._file: Any = None
         self._writer: Any = None
@@ -209,8 +207,7 @@ class FileWriter:
         self._unfinished.rename(self._path)
         sync_directory(self._path.parent)
         _COMPARED.put(_name_state(self._path, digest), True)
-        within = self._within.as_posix()
-        return WrittenFile(self._name, within, self.rows, size, digest, *self._keys)
+        return WrittenFile(self._name, self.rows, size, digest, *self._keys)
 
 
 def write_file(
@@ -345,6 +342,23 @@ def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
             hint="use a newer release of zapdb",
         )
     return footer, schema
+
+
+def delete_file(path: Path, database: str) -> None:
+    """Delete a file of a store, if it is there. Raises `OSError`, and `HistoryDamaged` for one that
+    this database has not written, by what it says of itself: whoever can write rows of the manifest
+    deletes nothing else."""
+    try:
+        footer, _ = read_footer(path)
+    except FileNotFoundError:
+        return
+    if footer.database != database:
+        raise HistoryDamaged(
+            "the file to be deleted is of another database",
+            path=str(path),
+            hint="nothing was deleted: somebody may have written to zapdb_history_files",
+        )
+    path.unlink(missing_ok=True)
 
 
 def read_untrusted_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:

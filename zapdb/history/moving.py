@@ -94,9 +94,8 @@ def _list_ended(
 def plan_copy(store: HistoryStore, file: HistoryFile, directory: Path) -> HistoryFile:
     """Return the row of a copy of a file in a directory, under another id."""
     name = uuid.uuid4().hex
-    within = Path(file.path).with_name(f"{file.kind}-{name}.parquet")
     place = None if str(directory) == store.directory else str(directory)
-    return replace(file, id=name, path=within.as_posix(), directory=place)
+    return replace(file, id=name, directory=place)
 
 
 def copy_file(

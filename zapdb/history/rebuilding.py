@@ -11,7 +11,6 @@ from which on the store follows the log again.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +62,6 @@ from zapdb.storage.history_manifest import (
 from zapdb.storage.moments import LoggedMoment
 
 PRUNED: Final = "the change log was pruned in front of the store"
-_NAMED: Final = re.compile("[0-9a-f]{32}")
-"""The id of a file, which is a part of its path."""
 _PLACE: Final = ("moment", "stamp", "commit_order", "visible_at")
 
 
@@ -363,8 +360,6 @@ def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
     its table. What reads it later, by row groups, or all keys or moments at once, has memory for
     that."""
     path = file.place_in(store.directory)
-    if not _NAMED.fullmatch(file.id) or file.path != _path_of(file):
-        raise _not_as_written(path, file, "its path is none of a store's")
     _, schema = read_untrusted_footer(path)
     with reading_file(path, file):
         there = parquet.read_schema(path)
@@ -399,10 +394,6 @@ def _fits(bounded: BoundedFile, file: HistoryFile) -> bool:
             if size > HISTORY_ROW_GROUP_SIZE_BYTES_MAX or key_size > RECORD_KEY_SIZE_BYTES_MAX:
                 return False
     return True
-
-
-def _path_of(file: HistoryFile) -> str:
-    return f"{file.tenant}/{file.table_number}/{file.kind}-{file.id}.parquet"
 
 
 def _require_as_written(store: HistoryStore, file: HistoryFile) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-import shutil
+from contextlib import suppress
 from pathlib import Path
 
+from zapdb.catalog import rows
+from zapdb.catalog.kinds import DatabaseRow
 from zapdb.errors import HistoryDamaged, HistoryUnreachable, MissingExtra
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.database_place import read_place
@@ -15,16 +17,17 @@ logger = logging.getLogger("zapdb.history")
 
 
 def delete_store_files(storage: Storage, tenant: int) -> tuple[str, ...]:
-    """Delete all that is in a tenant's directories, before its rows are deleted.
+    """Delete what this database has written in a tenant's directories, before its rows are deleted.
 
     The tenant is marked as removed, so nobody follows it any more. A directory that is not there is
     only told: it may be gone for good. If the last commit in a store's directory is not of this
     database at this place, it may be that of the original, of which this one is a copy: all is
-    left then, and the tenant's directories are returned. Raises `HistoryUnreachable` for files that
-    can't be deleted.
+    left then. Returns the tenant's directories that are not empty. Raises `HistoryUnreachable` for
+    files that can't be deleted.
     """
     with storage.transaction(TransactionMode.READ) as connection:
-        place = read_place(connection)
+        place, row = read_place(connection), rows.get(connection, DatabaseRow)
+        database = "" if row is None else row.id
         stores = list_timelines(connection, tenant)
         directories = {store.directory for store in stores}
         for store in stores:
@@ -39,8 +42,7 @@ def delete_store_files(storage: Storage, tenant: int) -> tuple[str, ...]:
             logger.warning("the history files of a removed tenant are not there: %s", directory)
             continue
         try:
-            if (directory / str(tenant)).is_dir():
-                shutil.rmtree(directory / str(tenant))
+            _delete_own(directory / str(tenant), database)
         except OSError as error:
             raise HistoryUnreachable(
                 "the history files of the tenant can't be deleted",
@@ -48,7 +50,32 @@ def delete_store_files(storage: Storage, tenant: int) -> tuple[str, ...]:
                 error=str(error),
                 hint="remove the cause, and run the command again: the tenant is half removed",
             ) from error
-    return ()
+    left = [Path(directory) / str(tenant) for directory in sorted(directories)]
+    return tuple(str(one) for one in left if one.is_dir())
+
+
+def _delete_own(own: Path, database: str) -> None:
+    """Delete what this database has written in a tenant's directory, and the directories that are
+    empty then: nothing else, whatever directory the rows name. Raises `OSError`."""
+    from zapdb.history.cleaning import list_store_files
+    from zapdb.history.files import delete_file, list_directory
+    from zapdb.history.manifest_files import is_of_database, list_manifests
+
+    files = [*list_store_files(own)]
+    for path in files:
+        if path.suffix == ".parquet":
+            with suppress(HistoryDamaged):
+                delete_file(path, database)
+    if not any(path.exists() for path in files if path.suffix == ".parquet"):
+        for path in files:  # what is unfinished says nothing of itself
+            path.unlink(missing_ok=True)
+    for path in list_manifests(own.parent, int(own.name)):
+        if is_of_database(path, database):
+            path.unlink()
+    for inside in (*list_directory(own), own):
+        if inside.is_dir():
+            with suppress(OSError):  # it is not empty
+                inside.rmdir()
 
 
 def _is_own(directory: Path, tenant: int, place: str) -> bool:

@@ -286,7 +286,7 @@ class WorkingStore:
                 _delete_written(numbered)
             raise
         for commit, path in numbered:
-            delete_former_manifests(commit.store, path)
+            delete_former_manifests(commit.store, self.database, path)
 
     def _write_manifest(self, commit: StoreCommit) -> tuple[StoreCommit, Path]:
         """Write the manifest behind a commit; returns the commit with its number."""
@@ -411,7 +411,6 @@ def to_row(footer: FileFooter, written: WrittenFile) -> HistoryFile:
         sha256=written.sha256,
         key_lower=written.key_lower,
         key_upper=written.key_upper,
-        path=written.path,
     )
 
 

@@ -356,14 +356,13 @@ HISTORY_FILES = Table(
     Column("key_lower", LargeBinary),
     Column("key_upper", LargeBinary),
     Column("directory", Text),
-    Column("path", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("retired_at", BigInteger),
     Index("zapdb_history_files_by_table", "tenant", "timeline", "table_number", "era"),
 )
-"""The Parquet files of the history stores, each with the moments and keys of its rows; `path` is
-within `directory`, or, if that is null, within the store's directory. A file's bytes never change
-once its row is committed."""
+"""The Parquet files of the history stores, each with the moments and keys of its rows; it is in
+`directory`, or, if that is null, in the store's directory, under a name that is made of the row. A
+file's bytes never change once its row is committed."""
 
 HISTORY_ERASURES = Table(
     "zapdb_history_erasures",

@@ -8,6 +8,7 @@ together with the follower's bookmark in the change log.
 from __future__ import annotations
 
 import enum
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
@@ -47,6 +48,9 @@ FILES_PER_STATEMENT: Final = 50
 PIN_PREFIX: Final = "history-pin/"
 """What the names of leases begin with by which readers keep retired files: with the tenant's number
 and a slash behind it."""
+NAMED: Final = re.compile("[0-9a-f]{32}")
+"""The ids of timelines and files, which are parts of paths: whoever can write these rows names no
+other file of the host."""
 NO_TABLE: Final = 0
 """The table number of files that belong to no table: those of kind `moments`."""
 
@@ -82,6 +86,16 @@ class HistoryStore:
     problem: str | None = None
     former_directories: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _require_named(self.timeline)
+        _require_from_zero(
+            self.tenant, self.begins, self.ends, self.purged_before, self.visible_at, self.commits
+        )
+        if not Path(self.directory).is_absolute():
+            raise ValueError(self.directory)
+        if self.begins > self.ends:
+            raise ValueError(f"it ends before it begins: {self.begins} to {self.ends}")
+
     @classmethod
     def from_row(cls, row: Any) -> Self:
         tenant, timeline, directory, form, state, *numbers, problem, former = row
@@ -112,8 +126,8 @@ class HistoryFile:
 
     Its rows are of the moments from `first_moment` to `last_moment`, and have keys from `key_lower`
     to `key_upper`, both included; None without rows, and for files of no table. `revision` is the
-    newest revision of the table that its rows were written under. `path` is within `directory`, or,
-    if that is None, within the store's. A `retired` file is deleted some time after `retired_at`.
+    newest revision of the table that its rows were written under. It is in `directory`, or, if that
+    is None, in the store's. A `retired` file is deleted some time after `retired_at`.
     """
 
     tenant: int
@@ -130,15 +144,30 @@ class HistoryFile:
     sha256: bytes
     key_lower: bytes | None
     key_upper: bytes | None
-    path: str
     state: FileState = "live"
     retired_at: int | None = None
     directory: str | None = None
 
+    def __post_init__(self) -> None:
+        _require_named(self.timeline, self.id)
+        _require_from_zero(self.tenant, self.table_number, self.era, self.revision)
+        _require_from_zero(self.rows, self.size_bytes, self.first_moment)
+        if self.first_moment > self.last_moment:
+            raise ValueError(f"moments {self.first_moment} to {self.last_moment}")
+        if (self.kind == "moments") != (self.table_number == NO_TABLE):
+            raise ValueError(f"{self.kind} of table {self.table_number}")
+        if self.directory is not None and not Path(self.directory).is_absolute():
+            raise ValueError(self.directory)
+
+    @property
+    def path(self) -> str:
+        """Where it is in its directory: no row says so in other words."""
+        return path_of(self.tenant, self.table_number, self.kind, self.id)
+
     @classmethod
     def from_row(cls, row: Any) -> Self:
         tenant, timeline, name, table, era, kind, first, last, revision, rows, size, *rest = row
-        digest, lower, upper, directory, path, state, retired_at = rest
+        digest, lower, upper, directory, state, retired_at = rest
         with reading(HISTORY_FILES.name):
             return cls(
                 as_number(tenant),
@@ -155,7 +184,6 @@ class HistoryFile:
                 as_bytes(digest),
                 None if lower is None else as_bytes(lower),
                 None if upper is None else as_bytes(upper),
-                as_text(path),
                 _one_of(state, "live", "retired"),
                 None if retired_at is None else as_number(retired_at),
                 None if directory is None else as_text(directory),
@@ -164,6 +192,11 @@ class HistoryFile:
     def place_in(self, store_directory: str | Path) -> Path:
         """Return its full path; it may have been moved out of the store's directory."""
         return Path(self.directory or store_directory) / self.path
+
+
+def path_of(tenant: int, table: int, kind: FileKind, id: str) -> str:
+    """Return where a file is in the directory of a store."""
+    return f"{int(tenant)}/{int(table)}/{kind}-{id}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +226,15 @@ class HistoryEra:
     state: EraState
     doubt: Doubt | None = None
 
+    def __post_init__(self) -> None:
+        _require_named(self.timeline)
+        _require_from_zero(self.tenant, self.first_moment, self.revision, self.layout_revision)
+        _require_from_zero(self.live_rows, self.changes)
+        if self.table_number < 1 or self.era < 1:
+            raise ValueError(f"era {self.era} of table {self.table_number}")
+        if self.last_moment is not None and self.last_moment < self.first_moment:
+            raise ValueError(f"moments {self.first_moment} to {self.last_moment}")
+
     @classmethod
     def from_row(cls, row: Any) -> Self:
         tenant, timeline, table, era, first, last, revision, layout, live, changes, *rest = row
@@ -218,6 +260,17 @@ class HistoryEra:
         return self.first_moment <= moment and (
             self.last_moment is None or moment <= self.last_moment
         )
+
+
+def _require_named(*names: str) -> None:
+    for name in names:
+        if not NAMED.fullmatch(name):
+            raise ValueError(f"{name[:40]!r} is no id")
+
+
+def _require_from_zero(*numbers: int) -> None:
+    if min(numbers) < 0:
+        raise ValueError(f"{min(numbers)} is below 0")
 
 
 def _one_of(cell: Any, *known: Any) -> Any:
