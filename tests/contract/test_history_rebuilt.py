@@ -197,9 +197,9 @@ def back_up(workspace: Workspace, server: PostgresServer, file: Path) -> Callabl
 
         return put_back
     dsn = dsn_of(server, workspace.address)
-    run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={dsn}")
+    run(server, "pg_dump", "--format=custom", f"--file={file}", f"--dbname={dsn}")
     restore = "--clean", "--if-exists", "--no-owner", "--exit-on-error"
-    return lambda: run("pg_restore", *restore, f"--dbname={dsn}", str(file))
+    return lambda: run(server, "pg_restore", *restore, f"--dbname={dsn}", str(file))
 
 
 @pytest.mark.long_on("postgresql")
@@ -416,7 +416,7 @@ def copied(
         else:
             address = stack.enter_context(server.fresh_database())
             source, target = dsn_of(server, workspace.address), dsn_of(server, address)
-            copy_to(source, target, directory / "copy.dump")
+            copy_to(server, source, target, directory / "copy.dump")
         copy = Workspace(workspace.engine, address, workspace.directory)
         stack.enter_context(copy)
         yield copy, copy.open()

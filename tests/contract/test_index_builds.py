@@ -346,7 +346,9 @@ def test_rule_23_an_index_is_published_only_if_entries_and_records_agree(
     job = only_job(storage)
     build_entries(storage, job)
     table = entries_table(db)
-    workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT min(record) FROM {table})")
+    workspace.execute(
+        f"DELETE FROM {table} WHERE record = (SELECT record FROM {table} ORDER BY record LIMIT 1)"
+    )
     run_to_end(storage, job)  # counted, found short, and built once more
     assert_clean(db)
 
@@ -361,7 +363,7 @@ def test_rule_23_a_build_that_leaves_too_many_entries_is_never_published(
     table = entries_table(db)
     workspace.execute(
         f"INSERT INTO {table} SELECT tenant, record, key FROM {table}"
-        f" WHERE record = (SELECT min(record) FROM {table})"
+        f" WHERE record = (SELECT record FROM {table} ORDER BY record LIMIT 1)"
     )
     with pytest.raises(JobError, match="does not match its records"):
         run_job(storage, job, run_locally)
@@ -378,11 +380,13 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
     table = entries_table(db)
     workspace.execute(
         f"INSERT INTO {table} SELECT tenant, record, key FROM {table} WHERE"
-        f" record = (SELECT min(record) FROM {table})"
+        f" record = (SELECT record FROM {table} ORDER BY record LIMIT 1)"
     )
     (report,) = db.admin.verify()
     assert report.problems == ("index 'by_size': 11 entries for 10 records",)
-    workspace.execute(f"DELETE FROM {table} WHERE record = (SELECT max(record) FROM {table})")
+    workspace.execute(
+        f"DELETE FROM {table} WHERE record = (SELECT record FROM {table} ORDER BY record DESC LIMIT 1)"
+    )
     (report,) = db.admin.verify()
     missing, besides = report.problems
     assert "no entry in 'by_size'" in missing
@@ -395,7 +399,7 @@ def test_verification_tells_a_record_that_no_encoder_wrote(
     (state,) = (db._catalog.table("items"),)
     workspace.execute(
         f"UPDATE zapdb_records_{state.schema.number} SET value = ? WHERE key ="
-        f" (SELECT min(key) FROM zapdb_records_{state.schema.number})",
+        f" (SELECT key FROM zapdb_records_{state.schema.number} ORDER BY key LIMIT 1)",
         (b"\x81\x00\xff",),
     )
     (report,) = db.admin.verify()

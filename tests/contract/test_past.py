@@ -646,7 +646,8 @@ def test_a_late_commit_changes_no_answer(db: Database, workspace: Workspace) -> 
     time that was asked for meanwhile."""
     fill(db)
     slow, number = workspace.connect().connection(), "pg_current_xact_id()::text::bigint"
-    keys = "(SELECT min(key) FROM zapdb_records_1), (SELECT max(key) FROM zapdb_records_1)"
+    edge = "(SELECT key FROM zapdb_records_1 ORDER BY key {} LIMIT 1)"
+    keys = f"{edge.format('ASC')}, {edge.format('DESC')}"
     ((first, last),) = workspace.execute(f"SELECT {keys}")
     slow.run("BEGIN")
     slow.run(

@@ -370,13 +370,15 @@ def test_rule_02_bytes_that_one_layout_reads_as_the_other_are_told_apart(
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
         number = db._catalog.table("items").schema.number
-    ((value,),) = workspace.execute(f"SELECT max(value) FROM zapdb_records_{number}")
+    ((value,),) = workspace.execute(
+        f"SELECT value FROM zapdb_records_{number} ORDER BY value DESC LIMIT 1"
+    )
     assert decode_prefix(bytes(value), 0)[0] == 2
     take_back(workspace, 2)
     apply(workspace, 2, "add_field: {table: items, field: {name: shade, type: string, default: x}}")
     workspace.execute(
         f"UPDATE zapdb_records_{number} SET value = ? WHERE key ="
-        f" (SELECT min(key) FROM zapdb_records_{number})",
+        f" (SELECT key FROM zapdb_records_{number} ORDER BY key LIMIT 1)",
         (bytes(value),),
     )
     with workspace.open() as db:

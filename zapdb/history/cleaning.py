@@ -21,6 +21,7 @@ from zapdb.cluster.leases import list_leases
 from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError, UsageError
 from zapdb.history.directories import require_directory, writing_to
 from zapdb.history.files import UNFINISHED, delete_file, list_directory, read_footer
+from zapdb.history.manifest_files import is_of_database, list_manifests
 from zapdb.history.working_store import WorkingStore
 from zapdb.limits import HISTORY_ORPHAN_SECONDS
 from zapdb.storage import Connection, TransactionMode
@@ -174,3 +175,24 @@ def list_store_files(directory: Path) -> Iterator[Path]:
                 yield inside
         if _UNFINISHED_MANIFEST.fullmatch(path.name):
             yield path
+
+
+def delete_own_files(directory: Path, tenant: int, database: str) -> None:
+    """Delete what a database has written for a tenant in a directory, and the directories that are
+    empty then: nothing else, whatever directory the rows name. Raises `OSError`."""
+    own = directory / str(tenant)
+    files = list(list_store_files(own))
+    whole = [path for path in files if path.suffix == ".parquet"]
+    for path in whole:
+        with suppress(HistoryDamaged):
+            delete_file(path, database)
+    if not any(path.exists() for path in whole):
+        for path in files:  # what is unfinished says nothing of itself
+            path.unlink(missing_ok=True)
+    for path in list_manifests(directory, tenant):
+        if is_of_database(path, database):
+            path.unlink()
+    for inside in (*list_directory(own), own):
+        if inside.is_dir():
+            with suppress(OSError):  # it is not empty
+                inside.rmdir()

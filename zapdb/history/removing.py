@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import DatabaseRow
@@ -42,7 +42,7 @@ def delete_store_files(storage: Storage, tenant: int) -> tuple[str, ...]:
             logger.warning("the history files of a removed tenant are not there: %s", directory)
             continue
         try:
-            _delete_own(directory / str(tenant), database)
+            _load_files()[0].delete_own_files(directory, tenant, database)
         except OSError as error:
             raise HistoryUnreachable(
                 "the history files of the tenant can't be deleted",
@@ -54,40 +54,23 @@ def delete_store_files(storage: Storage, tenant: int) -> tuple[str, ...]:
     return tuple(str(one) for one in left if one.is_dir())
 
 
-def _delete_own(own: Path, database: str) -> None:
-    """Delete what this database has written in a tenant's directory, and the directories that are
-    empty then: nothing else, whatever directory the rows name. Raises `OSError`."""
-    from zapdb.history.cleaning import list_store_files
-    from zapdb.history.files import delete_file, list_directory
-    from zapdb.history.manifest_files import is_of_database, list_manifests
-
-    files = [*list_store_files(own)]
-    for path in files:
-        if path.suffix == ".parquet":
-            with suppress(HistoryDamaged):
-                delete_file(path, database)
-    if not any(path.exists() for path in files if path.suffix == ".parquet"):
-        for path in files:  # what is unfinished says nothing of itself
-            path.unlink(missing_ok=True)
-    for path in list_manifests(own.parent, int(own.name)):
-        if is_of_database(path, database):
-            path.unlink()
-    for inside in (*list_directory(own), own):
-        if inside.is_dir():
-            with suppress(OSError):  # it is not empty
-                inside.rmdir()
-
-
 def _is_own(directory: Path, tenant: int, place: str) -> bool:
     """Whether a database at this place has written what a directory has last; or nobody has.
     Raises `MissingExtra`."""
+    _, manifest_files = _load_files()
     try:
-        from zapdb.history.manifest_files import list_manifests, read_manifest_file
-    except ModuleNotFoundError as missing:
-        raise MissingExtra.named("sql", "pyarrow") from missing
-    try:
-        found = [read_manifest_file(path) for path in list_manifests(directory, tenant)]
+        paths = manifest_files.list_manifests(directory, tenant)
+        found = [manifest_files.read_manifest_file(path) for path in paths]
     except (HistoryDamaged, OSError):
         return False
     newest = max(found, key=lambda one: (one.store.timeline, one.order), default=None)
     return newest is None or newest.place == place
+
+
+def _load_files() -> tuple[Any, Any]:
+    """The modules that read files of a store; raises `MissingExtra`."""
+    try:
+        from zapdb.history import cleaning, manifest_files
+    except ModuleNotFoundError as missing:
+        raise MissingExtra.named("sql", "pyarrow") from missing
+    return cleaning, manifest_files
