@@ -17,7 +17,6 @@ from zapdb.errors import TransactionConflict
 from zapdb.records import asdict
 from zapdb.storage.incarnations import ID_BITS, ensure_incarnation
 
-
 COUNT_UP = (
     "DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 )

@@ -385,7 +385,8 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
     (report,) = db.admin.verify()
     assert report.problems == ("index 'by_size': 11 entries for 10 records",)
     workspace.execute(
-        f"DELETE FROM {table} WHERE record = (SELECT record FROM {table} ORDER BY record DESC LIMIT 1)"
+        f"DELETE FROM {table} WHERE record ="
+        f" (SELECT record FROM {table} ORDER BY record DESC LIMIT 1)"
     )
     (report,) = db.admin.verify()
     missing, besides = report.problems

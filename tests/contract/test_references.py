@@ -552,7 +552,8 @@ def test_rule_25_what_dangles_is_counted_and_listed_until_it_is_gone(workspace: 
     db._session.reload()
     assert [c.state for c in db._catalog.table("pets").constraints] == ["validated"] * 2
     workspace.execute(
-        "DELETE FROM zapdb_records_1 WHERE key = (SELECT key FROM zapdb_records_1 ORDER BY key DESC LIMIT 1)"
+        "DELETE FROM zapdb_records_1 WHERE key ="
+        " (SELECT key FROM zapdb_records_1 ORDER BY key DESC LIMIT 1)"
     )
     db.table("pets").count()
     problems = [problem for r in db.admin.verify() for problem in r.problems]
