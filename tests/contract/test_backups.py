@@ -11,7 +11,7 @@ import zapdb
 from tests import processes
 from tests.contract.every_type import make_shop
 from tests.contract.tables import ITEMS
-from tests.support import PostgresServer, Workspace
+from tests.support import OLDEST_POSTGRESQL, PostgresServer, Workspace
 from zapdb.database import Database, RecordChange
 from zapdb.errors import TransactionConflict
 from zapdb.records import asdict
@@ -79,7 +79,8 @@ def test_rule_29_a_dump_keeps_its_log_and_its_past_on_another_server(
         end, stamped = db.change_log.end(), len(list(db.change_log.read()))
         db.table("items").delete(2)  # has none yet
         db.table("items").insert(id=9, title="last")
-    with PostgresServer.start() as other, other.fresh_database() as address:
+    is_oldest = postgres.programs == OLDEST_POSTGRESQL
+    with PostgresServer.start(is_oldest=is_oldest) as other, other.fresh_database() as address:
         source, there = dsn_of(postgres, workspace.address), dsn_of(other, address)
         copy_to(postgres, source, there, tmp_path / "there.dump")
         told, states = _write_more(workspace.address, "first")

@@ -151,7 +151,7 @@ def find_places(workspace: Workspace) -> set[str]:
     found = set[str]()
     for (name,) in names:
         columns = [*METADATA.tables[name].columns.keys()] if name in METADATA.tables else ["*"]
-        for row in workspace.execute(f'SELECT {", ".join(columns)} FROM "{name}"'):
+        for row in workspace.execute(f"SELECT {', '.join(columns)} FROM {name}"):
             cells = dict(zip(columns, row, strict=True)) if columns != ["*"] else {"*": row}
             for column, cell in cells.items():
                 if _is_marked(cell):

@@ -448,7 +448,11 @@ def test_h3_a_copy_of_the_database_moves_to_files_of_its_own(
                 assert "history move --to" in refused.value.hint
             if is_ahead:  # and so it has another timeline, which the copy does not know
                 (one,) = map(read_manifest_file, list_manifests(place, 1))
-                write_manifest(replace(one, store=replace(one.store, timeline="f" * 32)))
+                store, *found = (
+                    [replace(row, timeline="f" * 32) for row in rows]
+                    for rows in ([one.store], one.eras, one.files)
+                )
+                write_manifest(replace(one, store=store[0], eras=found[0], files=found[1]))
             files = read_bytes(place) | read_bytes(cold)
             with pytest.raises(UsageError, match="in this directory already"):
                 copy.history.move(None, place)

@@ -71,6 +71,7 @@ HEAVY_MODULES = {
     "zapdb.export.content_digest": "pyarrow",
     "zapdb.export.parquet_files": "pyarrow",
     "zapdb.database.history.verification": "pyarrow",
+    "zapdb.history.cleaning": "pyarrow",
     "zapdb.history.erasing": "pyarrow",
     "zapdb.history.manifest_files": "pyarrow",
     "zapdb.history.moving": "pyarrow",
