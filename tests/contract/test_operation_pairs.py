@@ -38,7 +38,7 @@ FIRST: Final = """\
       - {name: status, type: membership}
       - {name: town, type: reference, to: towns, optional: true}
 - create_index: {table: people, index: by_joined, fields: [{field: joined}]}
-- create_index: {table: people, index: by_fax, fields: [{field: fax, collation: {locale: und}}]}
+- create_index: {table: people, index: by_fax, fields: [{field: fax}]}
 - create_index: {table: people, index: by_balance, fields: [{field: balance, descending: true}]}
 - create_index: {table: people, index: by_status, fields: [{field: status}, {field: id}]}
 - create_index: {table: people, index: by_town, fields: [{field: town}]}"""
