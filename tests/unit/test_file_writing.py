@@ -14,7 +14,6 @@ OWN = {
     "zapdb/history/moving.py": "as those",
     "zapdb/storage/private_file.py": "a database of this process, in a directory of its own",
     "zapdb/datasets/collation.py": "a cache of the user",
-    "zapdb/inference/rendering.py": "in a temporary directory",
     "zapdb/cli/skipped_file.py": "goes on where an earlier run ended; checked before",
     "zapdb/cli/squashing.py": "a name of the directory of migrations, beside what it replaces",
 }

@@ -49,7 +49,8 @@ def activate(
         if old is None:
             create_record_table(connection, table.number)
         _append_entry(connection, catalog, chain, target, table)
-        exchange_indexes(connection, catalog.tenant, chain, old, table, catalog.position, target)
+        kept = find_kept(chain, old, table, catalog.position, target)
+        exchange_indexes(connection, catalog.tenant, old, table, kept)
         reconcile_constraints(connection, catalog.tenant, old, table)
     digest = chain.at(target).digest
     for table in before:
@@ -128,27 +129,31 @@ def is_unchanged(
     return old == new and is_same_layout(chain, old, new, source, target)
 
 
+def find_kept(
+    chain: Chain, old: TableSchema | None, table: TableSchema, source: int, target: int
+) -> frozenset[int]:
+    """The numbers of a table's indexes whose entries stay valid between two positions."""
+    return frozenset(
+        index.number
+        for index in table.indexes
+        if old is not None and keeps_entries(chain, old, table, index, source, target)
+    )
+
+
 def exchange_indexes(
     connection: Connection,
     tenant: int,
-    chain: Chain,
     old: TableSchema | None,
     table: TableSchema,
-    source: int,
-    target: int,
+    kept: frozenset[int],
 ) -> None:
-    """Drop the indexes of a table, and create those that it has at `target`, but for those whose
-    entries stay valid; inside a DDL transaction.
+    """Drop the indexes of a table, and create those that it has now, but for the kept ones; inside
+    a DDL transaction.
 
     An index is known by its number: one that has another name, too, is dropped and created.
     """
     # The gate excludes writers meanwhile, so a table that is empty now needs no index build.
     is_empty = RecordStatements(connection.storage, table.number, tenant).is_empty(connection)
-    kept = {
-        index.number
-        for index in table.indexes
-        if old is not None and keeps_entries(chain, old, table, index, source, target)
-    }
     for index in () if old is None else old.indexes:
         if index.number not in kept:
             drop_index(connection, tenant, index)

@@ -14,6 +14,7 @@ from zapdb.activation.activate import (
     bump_all_catalog_versions,
     drop_table,
     exchange_indexes,
+    find_kept,
     find_layout,
     is_same_layout,
     precompute_fingerprints,
@@ -263,8 +264,8 @@ def _restore_tables(
             revision = schema_history.append_revision(connection, made)
             assert revision == ongoing.revisions[table.number]
             if not is_archived:
-                ways = (number, number - 1)
-                exchange_indexes(connection, tenant, chain, descriptor.schema, table, *ways)
+                kept = find_kept(chain, descriptor.schema, table, number, number - 1)
+                exchange_indexes(connection, tenant, descriptor.schema, table, kept)
                 reconcile_constraints(connection, tenant, descriptor.schema, table)
         if is_archived:
             drop_table(connection, tenant, descriptor.schema, number - 1, digest)
@@ -311,5 +312,5 @@ def _bring_back(
     layout = find_layout(connection, tenant, catalog.chain, table, number - 1)
     made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
     schema_history.append_revision(connection, made)
-    exchange_indexes(connection, tenant, catalog.chain, None, table, number, number - 1)
+    exchange_indexes(connection, tenant, None, table, frozenset())
     reconcile_constraints(connection, tenant, None, table)
