@@ -429,6 +429,13 @@ RACE_HEAD_START_RECORDS: Final = PAGE_RECORDS_FIRST * (1 + PAGE_RECORDS_GROWTH)
 tries both: it reads this many records of the first way before it begins the second."""
 RACE_TURN_RECORDS: Final = PAGE_RECORDS_MAX
 """How many records each way reads in turn from then on."""
+ITERATION_MARKS_SIZE_BYTES: Final = 4 * 1024 * 1024
+"""Memory for the records that this process writes while an iteration is under way. Marks beyond it
+are in a temporary file of SQLite's, which goes with the iteration."""
+ITERATION_TOLD_WRITES_MAX: Final = 10_000
+"""Writes that a transaction keeps to tell them to iterations outside of it when it commits. It then
+tells those that have begun by now; one that begins before it commits takes these writes as those of
+another process."""
 PLAN_SPANS_MAX: Final = 1_000
 """Ranges of an index that one query reads; `in_` lists that would make more are used in part."""
 PLAN_BRANCHES_MAX: Final = 16

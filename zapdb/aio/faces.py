@@ -116,7 +116,8 @@ class Table(TableFace[R]):
 
     def scan(self) -> AsyncIterator[R]:
         """Iterate all records in key order, page by page. Each page is a snapshot of its own,
-        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
+        unless the scan runs inside `db.snapshot()` or `db.transaction()`. Records that this
+        process inserts meanwhile do not come."""
         return self._iterated("read", lambda sync: sync.scan())
 
     async def to_arrow(
@@ -414,7 +415,8 @@ class PastTable(ReadableTableFace):
 
     def scan(self) -> AsyncIterator[Record]:
         """Iterate all records in key order, page by page. Each page is a snapshot of its own,
-        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
+        unless the scan runs inside `db.snapshot()` or `db.transaction()`. Records that this
+        process inserts meanwhile do not come."""
         return self._iterated("read", lambda sync: sync.scan())
 
     async def to_arrow(
@@ -510,8 +512,9 @@ class Query(QueryFace[R]):
 
     Immutable; nothing is read before it is iterated or a reading method is called. Iterating
     streams records. Only a query that `explain` says needs sorting holds records in memory: all
-    that match, or as many as its limit. Each page is a snapshot of its own, unless the query
-    runs inside `db.snapshot()` or `db.transaction()`.
+    that match, or as many as its limit. Inside `db.snapshot()` or `db.transaction()` records
+    come as of the beginning. Elsewhere each page is a snapshot of its own; whatever this process
+    writes meanwhile, a record comes at most once, and each that matches throughout comes.
 
     Without `order_by` and `using`, the order is that of the index that `explain` names, or of
     keys. It is not guaranteed: it may change when an index is created or dropped.

@@ -6,19 +6,21 @@ plan is then bound again; another one is made only if it was not read yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from zapdb.database.cursors import QueryPlace
+from zapdb.database.iteration import Iteration, Owed, Reached, begin_iteration
+from zapdb.database.session import Session
 from zapdb.errors import CatalogChanged, TransactionConflict, UsageError
 from zapdb.indexes import BoundTable, IndexMaintainer, build_keys
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import Matches, comparisons_in, compile_predicate
+from zapdb.indexes.predicates import Matches, Predicate, comparisons_in, compile_predicate
 from zapdb.records import PagedRows, Record, RecordReader, decoder_of
 from zapdb.schema import Index, TableSchema
 
@@ -27,9 +29,22 @@ NULL_LAST: Final = b"\x02"
 
 Found = tuple[bytes, Record]
 """A record with its key."""
-FoundPage = Iterator[Found]
+FoundPage = Iterable[Found]
 """The records of a page, each decoded when it is taken. Layers of a query pass pages, not records:
 no Python runs for a record but its decoder and the query's conditions."""
+
+
+class CheckedPage(list[Found]):
+    """A page whose records are known to match."""
+
+
+class Watched(NamedTuple):
+    """What a plan is a branch of, by its number."""
+
+    iteration: Iteration
+    number: int
+    predicate: Predicate
+    """Of the whole query."""
 
 
 @dataclass(slots=True)
@@ -61,6 +76,9 @@ class BoundPlan:
     ) -> None:
         self.plan = plan
         self.first_page = first_page or FirstPage(is_read=True)
+        self.watched: Watched | None = None
+        """The iteration that the plan is a branch of."""
+        self.reached: Reached = None
         self._fields = None if fields is None else fields | fields_of(plan)
         self.bind(bound)
 
@@ -107,7 +125,37 @@ class BoundPlan:
     def filter(self, page: FoundPage) -> FoundPage:
         """Return the records of a page that match the rest of the plan."""
         matches = self.matches
-        return page if matches is None else (found for found in page if matches(found[1]))
+        if matches is None or isinstance(page, CheckedPage):
+            return page
+        return (found for found in page if matches(found[1]))
+
+    # A branch of an iteration
+
+    @property
+    def is_by_key(self) -> bool:
+        return self.plan.path.keys is None
+
+    @property
+    def is_reversed(self) -> bool:
+        return self.plan.order.is_reversed
+
+    def may_have(self, key: bytes) -> bool:
+        return any(span.holds(key) for span in self.plan.spans)
+
+    def find_place(self, key: bytes, stored: bytes) -> bytes | None:
+        """Return where the records of the plan have this one, by its full key; None if it is none
+        of them."""
+        if self.index is None and not self.may_have(key):
+            return None
+        record = self.read_one(key, stored)
+        full = key if self.index is None else self.index.keys.build(record)
+        if not self.may_have(full) or not (self.matches is None or self.matches(record)):
+            return None
+        return full
+
+    def read_then(self, owed: Owed) -> Found:
+        """Return a record as it was at the beginning of the iteration."""
+        return owed.key, owed.read(self.bound, self._reader)
 
     @property
     def build(self) -> Callable[[Record], bytes]:
@@ -136,6 +184,17 @@ class BoundPlan:
 
     def _tie(self, record_key: bytes) -> bytes:
         return record_key.translate(INVERTED) if self.plan.order.key_descending else record_key
+
+
+def watch(
+    session: Session, plans: Sequence[BoundPlan], predicate: Predicate, since: int | None = None
+) -> bool:
+    """Begin an iteration that reads these plans together, all records that match a predicate; see
+    `begin_iteration`."""
+    iteration = Iteration(plans)
+    for number, plan in enumerate(plans):
+        plan.watched = Watched(iteration, number, predicate)
+    return begin_iteration(session, plans[0].bound, iteration, since)
 
 
 def _make_field_reader(bound: BoundTable, fields: frozenset[int]) -> RecordReader:

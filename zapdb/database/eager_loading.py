@@ -2,7 +2,8 @@
 
 Included records are attached to the record (`Record.follow`). Records of one chunk that refer to
 the same record share it. The references of a chunk are read after its records: as of the same
-moment only inside `db.snapshot()` or `db.transaction()`.
+moment only inside `db.snapshot()` or `db.transaction()`. In a transaction that is the moment at
+which the query began, whatever the transaction writes while its records are taken.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from itertools import chain, islice
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.fields import as_field
+from zapdb.database.iteration import (
+    Iteration,
+    KeyBranch,
+    begin_iteration,
+    is_inside_writing,
+)
 from zapdb.database.session import Session
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import UsageError
 from zapdb.indexes import BoundTable
 from zapdb.indexes.predicates import find_field
+from zapdb.indexes.spans import Span
 from zapdb.limits import INCLUDE_RECORDS_MAX, PAGE_RECORDS_FIRST
 from zapdb.records import Record
 from zapdb.records.record import include as hang_on
@@ -64,21 +72,48 @@ def load_included(
     """Return the same records with the records that they refer to, in chunks, a small one first."""
     if not includes:
         return records
-    return _load_chunks(session, bound, includes, records)
+    then: Then = {}
+    if is_inside_writing(session):
+        _begin(session, bound, includes, then)
+    return _load_chunks(session, bound, includes, records, then)
+
+
+Then = dict[int, Iteration]
+"""What the records of tables were when the query began, by the tables' numbers."""
+
+
+def _begin(session: Session, bound: BoundTable, includes: Iterable[Include], then: Then) -> None:
+    for include in includes:
+        table = session.rebind(bound).adapter.schema
+        kind = find_field(table, include.field, include.name).type
+        assert isinstance(kind, Reference)
+        target = _target_of(session, kind)
+        if kind.number not in then:
+            then[kind.number] = Iteration([KeyBranch(target, Span(None, None))])
+            begin_iteration(session, target, then[kind.number])
+        _begin(session, target, include.within, then)
 
 
 def _load_chunks(
-    session: Session, bound: BoundTable, includes: tuple[Include, ...], records: Iterator[Record]
+    session: Session,
+    bound: BoundTable,
+    includes: tuple[Include, ...],
+    records: Iterator[Record],
+    then: Then,
 ) -> Iterator[Record]:
     size = PAGE_RECORDS_FIRST
     while chunk := list(islice(records, size)):
-        _load(session, bound, includes, chunk)
+        _load(session, bound, includes, chunk, then)
         yield from chunk
         size = INCLUDE_RECORDS_MAX
 
 
 def _load(
-    session: Session, bound: BoundTable, includes: Iterable[Include], records: Sequence[Record]
+    session: Session,
+    bound: BoundTable,
+    includes: Iterable[Include],
+    records: Sequence[Record],
+    then: Then,
 ) -> None:
     found = [dict[str, Record | None]() for _ in records]
     for include in includes:
@@ -90,9 +125,9 @@ def _load(
         names = (field.name, include.name)
         values = [next(getattr(r, n) for n in names if n in r._fields) for r in records]
         keys = [None if value is None else kind.encode(value) for value in values]
-        target, loaded = _fetch(session, _target_of(session, kind), keys)
+        target, loaded = _fetch(session, _target_of(session, kind), keys, then.get(kind.number))
         if include.within:
-            _load(session, target, include.within, list(loaded.values()))
+            _load(session, target, include.within, list(loaded.values()), then)
         for mine, record, key in zip(found, records, keys, strict=True):
             name = field.name if field.name in record._fields else include.name
             mine[name] = None if key is None else loaded.get(key)
@@ -101,9 +136,10 @@ def _load(
 
 
 def _fetch(
-    session: Session, bound: BoundTable, keys: Iterable[bytes | None]
+    session: Session, bound: BoundTable, keys: Iterable[bytes | None], then: Iteration | None
 ) -> tuple[BoundTable, dict[bytes, Record]]:
-    """Return the existing records with these keys."""
+    """Return the existing records with these keys; of those that were written since the query
+    began in a transaction, what they were `then`."""
     unique = list(dict.fromkeys(key for key in keys if key is not None))
     loaded = dict[bytes, Record]()
     for start in range(0, len(unique), KEYS_PER_STATEMENT):
@@ -116,8 +152,12 @@ def _fetch(
 
         bound, stored = session.read_active(bound, fetch)
         write_back_page(session, bound, stored.items())
-        read = bound.adapter.reader.read
-        loaded |= {key: read(key, value) for key, value in stored.items()}
+        reader = bound.adapter.reader
+        found = {} if then is None else then.find_then(some)
+        loaded |= {
+            key: reader.read(key, value) for key, value in stored.items() if key not in found
+        }
+        loaded |= {key: one.read(bound, reader) for key, one in found.items() if one is not None}
     return bound, loaded
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Final
 
-from zapdb.database.arrow import WHOLE_TABLE, KeyRange, read_batches, read_pages
+from zapdb.database.arrow import WHOLE_TABLE, KeyRange, Wanted, read_batches, read_pages
 from zapdb.database.bound_plan import BoundPlan
 from zapdb.database.explanation import count_spans
 from zapdb.database.fields import bind, bind_all
@@ -146,11 +146,10 @@ def read_ranges(
     schema = bound.adapter.schema
     where = bind(schema, query.predicate)
     if where == EVERYTHING and query.limit is None:
-        wanted = arrow_schema(schema, query.fields, query.as_text)
+        fields = arrow_schema(schema, query.fields, query.as_text)
+        wanted = Wanted(fields, query.fields, query.as_text)
         for keys in ranges:
-            yield from read_batches(
-                table._session, table._read_active, wanted, query.fields, query.as_text, keys
-            )
+            yield from read_batches(table._session, table._read_active, bound, wanted, keys)
         return
     yield from decode_batches(
         arrow_decoder(schema, query.fields, query.as_text, bound.catalog.zones),
@@ -168,8 +167,8 @@ def _read_matching(
     read = BoundPlan(plan, bound, _KEY_ONLY).read_one
     matches = compile_predicate(where, bound.adapter.schema)
     for keys in ranges:
-        for _, page in read_pages(table._session, table._read_active, keys):
+        for page in read_pages(table._session, table._read_active, bound, keys):
             if where == EVERYTHING:
-                yield from page.rows()
+                yield from page.rows.rows()
             else:
-                yield from (row for row in page.rows() if matches(read(*row)))
+                yield from (row for row in page.rows.rows() if matches(read(*row)))

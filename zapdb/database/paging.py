@@ -1,21 +1,31 @@
 """Reading the spans of a plan, page by page: the one loop that all queries read by.
 
 Each page is a snapshot of its own unless all of it runs inside `db.snapshot()` or
-`db.transaction()`. The active schema may change between two pages. Reading then continues after the
-last record that it returned, by the entries of the index or by a scan, whichever is possible now.
-If the keys themselves are made differently from then on, it raises an error.
+`db.transaction()`, and shows what this process writes meanwhile as `iteration` says. The active
+schema may change between two pages. Reading then continues after the last record that it returned,
+by the entries of the index or by a scan, whichever is possible now. If the keys themselves are made
+differently from then on, it raises an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import chain, dropwhile
 from operator import itemgetter
 from typing import Protocol
 
-from zapdb.database.bound_plan import NULL_LAST, BoundPlan, FoundPage
+from zapdb.database.bound_plan import (
+    NULL_LAST,
+    BoundPlan,
+    CheckedPage,
+    Found,
+    FoundPage,
+    Watched,
+)
 from zapdb.database.cursors import QueryPlace
 from zapdb.database.dataset_warnings import warn
+from zapdb.database.iteration import Owed, Taken
 from zapdb.database.session import Session, changed_while_read
 from zapdb.database.write_back import write_back_page
 from zapdb.errors import CatalogChanged
@@ -23,6 +33,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer, is_truncated, prefix_end
 from zapdb.indexes.keys import INVERTED, NULL
 from zapdb.indexes.ordering import TotalOrder
 from zapdb.indexes.planning import QueryPlan
+from zapdb.indexes.predicates import Predicate, compile_predicate
 from zapdb.indexes.spans import Span, Ties
 from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_GROWTH, PAGE_RECORDS_MAX, READ
 from zapdb.records import PagedRow, PagedRows
@@ -79,8 +90,12 @@ def read_span(
                 if is_up_to is not None:
                     rows = list(dropwhile(is_up_to, rows))
                 if rows:
-                    yield bound_plan.read(rows)
                     last, tries = rows[-1][:2], None
+                watched = bound_plan.watched
+                if watched is not None:
+                    yield from _take(session, bound_plan, watched, span, rows, len(page) < limit)
+                elif rows:
+                    yield bound_plan.read(rows)
                 if len(page) < limit:
                     return
                 after, limit = page[-1][:2], next_page_size(limit)
@@ -91,7 +106,56 @@ def read_span(
         tries = tries or attempts(READ)
         if next(tries, None) is None:
             raise changed_while_read(bound_plan.bound)
-        bound_plan.bind(session.rebind(bound_plan.bound))
+        with nullcontext() if bound_plan.watched is None else bound_plan.watched.iteration.lock:
+            bound_plan.bind(session.rebind(bound_plan.bound))
+
+
+def _take(
+    session: Session,
+    bound_plan: BoundPlan,
+    watched: Watched,
+    span: Span,
+    rows: PagedRows,
+    is_last: bool,
+) -> Iterator[FoundPage]:
+    """Yield the records of rows, as an iteration has them that is told of its process's writes."""
+    iteration, number, predicate = watched
+    for taken in iteration.take_all(number, span, rows, is_last=is_last):
+        if taken.owed:
+            yield _merge(session, bound_plan, predicate, taken)
+        elif taken.rows and iteration.is_inside and bound_plan.bound.archives.fields:
+            yield [*bound_plan.read(taken.rows)]  # a write may change archived values, too
+        elif taken.rows:
+            yield bound_plan.read(taken.rows)
+
+
+def _merge(
+    session: Session, bound_plan: BoundPlan, predicate: Predicate, taken: Taken
+) -> CheckedPage:
+    """Return the records of rows that match, and those that were moved, at their places."""
+    assert bound_plan.watched is not None
+    if bound_plan.watched.iteration.is_inside:
+        moved = [(one, bound_plan.read_then(one)) for one in taken.owed]
+    else:
+        moved = _read_now(session, bound_plan, predicate, taken.owed)
+    at = {row[1]: row[0] for row in taken.rows}
+    found = [(at[one[0]], one) for one in bound_plan.filter(bound_plan.read(taken.rows))]
+    found += [(owed.path_key, one) for owed, one in moved]
+    found.sort(key=lambda one: (one[0], one[1][0]), reverse=bound_plan.is_reversed)
+    return CheckedPage(one for _, one in found)
+
+
+def _read_now(
+    session: Session, bound_plan: BoundPlan, predicate: Predicate, owed: list[Owed]
+) -> list[tuple[Owed, Found]]:
+    """Return the records that are still there and match the whole query, as they are now."""
+    keys = [one.key for one in owed]
+    bound, stored = session.read_active(
+        bound_plan.bound, lambda connection, now: now.records.find_many(connection, keys)
+    )
+    matches, read = compile_predicate(predicate, bound.adapter.schema), bound.adapter.reader.read
+    found = [(one, (one.key, read(one.key, stored[one.key]))) for one in owed if one.key in stored]
+    return [one for one in found if matches(one[1][1])]
 
 
 def _is_up_to(last: Last, descending: bool) -> Callable[[PagedRow], bool] | None:

@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any
 
-from zapdb.database.bound_plan import BoundPlan, FirstPage, Found
+from zapdb.database.bound_plan import BoundPlan, CheckedPage, FirstPage, Found, watch
 from zapdb.database.cursors import QueryPlace
 from zapdb.database.paging import read_spans
 from zapdb.database.racing import Candidate, race
@@ -41,10 +41,14 @@ class PlanExecution:
         bound: BoundTable,
         planning: Planning,
         fields: frozenset[int] | None = None,
+        *,
+        is_watched: bool = True,
     ) -> None:
+        """`is_watched` says that this process may write while it is read."""
         self._session = session
         self._planning = planning
         self._fields = fields
+        self._is_watched = is_watched
         self._plan(bound)
 
     def _plan(self, bound: BoundTable) -> None:
@@ -90,13 +94,18 @@ class PlanExecution:
         self._plan(self._session.rebind(self.bound))
 
     def _read(self, limit: int | None, behind: QueryPlace | None) -> Iterator[Found]:
+        if self._is_watched:
+            watch(self._session, self._bound_plans, self._planning.asked.predicate)
         if self.plan.sorting != "all":
             found = self._read_in_order(limit, behind)
             return found if limit is None else islice(found, limit)
         if limit is not None:
             alternative = self._planning.plan_in_order(self.bound)
             if alternative is not None:
-                return self._race(self._bind(alternative), limit, behind)
+                in_order = self._bind(alternative)
+                if self._is_watched:
+                    watch(self._session, [in_order], self._planning.asked.predicate)
+                return self._race(in_order, limit, behind)
         streams = [self._read_branch(one, None, behind) for one in self._bound_plans]
         return _sort(chain.from_iterable(streams), limit)
 
@@ -127,12 +136,15 @@ class PlanExecution:
         """Yield the records in the spans of a plan, each with its place in the order. Yield None
         for a record that does not match, or that is not after `behind`."""
         start = b"" if behind is None else bound_plan.position(behind)
-        for found in chain.from_iterable(read_spans(self._session, bound_plan, behind)):
-            if bound_plan.matches is not None and not bound_plan.matches(found[1]):
-                yield None
-                continue
-            place = bound_plan.sort_key(found)
-            yield (place, found) if place > start else None
+        for page in read_spans(self._session, bound_plan, behind):
+            is_checked = isinstance(page, CheckedPage)
+            for found in page:
+                matches = None if is_checked else bound_plan.matches
+                if matches is not None and not matches(found[1]):
+                    yield None
+                    continue
+                place = bound_plan.sort_key(found)
+                yield (place, found) if place > start else None
 
     @property
     def _is_merged(self) -> bool:

@@ -61,8 +61,9 @@ class Query(Uncounted, msgspec.Struct, eq=False):
 
     Immutable; nothing is read before it is iterated or a reading method is called. Iterating
     streams records. Only a query that `explain` says needs sorting holds records in memory: all
-    that match, or as many as its limit. Each page is a snapshot of its own, unless the query runs
-    inside `db.snapshot()` or `db.transaction()`.
+    that match, or as many as its limit. Inside `db.snapshot()` or `db.transaction()` records come
+    as of the beginning. Elsewhere each page is a snapshot of its own; whatever this process writes
+    meanwhile, a record comes at most once, and each that matches throughout comes.
 
     Without `order_by` and `using`, the order is that of the index that `explain` names, or of keys.
     It is not guaranteed: it may change when an index is created or dropped.
@@ -344,7 +345,8 @@ class Query(Uncounted, msgspec.Struct, eq=False):
 
         def delete() -> int:
             with self._session.writing() as connection:
-                execution = self._execution(_NO_FIELDS)
+                # What it deletes it has read, so that nothing comes wrongly.
+                execution = self._execution(_NO_FIELDS, is_watched=False)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
                 return remove_all(self._session, connection, execution.bound, keys)
 
@@ -366,19 +368,23 @@ class Query(Uncounted, msgspec.Struct, eq=False):
             records = load_included(session, self._bound, asked.includes, records)
         return session.guard(records)
 
-    def _execution(self, fields: frozenset[int] | None = None) -> PlanExecution:
+    def _execution(
+        self, fields: frozenset[int] | None = None, *, is_watched: bool = True
+    ) -> PlanExecution:
         """Return an execution that reads the records in the query's order."""
-        return self._read(self._selection.ordering, fields)
+        return self._read(self._selection.ordering, fields, is_watched=is_watched)
 
     def _read(
         self,
         ordering: OrderingOf,
         fields: frozenset[int] | None = None,
         change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] | None = None,
+        *,
+        is_watched: bool = True,
     ) -> PlanExecution:
         planning = Planning(self._selection, ordering, change)
         bound = self._session.rebind(self._bound)
-        return PlanExecution(self._session, bound, planning, fields)
+        return PlanExecution(self._session, bound, planning, fields, is_watched=is_watched)
 
     def _look(self) -> None:
         """Load the active catalog, before a step that reads no page."""

@@ -15,7 +15,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
-from zapdb.database.bound_plan import BoundPlan, Found, FoundPage, find_index
+from zapdb.database.bound_plan import BoundPlan, Found, FoundPage, find_index, watch
+from zapdb.database.iteration import is_inside_writing
 from zapdb.database.paging import first_page_size, next_page_size, read_span
 from zapdb.database.selection import Selection
 from zapdb.database.session import Session
@@ -24,7 +25,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.choosing import shape_of
 from zapdb.indexes.keys import UNIQUE_ORDERED_SIZE_BYTES, KeyBuilder
 from zapdb.indexes.planning import PathFit
-from zapdb.indexes.predicates import Comparison, Predicate
+from zapdb.indexes.predicates import And, Comparison, Predicate
 from zapdb.indexes.spans import Span, bind_match
 from zapdb.records import PagedRows
 from zapdb.storage import Connection, MissingTable
@@ -90,13 +91,16 @@ class QuickRead:
         return None if index.may_tie(found[1]) else found
 
     def read_behind(
-        self, session: Session, parts: Sequence[Predicate], rows: PagedRows
-    ) -> Iterator[FoundPage]:
-        """Yield the pages behind the first one."""
-        bound_plan = BoundPlan(self.fit.bind(parts), self.bound)
+        self, session: Session, predicate: And, rows: PagedRows, commits: int
+    ) -> Iterator[FoundPage] | None:
+        """Return the pages behind the first one; None if this process commits writes, or has since
+        there were so many `commits`: the first page may not have seen them."""
+        bound_plan = BoundPlan(self.fit.bind(predicate.parts), self.bound)
+        bound_plan.reached = last = rows[-1][:2]
+        if watch(session, [bound_plan], predicate, commits):
+            return None
         (span,) = bound_plan.plan.spans
-        size = next_page_size(self.size)
-        yield from read_span(session, bound_plan, span, rows[-1][:2], size)
+        return read_span(session, bound_plan, span, last, next_page_size(self.size))
 
 
 def read_quickly(
@@ -105,6 +109,7 @@ def read_quickly(
     """Return the records of a query with their keys, up to a limit; the first page is read here.
     None: there is no quick read."""
     parts, size = selection.predicate.parts, first_page_size(limit)
+    commits = session.storage.own_writes.commits
     quick = _find_quick_read(bound, selection, size)
     rows = None if quick is None else quick.read(session, parts)
     if quick is None or rows is None:
@@ -112,10 +117,14 @@ def read_quickly(
     if session.writes_back(bound):
         write_back_page(session, bound, ((key, value) for _, key, value in rows))
     found = bound.adapter.reader.read_many(rows)
+    if session.sees_writes and bound.archives.fields and is_inside_writing(session):
+        found = iter([*found])  # a write may change archived values, too
     if len(rows) < size or size == limit:
         return found
-    pages = chain((found,), quick.read_behind(session, parts, rows))
-    records = chain.from_iterable(pages)
+    behind = quick.read_behind(session, selection.predicate, rows, commits)
+    if behind is None:
+        return None
+    records = chain.from_iterable(chain((found,), behind))
     return records if limit is None else islice(records, limit)
 
 

@@ -82,6 +82,9 @@ class _Local(threading.local):
 class Session(SessionCatalog):
     """Thread-safe; one per open database, and one for each of its open transactions."""
 
+    sees_writes = True
+    """Whether what is written shows in what it reads later."""
+
     def __init__(
         self,
         storage: Storage,

@@ -184,7 +184,8 @@ class ReadableTable(Uncounted):
 
     def scan(self) -> Iterator[Record]:
         """Iterate all records in key order, page by page. Each page is a snapshot of its own,
-        unless the scan runs inside `db.snapshot()` or `db.transaction()`."""
+        unless the scan runs inside `db.snapshot()` or `db.transaction()`. Records that this process
+        inserts meanwhile do not come."""
         # Nothing is read before the first record is requested; then no code runs for each one here.
         return itertools.chain.from_iterable(self._begin_scan())
 

@@ -24,6 +24,7 @@ from zapdb.storage.transaction_modes import TransactionMode
 if TYPE_CHECKING:
     from zapdb.storage.base import Storage
     from zapdb.storage.open_transaction import OpenTransaction
+    from zapdb.storage.own_writes import WritesToTell
     from zapdb.storage.pending_changes import PendingChanges
     from zapdb.storage.pipeline import Statement
     from zapdb.storage.sequences import DrawnInside
@@ -93,6 +94,8 @@ class Connection:
         """Whether it has the turn to write, if the engine has a queue of writers."""
         self.pending: PendingChanges | None = None
         """The changes of the transaction for the change log, which are written at its end."""
+        self.to_tell: WritesToTell | None = None
+        """What the transaction has written, to be told to iterations that are under way."""
         self.drawn: DrawnInside | None = None
         """The blocks of sequences that the transaction, or the last one, drew itself."""
         self.token: Any = None

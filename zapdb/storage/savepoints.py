@@ -26,12 +26,15 @@ class Savepoint(AbstractContextManager[None]):
         self._connection = connection
         self._pending: PendingChanges | None = None
         self._mark: object = None
+        self._serial = 0
+        """Up to which writes are not undone with it."""
 
     def __enter__(self) -> None:
         connection = self._connection
         # If the database ended the transaction, this would begin another.
         self._storage.require_committable(connection)
         self._pending = connection.pending
+        self._serial = 0 if connection.to_tell is None else connection.to_tell.serial
         self._mark = connection.begin_savepoint()
         if self._pending is not None:
             self._pending.begin_savepoint()
@@ -55,6 +58,8 @@ class Savepoint(AbstractContextManager[None]):
             self._pending.release_savepoint(self._connection)
 
     def _undo(self) -> None:
+        if self._connection.to_tell is not None:
+            self._connection.to_tell.roll_back(self._serial)
         if self._pending is not None:
             self._pending.roll_back_savepoint()
         else:

@@ -104,7 +104,11 @@ class SQLite(SQLiteStatements):
         sqlalchemy.event.listen(engine, "do_connect", self._open_file)
         sqlalchemy.event.listen(engine, "connect", self._configure)
         super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
-        self._writers = WRITERS.find(os.path.realpath(self._file.path))
+        self._writers = WRITERS.find(self.identity)
+
+    @property
+    def identity(self) -> str:
+        return os.path.realpath(self._file.path)
 
     def _open_file(self, dialect: Any, _record: Any, _given: Any, options: dict[str, Any]) -> Any:
         """Return a connection to the file that was opened first; raises `DatabaseReplaced` for

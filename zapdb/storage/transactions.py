@@ -14,6 +14,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Final
 
 from zapdb.errors import CommitUnknown, TransactionConflict, UsageError, ZapdbError
@@ -23,9 +24,10 @@ from zapdb.metrics import CONFLICTS, GATE_WAITS
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import unknown_driver_error
 from zapdb.storage.fair_lock import FairSemaphore
-from zapdb.storage.interruption import current_call
+from zapdb.storage.interruption import InterruptibleCall, current_call
 from zapdb.storage.lending import LendingPool
 from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.own_writes import OwnWrites, own_writes_of
 from zapdb.storage.savepoints import Savepoint
 from zapdb.storage.transaction_modes import GATES, TransactionMode
 from zapdb.storage.transaction_owners import Caller, find_caller
@@ -38,6 +40,16 @@ NO_WATCH: Final = nullcontext()
 
 class Transactions(LendingPool):
     """The transactions of a database."""
+
+    @cached_property
+    def own_writes(self) -> OwnWrites:
+        """What is told of the writes of this process."""
+        return own_writes_of(self.identity)
+
+    @property
+    def identity(self) -> str:
+        """The same text for all that have opened the database in this process."""
+        return self.url.render_as_string()
 
     @contextmanager
     def transaction(
@@ -163,6 +175,7 @@ class Transactions(LendingPool):
 
     def _finish(self, connection: Connection, mode: TransactionMode, began: float) -> None:
         """Commit a transaction, or roll it back if the COMMIT fails."""
+        written = connection.to_tell
         try:
             self.require_open()
             self.require_committable(connection)
@@ -170,13 +183,29 @@ class Transactions(LendingPool):
                 connection.pending.flush(connection)
                 connection.pending = None
             self.before_commit(connection, time.monotonic() - began)
+            if written is not None and self.own_writes.begin_commit(written):
+                connection.flush()
+                self.own_writes.tell(written)
             call = None if mode.only_reads else current_call()
             # A queued statement may be cancelled together with COMMIT; the server tells which was.
             if call is not None and not connection.is_waiting:
                 call.enter_commit()
         except BaseException:
             self._undo(connection)
+            if written is not None:
+                self.own_writes.end_commit(written, is_committed=False)
             raise
+        is_committed = False
+        try:
+            self._commit_called(connection, mode, call)
+            is_committed = True
+        finally:
+            if written is not None:
+                self.own_writes.end_commit(written, is_committed=is_committed)
+
+    def _commit_called(
+        self, connection: Connection, mode: TransactionMode, call: InterruptibleCall | None
+    ) -> None:
         if call is None:
             self._commit(connection, mode)
             return
@@ -202,7 +231,7 @@ class Transactions(LendingPool):
             self.discard_connection(connection)
 
     def _close_books(self, connection: Connection) -> None:
-        connection.mode = connection.pending = connection.token = None
+        connection.mode = connection.pending = connection.token = connection.to_tell = None
         if connection.drawn is not None:
             connection.drawn.is_open = False
         if connection.pinned:

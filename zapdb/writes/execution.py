@@ -3,6 +3,7 @@
 The order is the same for one write and for many, whatever they do:
 
     swaps         the record is what was read
+    iterations    told of it                         they may need what a record has until now
     records       inserted, updated, deleted         concurrent writers of them wait here
     attachments   blobs; archived values that go, and that come
     entries       old ones removed, new ones added   so that records may exchange values
@@ -26,8 +27,15 @@ from zapdb.catalog import principal
 from zapdb.errors import RecordExists, TransactionConflict, ZapdbError
 from zapdb.indexes import BoundTable, Collision, IndexMaintainer, ReferenceCheck, violations
 from zapdb.records.archive_cells import encode_archive
-from zapdb.storage import Connection, LockedRecords, Refusal, StatementRefused
+from zapdb.storage import (
+    Connection,
+    LockedRecords,
+    Refusal,
+    StatementRefused,
+    TransactionMode,
+)
 from zapdb.storage.archives import ArchiveRow
+from zapdb.storage.own_writes import RecordWrite, note_writes
 from zapdb.storage.pending_changes import LoggedChange, append_change
 from zapdb.writes.planning import first_of, plan_archiving
 from zapdb.writes.write import ConvertedRecords, NewRecords, NotAsPlanned, Write
@@ -52,6 +60,7 @@ def execute(
         if write.is_swap:
             refused = partial(StatementRefused, _explain_swap)
             bound.records.require_value(connection, write.key, write.before, refused)
+    _tell_iterations(connection, bound, [write[:3] for write in writes])
     _write_records(connection, bound, writes, hint)
     if bound.logs_changes:
         _note_changes(connection, bound, writes)
@@ -72,6 +81,7 @@ def execute_inserts(connection: Connection, bound: BoundTable, new: NewRecords) 
     `StatementRefused`: they are to be planned one by one, which tells why.
     """
     refused = partial(StatementRefused, _explain_swap)
+    _tell_iterations(connection, bound, [(key, None, value) for key, value in new.rows])
     bound.records.insert_many(connection, new.rows, refused)
     if bound.logs_changes:
         tenant, table, who = bound.catalog.tenant, bound.schema.number, principal.current()
@@ -99,6 +109,13 @@ def execute_conversions(
         bound.records.set_locked(connection, before, after)
     else:
         bound.records.set_many(connection, [key for key, _ in before], after)
+
+
+def _tell_iterations(
+    connection: Connection, bound: BoundTable, writes: Sequence[RecordWrite]
+) -> None:
+    if connection.mode is not TransactionMode.JOB:  # it moves no record
+        note_writes(connection, (bound.catalog.tenant, bound.schema.number), writes)
 
 
 # Records

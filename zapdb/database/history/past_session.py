@@ -55,6 +55,7 @@ class PastSession(Session):
     """
 
     shows_catalog = False
+    sees_writes = False
 
     def __init__(self, session: Session, moment: LoggedMoment) -> None:
         super().__init__(session.storage, session.catalog, session.node)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow
 
-from zapdb.database.arrow import ReadActive, read_batches, read_pages
+from zapdb.database.arrow import ReadActive, Wanted, read_batches, read_pages
 from zapdb.database.session import Session, TableRead
 from zapdb.errors import InvalidValue
 from zapdb.indexes import BoundTable
@@ -80,14 +80,15 @@ class TableSource:
     def _batches(self, fields: Sequence[str]) -> Iterator[Any]:
         read: ReadActive = self._read_active
         if not fields:
-            for _, page in read_pages(self._session, read):
+            for page in read_pages(self._session, read, self._bound):
                 yield pyarrow.RecordBatch.from_arrays(
-                    [_zeros(len(page))], schema=pyarrow.schema([ROW])
+                    [_zeros(len(page.rows))], schema=pyarrow.schema([ROW])
                 )
             return
         schema = pyarrow.schema([self._fields.field(name) for name in fields])
         as_text = [name for name in self._as_text if name in fields]
-        for batch in read_batches(self._session, read, schema, fields, as_text):
+        wanted = Wanted(schema, fields, as_text)
+        for batch in read_batches(self._session, read, self._bound, wanted):
             arrays = [_zeros(batch.num_rows), *batch.columns]
             yield pyarrow.RecordBatch.from_arrays(arrays, schema=pyarrow.schema([ROW, *schema]))
 
