@@ -68,7 +68,8 @@ def test_a_past_is_exported_as_the_present_was(
     db = add_migration(
         db,
         workspace,
-        "drop_field: {table: orders, field: weight, restore: {value: '1.5'}}",
+        "drop_field: {table: orders, field: weight, restore: {archive: true, otherwise:"
+        " {value: '1.5'}}}",
         "rename_table: {table: customers, to: clients}",
         "drop_index: {table: orders, index: by_token}",
     )

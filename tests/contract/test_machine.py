@@ -93,8 +93,11 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def migrate(self, data: st.DataObject) -> None:
         """One operation; one whose rollback is not proven is refused, and changes nothing."""
-        author, number = Author(data.draw, archives=True), self.chain.end + 1
-        operation = author.operation(self.chain.schema_at(self.chain.end))
+        author = Author(data.draw, archives=True)
+        self.apply(data, author.operation(self.chain.schema_at(self.chain.end)))
+
+    def apply(self, data: st.DataObject, operation: Any) -> None:
+        number = self.chain.end + 1
         if self.older is not None and number - self.at > WINDOW:
             self.leave()
         if self.older is None and number > 2:

@@ -4,7 +4,7 @@ dropped. What they write is in the archive alone, and belongs to the log as the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import HistoryBehind
+from zapdb.export.loading import load_export
+from zapdb.export.past_directory import export_past
 from zapdb.jobs import archives, plan_jobs
 from zapdb.jobs.archives import prune_archives
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.jobs.run import run_job, run_locally
 from zapdb.jobs.sweep import sweep_blobs
-from zapdb.storage import pending_changes
+from zapdb.storage import connect, pending_changes
 from zapdb.storage.history_manifest import Doubt
 
 PEOPLE = """\
@@ -94,6 +96,11 @@ class Life:
         with self.workspace.open() as db:
             db.table("people").upsert(id=key, **values)
         self.note()
+
+    def flush_and_prune(self) -> None:
+        with self.workspace.open() as db:
+            flush(db)
+            db.change_log.prune(next(db.moments()).bookmark)
 
     def check(self) -> Database:
         db = self.workspace.open()
@@ -265,6 +272,32 @@ def test_changes_of_one_transaction_are_one_whatever_they_do_to_the_archive(
                 told.append((order, dict(last.archived_before), dict(last.archived_after)))
                 assert told[-1] == (order, {"fax": "before"}, expected), pending_max
     assert len(told) == 4 * len(orders)
+
+
+def test_a_past_is_exported_with_what_was_archived(life: Life, tmp_path: Path) -> None:
+    """By rewinding, from files, and from what is not in files yet: a copy that is rolled back has
+    what the database would have had."""
+    life.write(id=1, fax="before" + LONG)
+    life.write(id=2, fax="left")
+    life.up(DROP_FAX)
+    life.write(id=1, fax="changed" + LONG)
+    life.write(id=3, fax="new")
+    life.write_anew(2, name="Ada")
+    life.write_anew(4, name="Bob")
+    moment = max(life.states)
+    expected = ["changed" + LONG, "left", "new", ""]
+    life.write(id=1, fax="later")
+    life.older.table("people").delete(3)
+    for at, step in enumerate((life.note, lambda: life.up(ADD_COLOR), life.flush_and_prune)):
+        step()
+        to, copy = tmp_path / f"then-{at}", f"sqlite:///{tmp_path}/copy-{at}.db"
+        with life.workspace.open() as db:
+            export_past(db.at(moment), to)
+        load_export(to, copy)
+        with closing(connect(copy)) as storage:
+            roll_back_newest(storage)
+        with zapdb.open(copy) as copied:
+            assert [record.fax for record in copied.table("people").scan()] == expected, at
 
 
 # Whose blobs they are, and what an erasure reaches

@@ -21,6 +21,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule, run_s
 import zapdb
 from tests.contract.test_machine import Life
 from tests.contract.test_past_stored import read_stored
+from tests.strategies import Author
 from tests.support import PostgresServer
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database.changes import find_newest_stamp, reading_log
@@ -64,6 +65,49 @@ class PastLife(Life):
         moments = open_moments(self.db._session)
         with reading_log(self.db._session) as connection:
             return moments.find_newest(connection)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tables)
+    def archive(self, data: st.DataObject) -> None:
+        """A field is dropped with its archive, and a process with older files goes on with it. The
+        migration may be rolled back, and applied again."""
+        author, table = Author(data.draw, archives=True), data.draw(st.sampled_from(self.tables))
+        found = [author.drop_field(table) for _ in range(4)]
+        archived = [one for one in found if one is not None and "archive" in repr(one)]
+        if not archived:
+            return
+        is_followed = data.draw(st.booleans())
+        for is_again in (False, True):
+            end = self.chain.end
+            self.apply(data, archived[0])
+            if self.chain.end == end:
+                return  # its roll back is not proven
+            self.live(data, is_followed=is_followed)
+            if not data.draw(st.booleans()):
+                return
+            self.forget()
+            self.live(data, is_followed=is_followed)
+            event("applied again" if is_again else "rolled back")
+
+    def live(self, data: st.DataObject, *, is_followed: bool) -> None:
+        """Both processes write."""
+        self.note()
+        for _ in range(data.draw(st.integers(0, 4))):
+            if any(self._seen(table) for table in self.older_tables):
+                step = data.draw(st.sampled_from(["update", "update", "insert", "delete", "jobs"]))
+                if step == "update":
+                    self.update_older(data)
+                elif step == "insert":
+                    self.insert_older(data)
+                elif step == "delete":
+                    self.delete_older(data)
+                else:
+                    self.run_jobs()
+            elif self.has_records:
+                self.update(data)
+            self.note()
+        if is_followed:
+            self.flush()
 
     @rule()
     def flush(self) -> None:

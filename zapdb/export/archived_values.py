@@ -20,6 +20,7 @@ from zapdb.database import Database, Table
 from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import CorruptExport, InvalidValue
 from zapdb.indexes import BoundTable
+from zapdb.indexes.bound_table import ArchivedValues
 from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
 from zapdb.records import Attachments
 from zapdb.records.archive_cells import decode_archived_value
@@ -66,21 +67,16 @@ def _read_page(table: ReadableTable, after: bytes) -> list[tuple[bytes, list[str
         version, rows = bound.records.page(
             connection, None, None, place, PAGE_RECORDS_MAX, descending=False
         )
-        stored = bound.archives.load_many(connection, [key for key, _, _ in rows])
-        return version, [
-            (key, list(_lines_of(bound, key, value, stored.get(key, {})))) for key, _, value in rows
-        ]
+        given = [(key, value) for key, _, value in rows]
+        found = zip(rows, bound.read_archives(connection, given), strict=True)
+        return version, [(row[0], list(_lines_of(bound, row[0], one))) for row, one in found]
 
     _, found = table._read_active(read)
     return found
 
 
-def _lines_of(
-    bound: BoundTable, key: bytes, value: bytes, stored: dict[int, bytes]
-) -> Iterator[str]:
-    attachments = bound.make_attachments(key, value)
-    bound.reader.convert(key, value, attachments)
-    encoded = stored | attachments.archived
+def _lines_of(bound: BoundTable, key: bytes, archived_values: ArchivedValues) -> Iterator[str]:
+    encoded, attachments = archived_values
     parts = zip(bound.schema.key_fields, bound.codec.decode_key(key), strict=True)
     shown = [part.type.to_document(value) for part, value in parts]
     for archived in bound.schema.archived:

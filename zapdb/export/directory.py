@@ -135,9 +135,8 @@ def write_export(
     write_migrations(state.chain, target / MIGRATIONS, authored)
     (target / TABLES).mkdir()
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
-    is_past = state.moment is not None
     tables = tuple(
-        _TableExport(table, schema, form, state.last, has_archive=not is_past).write(target, pace)
+        _TableExport(table, schema, form, state.last).write(target, pace)
         for table, schema in state.tables
     )
     position = state.chain.end
@@ -184,8 +183,6 @@ class _TableExport:
     form: Form
     last: Mapping[int, int]
     """The last numbers of sequences, by the number of the field."""
-    has_archive: bool
-    """Whether the archived values of then are known."""
 
     def write(self, directory: Path, pace: ExportPace) -> ExportedTable:
         """Write the table's files."""
@@ -195,7 +192,7 @@ class _TableExport:
         return structs.replace(records, sequences=numbers, archive=self._write_archive(directory))
 
     def _write_archive(self, directory: Path) -> ExportedArchive | None:
-        if not (self.has_archive and self.schema.archived):
+        if not self.schema.archived:
             return None
         file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", ArchiveDigest()
         (directory / ARCHIVES).mkdir(exist_ok=True)

@@ -37,8 +37,8 @@ def export_past(
     migrations that were active then: `zapdb import` makes the tenant of then of it.
 
     The directory is that of `export_directory`, and its manifest says which moment it is. Settings
-    and the last numbers of sequences are those of now; archived values of fields that had been
-    dropped by then are left out.
+    and the last numbers of sequences are those of now; archived values that were pruned since may
+    be missing.
 
     It is a job of `db.jobs`, as that of `export_directory`; `pace` is the job of a caller that has
     its own. Raises `UsageError` for a directory that is not empty, before anything is written the

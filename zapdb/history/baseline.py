@@ -33,7 +33,6 @@ from zapdb.indexes import BoundTable
 from zapdb.limits import ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS
 from zapdb.records import UNREADABLE_MARK, Attachments
 from zapdb.records.archive_cells import (
-    decode_archive,
     embed_blobs,
     encode_archive,
     large_fields,
@@ -246,10 +245,10 @@ def _with_archives(
     """Return records with their archived values of then, those that are still in stale bytes
     among them."""
     keys, values = page.keys.pieces(), page.values.pieces()
-    then, now = records.find_archives(connection, keys), bound.archives.load_many(connection, keys)
+    stored = records.load_archives(connection, bound.archives, keys)
     large, load, found = large_fields([bound.schema]), bound.blobs.load, list[MadeRow]()
     for key, value in zip(keys, values, strict=True):
-        archive = decode_archive(then[key]) if key in then else now.get(key, {})
+        archive = stored.get(key, {})
         attachments = Attachments(load, make_uuid7, archive)
         bound.reader.convert(key, value, attachments)
         archive = {**archive, **attachments.archived}

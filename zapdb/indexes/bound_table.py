@@ -3,9 +3,9 @@ statements, indexes, checks and references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Final, cast
+from typing import Final, NamedTuple, Self, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.activate import is_same_layout, is_unchanged
@@ -31,7 +31,7 @@ from zapdb.records import (
     decoder_of,
     encode_prefix,
 )
-from zapdb.records.attachments import NO_ARCHIVE
+from zapdb.records.attachments import NO_ARCHIVE, Load
 from zapdb.records.record_name import name_record
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import (
@@ -48,6 +48,17 @@ from zapdb.values.blob import is_blob, read_blob
 NOT_STORED: Final = 0
 """The revision of records that are read by another schema than the stored one; no stored record has
 it."""
+
+
+class ArchivedValues(NamedTuple):
+    """Archived values of a record by field number, and its attachments, which load them."""
+
+    values: dict[int, bytes]
+    attachments: Attachments
+
+    @classmethod
+    def of(cls, values: dict[int, bytes], load: Load) -> Self:
+        return cls(values, Attachments(load, make_uuid7, values))
 
 
 class BoundTable:
@@ -137,6 +148,26 @@ class BoundTable:
         """
         archive = self.archives.open(key, value) if value else NO_ARCHIVE
         return Attachments(self.blobs.load, make_uuid7, archive)
+
+    def read_archives(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> list[ArchivedValues]:
+        """Return the archived values of records, given by key and bytes: those that are archived,
+        and those that are still in stale bytes."""
+        found = list[ArchivedValues]()
+        for (key, value), one in zip(rows, self.open_archives(connection, rows), strict=True):
+            self.reader.convert(key, value, one.attachments)
+            values = {**one.values, **one.attachments.archived}
+            kept = {number: values[number] for number in self.archived & values.keys()}
+            found.append(ArchivedValues(kept, one.attachments))
+        return found
+
+    def open_archives(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> list[ArchivedValues]:
+        """Return what is archived of records, given by key and bytes."""
+        stored = self.archives.load_many(connection, [key for key, _ in rows])
+        return [ArchivedValues.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
 
     def sample_keys(
         self, connection: Connection, lower: bytes | None, upper: bytes | None

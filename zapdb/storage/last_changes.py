@@ -39,6 +39,38 @@ def find_last_changes(
     return found
 
 
+def find_last_archives(
+    connection: Connection,
+    moments: Moments,
+    between: tuple[LoggedMoment, LoggedMoment],
+    table: int,
+    keys: Sequence[bytes],
+) -> dict[bytes, tuple[bytes | None, bytes | None]]:
+    """Return, of those keys whose records were inserted, deleted, or got other archived values
+    after the first moment and not after the second, what the last such change left: the record, and
+    the cell of its archived values."""
+    since, until = (moments.find_later(connection, moment) for moment in between)
+    column, found = "c.transaction_number", dict[bytes, tuple[bytes | None, bytes | None]]()
+    for start in range(0, len(keys), VALUES_PER_STATEMENT):
+        some = keys[start : start + VALUES_PER_STATEMENT]
+        marks = ", ".join([connection.storage.placeholder] * len(some))
+        rows = connection.fetch_all(
+            "SELECT c.key, c.after, c.archive_after FROM zapdb_changes AS c"
+            " JOIN zapdb_transactions AS t"
+            " ON t.tenant = c.tenant AND t.number = c.transaction_number"
+            f" WHERE c.tenant = {moments.log.tenant} AND c.table_number = {int(table)}"
+            f" AND c.key IN ({marks}) AND c.event IS NULL"
+            f" AND {since(column)} AND NOT {until(column)}"
+            " AND (c.before IS NULL OR c.after IS NULL OR c.archive_before IS NOT NULL"
+            " OR c.archive_after IS NOT NULL) ORDER BY t.commit_order",
+            some,
+        )
+        for key, *cells in rows:
+            after, archive = (None if cell is None else as_bytes(cell) for cell in cells)
+            found[as_bytes(key)] = after, archive
+    return found
+
+
 def list_last_changes(
     connection: Connection,
     moments: Moments,

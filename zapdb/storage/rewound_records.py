@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from zapdb.errors import TransactionConflict
 from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.records.archive_cells import decode_archive
+from zapdb.storage.archives import ArchiveStatements
 from zapdb.storage.base import SIZE, JoinedRows, join_rows
 from zapdb.storage.cells import as_number, require_bytes
 from zapdb.storage.change_log import BEGINNING, START, ChangeLog
@@ -82,12 +84,13 @@ class RewoundStatements(RecordStatements):
         self._present = RecordStatements(storage, number, tenant)
         self._is_numbered = is_numbered
 
-    def find_archives(
-        self, connection: Connection, keys: Sequence[bytes]
-    ) -> dict[bytes, bytes | None]:
-        """Return the cells of archived values that records had, by key, for those whose archived
-        values are others now."""
-        return find_archives_then(connection, self._changes, keys, is_numbered=self._is_numbered)
+    def load_archives(
+        self, connection: Connection, archives: ArchiveStatements, keys: Sequence[bytes]
+    ) -> dict[bytes, dict[int, bytes]]:
+        """Return what was archived of records, by key and field number; in one snapshot."""
+        found = archives.load_many(connection, keys)
+        then = find_archives_then(connection, self._changes, keys, is_numbered=self._is_numbered)
+        return found | {key: decode_archive(cell) for key, cell in then.items()}
 
     def find_again(self, connection: Connection, key: bytes, stored: bytes | None) -> bytes | None:
         """The log has it as it was before it was changed. Raises `TransactionConflict` if that was

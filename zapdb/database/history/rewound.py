@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database.history.past_adapter import PastAdapter
 from zapdb.indexes import BoundTable
-from zapdb.indexes.bound_table import NOT_STORED, make_reader_of
+from zapdb.indexes.bound_table import NOT_STORED, ArchivedValues, make_reader_of
 from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
-from zapdb.storage import ArchiveStatements, Storage
+from zapdb.storage import ArchiveStatements, Connection, Storage
 from zapdb.storage.rewound_records import RewoundStatements
 
 
@@ -26,10 +27,16 @@ class RewoundTable(BoundTable):
         records: RewoundStatements,
     ) -> None:
         super().__init__(storage, catalog, replace(descriptor, indexes=()))
-        self.records = records
+        self.records: RewoundStatements = records
         self.archives = ArchiveStatements(records, self.archives.fields)
         reader = self._make_reader(codec_for(schema, catalog.zones).decode)
         self.adapter = PastAdapter(self, schema, reader)
+
+    def open_archives(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> list[ArchivedValues]:
+        stored = self.records.load_archives(connection, self.archives, [key for key, _ in rows])
+        return [ArchivedValues.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
 
     def make_field_reader(self, decode: Decode) -> RecordReader:
         return self._make_reader(decode)

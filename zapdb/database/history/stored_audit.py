@@ -21,17 +21,12 @@ from zapdb.database.session import Session
 from zapdb.history.columns import FROM, KEY, OPERATION, RowOperation
 from zapdb.history.files import reading_file
 from zapdb.history.moment_rows import BASELINE
-from zapdb.history.states import read_archives, require_whole
+from zapdb.history.states import require_whole
 from zapdb.indexes import BoundTable
-from zapdb.records import Attachments, Record
-from zapdb.records.archive_cells import (
-    decode_archive,
-    decode_archived_values,
-    extract_blobs,
-    large_fields,
-)
+from zapdb.records import Record
+from zapdb.records.archive_cells import decode_archived_values
 from zapdb.schema import TableSchema
-from zapdb.storage import BlobStatements, Connection
+from zapdb.storage import Connection
 from zapdb.storage.change_log import ChangeRow, LoggedTransaction
 from zapdb.storage.history_manifest import (
     HistoryFile,
@@ -40,7 +35,6 @@ from zapdb.storage.history_manifest import (
     list_history_files,
     list_timelines,
 )
-from zapdb.storage.identifiers import make_uuid7
 
 WINDOW_MOMENTS: Final = 2_000
 """Moments whose changed keys are read together."""
@@ -177,16 +171,19 @@ class StoredAudit:
         """Return the archived values of dropped fields that records had at a moment."""
         past = PastSession(self._session, find_moment(self._session, number))
         then = past.then.numbered(table)
-        state = None if then is None or not then.schema.archived else past.find_stored(then)
-        if then is None or state is None:
+        if then is None or not then.schema.archived:
             return {}
-        found, large = dict[bytes, Mapping[str, Any]](), large_fields([then.schema])
-        cells = read_archives(state.directory, state.files, keys, state.moment)
-        for key, cell in cells.items():
-            attachments = Attachments(BlobStatements(past.storage).load, make_uuid7)
-            values = extract_blobs(decode_archive(cell), large, attachments)
-            zones = past.catalog.zones
-            found[key] = decode_archived_values(values, then.schema, zones, attachments)
+
+        def read(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
+            version, rows = bound.records.find_many(connection, keys)
+            made, zones = bound.read_archives(connection, list(rows.items())), bound.catalog.zones
+            return version, {
+                key: decode_archived_values(one.values, then.schema, zones, one.attachments)
+                for key, one in zip(rows, made, strict=True)
+            }
+
+        found: dict[bytes, Mapping[str, Any]]
+        _, found = past.read_active(past.bind_numbered(table, then.schema.name), read)
         return found
 
     def _find_keys(self, moment: int, table: int) -> list[bytes]:

@@ -27,6 +27,7 @@ from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.last_changes import (
     LAST_CHANGES_PAGE,
+    find_last_archives,
     find_last_changes,
     list_last_changes,
 )
@@ -75,6 +76,12 @@ class Tail:
         erased = {key: None for key in self._list_erased(connection) if key in keys}
         require_kept(self._moments, connection, self._between[0])
         return erased | found
+
+    def find_archives(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> dict[bytes, tuple[bytes | None, bytes | None]]:
+        """As `find_last_archives`."""
+        return find_last_archives(connection, self._moments, self._between, self._table, keys)
 
     def _list_erased(self, connection: Connection) -> list[bytes]:
         return list_half_erased(connection, self._moments.log.tenant, self._table)
@@ -144,11 +151,14 @@ class StoredRecords:
     ) -> tuple[int, dict[bytes, bytes]]:
         ordered = sorted(keys)
         changed = self._tail.find(connection, ordered) if self._tail is not None else {}
-        kept = [key for key in ordered if key not in changed]
-        chosen = _choose(self._files.read_keys(kept)) if kept else []
         found = {key: value for key, value in changed.items() if value is not None}
-        found |= {key: value for one in chosen for key, value in self._encode(one)}
+        found |= self.find_in_files([key for key in ordered if key not in changed])
         return self.read_catalog_version(connection), found
+
+    def find_in_files(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return records by key as files have them, whatever became of them behind these."""
+        chosen = _choose(self._files.read_keys(sorted(keys))) if keys else []
+        return {key: value for one in chosen for key, value in self._encode(one)}
 
     def has(self, connection: Connection, key: bytes) -> tuple[int, bool]:
         version, found = self.find(connection, key)

@@ -7,7 +7,7 @@ they would have been then. One that renamed members alone made no other records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -21,9 +21,10 @@ from zapdb.database.history.stored_files import EraFiles
 from zapdb.database.history.stored_records import HeldValue, RecordForm, StoredRecords, Tail
 from zapdb.database.history.stored_state import StoredState
 from zapdb.errors import HistoryBehind, HistoryDamaged
+from zapdb.history.states import read_archives
 from zapdb.history.table_revisions import can_share_era
 from zapdb.indexes import BoundTable
-from zapdb.indexes.bound_table import NOT_STORED
+from zapdb.indexes.bound_table import NOT_STORED, ArchivedValues
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
 from zapdb.records import (
@@ -37,6 +38,7 @@ from zapdb.records import (
     decode_prefix,
     encode_prefix,
 )
+from zapdb.records.archive_cells import decode_archive, extract_blobs, large_fields
 from zapdb.records.derivation import restored_in
 from zapdb.records.record_name import name_record
 from zapdb.storage import BlobStatements, Connection, RecordStatements, Storage
@@ -76,6 +78,7 @@ class StoredTable(BoundTable):
         self.storage, self.catalog, self.state = storage, catalog, state
         self.served = None
         self.schema = then.schema
+        self.archived = frozenset(one.field.number for one in then.schema.archived)
         self.descriptor = TableDescriptor(
             then.schema, then.revision, then.layout_revision, {}, {}, ()
         )
@@ -102,6 +105,32 @@ class StoredTable(BoundTable):
         if type(value) is HeldValue:
             return value.attachments
         return Attachments(self.blobs.load, make_uuid7)
+
+    def open_archives(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> list[ArchivedValues]:
+        """What a record had in the files, or behind the last change there that gave it archived
+        values, it still has, and what migrations since have archived of it."""
+        keys, state, large = [key for key, _ in rows], self.state, large_fields([self.schema])
+        logged = {} if self.tail is None else self.tail.find_archives(connection, keys)
+        kept = [key for key in keys if key not in logged]
+        held = read_archives(state.directory, state.files, kept, state.moment)
+        stored = self._read.find_in_files(kept)
+        found = list[ArchivedValues]()
+        for key, value in rows:
+            was, cell = logged.get(key, (stored.get(key), held.get(key)))
+            attachments = Attachments(self.blobs.load, make_uuid7)
+            for one in (value, was or b""):
+                attachments.blobs |= self.make_attachments(key, one).blobs
+            values = decode_archive(cell)
+            if key not in logged:
+                values = extract_blobs(values, large, attachments)
+            attachments.archive = values
+            if was is not None:
+                self.reader.convert(key, was, attachments)
+                values = {**values, **attachments.archived}
+            found.append(ArchivedValues(values, attachments))
+        return found
 
     def make_field_reader(self, decode: Decode) -> RecordReader:
         return StoredReader(
