@@ -20,7 +20,7 @@ from zapdb.database import Database, Table
 from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import CorruptExport, InvalidValue
 from zapdb.indexes import BoundTable
-from zapdb.indexes.bound_table import ArchivedValues
+from zapdb.indexes.bound_table import RecordArchive
 from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
 from zapdb.records import Attachments
 from zapdb.records.archive_cells import decode_archived_value
@@ -75,7 +75,7 @@ def _read_page(table: ReadableTable, after: bytes) -> list[tuple[bytes, list[str
     return found
 
 
-def _lines_of(bound: BoundTable, key: bytes, archived_values: ArchivedValues) -> Iterator[str]:
+def _lines_of(bound: BoundTable, key: bytes, archived_values: RecordArchive) -> Iterator[str]:
     encoded, attachments = archived_values
     parts = zip(bound.schema.key_fields, bound.codec.decode_key(key), strict=True)
     shown = [part.type.to_document(value) for part, value in parts]

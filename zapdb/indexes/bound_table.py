@@ -50,7 +50,7 @@ NOT_STORED: Final = 0
 it."""
 
 
-class ArchivedValues(NamedTuple):
+class RecordArchive(NamedTuple):
     """Archived values of a record by field number, and its attachments, which load them."""
 
     values: dict[int, bytes]
@@ -151,23 +151,23 @@ class BoundTable:
 
     def read_archives(
         self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
-    ) -> list[ArchivedValues]:
+    ) -> list[RecordArchive]:
         """Return the archived values of records, given by key and bytes: those that are archived,
         and those that are still in stale bytes."""
-        found = list[ArchivedValues]()
+        found = list[RecordArchive]()
         for (key, value), one in zip(rows, self.open_archives(connection, rows), strict=True):
             self.reader.convert(key, value, one.attachments)
             values = {**one.values, **one.attachments.archived}
             kept = {number: values[number] for number in self.archived & values.keys()}
-            found.append(ArchivedValues(kept, one.attachments))
+            found.append(RecordArchive(kept, one.attachments))
         return found
 
     def open_archives(
         self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
-    ) -> list[ArchivedValues]:
+    ) -> list[RecordArchive]:
         """Return what is archived of records, given by key and bytes."""
         stored = self.archives.load_many(connection, [key for key, _ in rows])
-        return [ArchivedValues.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
+        return [RecordArchive.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
 
     def sample_keys(
         self, connection: Connection, lower: bytes | None, upper: bytes | None

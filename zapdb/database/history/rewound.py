@@ -8,7 +8,7 @@ from dataclasses import replace
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database.history.past_adapter import PastAdapter
 from zapdb.indexes import BoundTable
-from zapdb.indexes.bound_table import NOT_STORED, ArchivedValues, make_reader_of
+from zapdb.indexes.bound_table import NOT_STORED, RecordArchive, make_reader_of
 from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
 from zapdb.storage import ArchiveStatements, Connection, Storage
@@ -34,9 +34,9 @@ class RewoundTable(BoundTable):
 
     def open_archives(
         self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
-    ) -> list[ArchivedValues]:
+    ) -> list[RecordArchive]:
         stored = self.records.load_archives(connection, self.archives, [key for key, _ in rows])
-        return [ArchivedValues.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
+        return [RecordArchive.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
 
     def make_field_reader(self, decode: Decode) -> RecordReader:
         return self._make_reader(decode)

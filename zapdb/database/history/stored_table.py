@@ -24,7 +24,7 @@ from zapdb.errors import HistoryBehind, HistoryDamaged
 from zapdb.history.states import read_archives
 from zapdb.history.table_revisions import can_share_era
 from zapdb.indexes import BoundTable
-from zapdb.indexes.bound_table import NOT_STORED, ArchivedValues
+from zapdb.indexes.bound_table import NOT_STORED, RecordArchive
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
 from zapdb.records import (
@@ -108,7 +108,7 @@ class StoredTable(BoundTable):
 
     def open_archives(
         self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
-    ) -> list[ArchivedValues]:
+    ) -> list[RecordArchive]:
         """What a record had in the files, or behind the last change there that gave it archived
         values, it still has, and what migrations since have archived of it."""
         keys, state, large = [key for key, _ in rows], self.state, large_fields([self.schema])
@@ -116,7 +116,7 @@ class StoredTable(BoundTable):
         kept = [key for key in keys if key not in logged]
         held = read_archives(state.directory, state.files, kept, state.moment)
         stored = self._read.find_in_files(kept)
-        found = list[ArchivedValues]()
+        found = list[RecordArchive]()
         for key, value in rows:
             was, cell = logged.get(key, (stored.get(key), held.get(key)))
             attachments = Attachments(self.blobs.load, make_uuid7)
@@ -129,7 +129,7 @@ class StoredTable(BoundTable):
             if was is not None:
                 self.reader.convert(key, was, attachments)
                 values = {**values, **attachments.archived}
-            found.append(ArchivedValues(values, attachments))
+            found.append(RecordArchive(values, attachments))
         return found
 
     def make_field_reader(self, decode: Decode) -> RecordReader:
