@@ -8,15 +8,19 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
+from sqlalchemy import make_url
 
 from tests.documents import PEOPLE
 from tests.support import Workspace
 from zapdb.database import RecordChange
-from zapdb.errors import UsageError
+from zapdb.errors import HistoryBehind, UsageError
 from zapdb.spark.changes import StreamOptions, ZapdbChangesSource
 from zapdb.spark.source import ZapdbDataSource
 
 PER_BATCH = 4
+NAMES = """\
+create_table: {table: people, key: [id], fields: [
+      {name: id, type: integer}, {name: name, type: string}]}"""
 
 
 class Sink:
@@ -160,6 +164,36 @@ def test_a_batch_has_the_changes_between_two_bookmarks(workspace):
     workspace.open()
     with pytest.raises(UsageError, match="the schema of the table has changed since the query"):
         read(begin, end)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_29_a_role_that_may_only_read_gets_what_has_a_stamp(workspace, postgres):
+    workspace.write(1, NAMES)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    postgres.execute("DROP ROLE IF EXISTS zapdb_stream_reader")
+    postgres.execute("CREATE ROLE zapdb_stream_reader LOGIN")
+    try:
+        workspace.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO zapdb_stream_reader")
+        url = make_url(workspace.address).set(username="zapdb_stream_reader")
+        address = url.render_as_string(hide_password=False)
+        db.table("people").insert(id=1, name="Ada")
+        source = ZapdbChangesSource({"database": address, "table": "people"})
+        reader = source.streamReader(source.schema())
+        begin = reader.initialOffset()
+        with pytest.raises(HistoryBehind, match="no place in its order yet"):
+            reader.latestOffset(begin, ReadAllAvailable())
+        known = db.change_log.end()
+        db.table("people").insert(id=2, name="Bob")
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        assert end == {"bookmark": str(known)}
+        (partition,) = reader.partitions(begin, end)
+        rows = [row for batch in reader.read(partition) for row in batch.to_pylist()]
+        assert [row["after"]["name"] for row in rows] == ["Ada"]
+        reader.stop()
+    finally:
+        workspace.execute("DROP OWNED BY zapdb_stream_reader")
+        postgres.execute("DROP ROLE zapdb_stream_reader")
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

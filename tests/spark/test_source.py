@@ -54,6 +54,9 @@ create_table: {table: things, key: [country, id], fields: [
       {name: place, type: place},
       {name: places, type: list, of: place},
       {name: town, type: reference, to: towns}]}"""
+NAMES = """\
+create_table: {table: people, key: [id], fields: [
+      {name: id, type: integer}, {name: name, type: string}]}"""
 INDEXES = (
     "create_index: {table: things, index: by_at, fields: [{field: at}]}",
     "create_index: {table: things, index: by_token, fields: [{field: token}]}",
@@ -292,3 +295,22 @@ def test_an_archive_that_was_shipped_is_found_by_the_process_that_plans_a_stream
     assert receive().stdout == "zapdb.spark.changes\n"
     archive.rename(tmp_path / "other")
     assert "Run `zapdb spark package zapdb.zip` where the driver runs" in receive().stderr
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.empty
+def test_executors_find_the_schema_of_the_address(workspace: Workspace, spark: Any) -> None:
+    """Also where a schema with the role's name came later, and the path leads to no tables."""
+    workspace.write(1, NAMES)
+    workspace.address += "&schema=shop"
+    db = workspace.open()
+    db.table("people").insert_many({"id": n, "name": f"name {n}"} for n in range(300))
+    workspace.execute("CREATE SCHEMA postgres")
+    given = {"database": workspace.address, "table": "people"}
+    frame = spark.read.format("zapdb").options(**given, partitions=3).load()
+    assert frame.count() == 300
+    with zapdb.spark.snapshot(db, spark=spark):
+        assert spark.read.format("zapdb").options(**given, partitions=3).load().count() == 300
+    made = spark.range(1_000, 1_300).select("id", F.lit("made").alias("name"))
+    made.write.format("zapdb").options(**given).mode("append").save()
+    assert db.table("people").count() == 600
