@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
+import msgspec
 import pyarrow
 
 from zapdb.database.sql.allowance import Allowance
@@ -101,12 +101,90 @@ def _too_large(fields: Sequence[str]) -> InvalidValue:
     )
 
 
-def _read_json(data: bytearray) -> dict[str, Any]:
+class Kind(msgspec.Struct, forbid_unknown_fields=True):
+    """A type of DuckDB; see `sandbox.carried`."""
+
+    id: str
+    text: str
+    parts: list[tuple[str, Kind]] | None = None
+
+
+class Columns(msgspec.Struct, forbid_unknown_fields=True):
+    columns: list[str]
+    types: list[Kind]
+
+
+class Scan(msgspec.Struct, forbid_unknown_fields=True):
+    scan: int
+    source: int
+    names: list[str]
+
+
+class ScanNumber(msgspec.Struct, forbid_unknown_fields=True):
+    scan: int
+
+
+class Failure(msgspec.Struct, forbid_unknown_fields=True, rename={"name": "class"}):
+    """One of `FAILURES`."""
+
+    kinds: list[str] | msgspec.UnsetType = msgspec.UNSET
+    files: str | msgspec.UnsetType = msgspec.UNSET
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    lead: Annotated[int, msgspec.Meta(ge=0, le=len(wire.BIND))] | msgspec.UnsetType = msgspec.UNSET
+    about_values: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+FAILURES: Final = ({"kinds"}, {"files"}, {"class", "text", "lead", "about_values"})
+"""What a failure has: it was no SELECT, the tables can't be opened, or an error of DuckDB."""
+M = TypeVar("M")
+
+
+def _read(data: bytearray, kind: type[M]) -> M:
+    """Read a message of the process of a statement; raises `Ended` for one that it does not
+    send."""
     try:
-        value: dict[str, Any] = json.loads(data)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         raise wire.Ended from None
-    return value
+
+
+def _read_failure(data: bytearray) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(_read(data, Failure))
+    if {*found} not in FAILURES:
+        raise wire.Ended
+    return found
+
+
+def _to_kind(kind: Kind) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": kind.id, "text": kind.text}
+    if kind.parts is not None:
+        found["parts"] = [[name, _to_kind(part)] for name, part in kind.parts]
+    return found
+
+
+def _without_ranges(kind: Any) -> Any:
+    """A type of Arrow with the same bytes, all of which are values of it: DuckDB has times of 24:00
+    and numbers of 39 digits, which `decode` refuses by name, and a full validation would too."""
+    is_of, plain = pyarrow.types, _without_ranges
+    if is_of.is_time32(kind):
+        return pyarrow.int32()
+    if is_of.is_time64(kind):
+        return pyarrow.int64()
+    if is_of.is_decimal(kind):
+        return pyarrow.binary(kind.byte_width)
+    if is_of.is_list(kind) or is_of.is_fixed_size_list(kind):
+        size = kind.list_size if is_of.is_fixed_size_list(kind) else -1
+        return pyarrow.list_(kind.value_field.with_type(plain(kind.value_type)), size)
+    if is_of.is_map(kind):
+        parts = [kind.key_field, kind.item_field]
+        return pyarrow.map_(*(part.with_type(plain(part.type)) for part in parts))
+    if is_of.is_struct(kind):
+        return pyarrow.struct([part.with_type(plain(part.type)) for part in kind])
+    if is_of.is_union(kind):
+        parts = [part.with_type(plain(part.type)) for part in kind]
+        return pyarrow.union(parts, mode=kind.mode, type_codes=kind.type_codes)
+    return kind
 
 
 class _Answer:
@@ -132,24 +210,41 @@ class _Answer:
         while True:
             kind, data = self._channel.receive(self._allowance.max_memory - self._size_bytes)
             if kind == wire.DONE:
+                self._require_columns()
                 return None
             if kind == wire.ANSWER:
                 self._keep(data)
-                continue
-            value = _read_json(data)
-            if kind == wire.FAILED:
-                return value
-            if kind == wire.COLUMNS:
-                self.columns, self.types = value["columns"], value["types"]
+            elif kind == wire.FAILED:
+                return _read_failure(data)
+            elif kind == wire.COLUMNS:
+                described = _read(data, Columns)
+                self.columns = described.columns
+                self.types = [_to_kind(one) for one in described.types]
+            elif kind == wire.SCAN:
+                self._begin_scan(_read(data, Scan))
             else:
-                self._serve(kind, value)
+                self._serve(kind, _read(data, ScanNumber).scan)
 
-    def _serve(self, kind: bytes, value: dict[str, Any]) -> None:
-        scan = value["scan"]
-        if kind == wire.SCAN:
-            self._scans[scan] = self._sources[value["source"]].read(value["names"])
-        elif kind == wire.CLOSE:
+    def _require_columns(self) -> None:
+        """Raise `Ended` unless the answer has the columns that were described."""
+        if self.schema is None or not len(self.schema) == len(self.columns) == len(self.types):
+            raise wire.Ended
+
+    def _begin_scan(self, asked: Scan) -> None:
+        if asked.scan in self._scans or not 0 <= asked.source < len(self._sources):
+            raise wire.Ended
+        source = self._sources[asked.source]
+        if not {*asked.names} <= {*source.schema.names}:
+            raise wire.Ended
+        self._scans[asked.scan] = source.read(asked.names)
+
+    def _serve(self, kind: bytes, scan: int) -> None:
+        if scan not in self._scans:
+            raise wire.Ended
+        if kind == wire.CLOSE:
             del self._scans[scan]
+        elif kind != wire.NEXT:
+            raise wire.Ended
         else:
             batches = self._read_ahead(scan)
             if batches:
@@ -170,13 +265,21 @@ class _Answer:
         return batches
 
     def _keep(self, data: bytearray) -> None:
+        """Keep batches; raises `Ended` for those that are none: what their offsets point to, and
+        not only where, since it would be read from this process's memory."""
         self._size_bytes += len(data)
         try:
-            self.schema, batches = wire.unpack_batches(data)
+            schema, batches = wire.unpack_batches(data)
             for batch in batches:
                 batch.validate()
-        except pyarrow.ArrowException:
+                for column in batch.columns:
+                    kind = _without_ranges(column.type)
+                    (column if kind == column.type else column.view(kind)).validate(full=True)
+        except (pyarrow.ArrowException, OSError, ValueError, MemoryError):
             raise wire.Ended from None
+        if self.schema is not None and not schema.equals(self.schema):
+            raise wire.Ended
+        self.schema = schema
         self.batches += batches
         self._rows += sum(batch.num_rows for batch in batches)
         if self._rows > self._allowance.max_rows:

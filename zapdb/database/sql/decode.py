@@ -43,8 +43,10 @@ def decode_column(name: str, kind: ColumnKind, array: Any) -> list[Any]:
         return _decode(kind, array)
     except Unfit as unfit:
         reason = str(unfit)
-    except (ValueError, OverflowError, RecursionError, pyarrow.ArrowException):
+    except (ArithmeticError, ValueError, RecursionError, pyarrow.ArrowException):
         reason = "Python has no such value"
+    except (AttributeError, LookupError, RuntimeError, StopIteration, TypeError):
+        reason = "its values are not of this type"  # somebody else has written the answer
     raise refuse(name, kind, reason) from None
 
 

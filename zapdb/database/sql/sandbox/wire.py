@@ -67,9 +67,11 @@ class Channel:
     def receive(self, size_bytes_max: int | None = None) -> tuple[bytes, bytearray]:
         """The next message; raises `Ended`, `TooLate`, or `MessageTooLarge` before it is read."""
         kind, size = HEAD.unpack(self._receive_bytes(HEAD.size))
-        if size_bytes_max is not None and kind == ANSWER and size > size_bytes_max:
-            raise MessageTooLarge
-        if kind not in (ANSWER, BATCH, REQUEST) and size > TEXT_SIZE_BYTES_MAX:
+        if size_bytes_max is None:  # of who asks
+            is_too_large = kind not in (BATCH, REQUEST) and size > TEXT_SIZE_BYTES_MAX
+        else:
+            is_too_large = size > (size_bytes_max if kind == ANSWER else TEXT_SIZE_BYTES_MAX)
+        if is_too_large:
             raise MessageTooLarge
         return kind, self._receive_bytes(size)
 
