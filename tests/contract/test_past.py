@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -795,3 +795,63 @@ def test_a_past_in_front_of_a_roll_back_is_what_it_was(workspace: Workspace) -> 
     assert db.at(first).table("items").get(1).size == 0
     assert db.at(second).table("items").get(1).extent == 0
     assert db.at(next(db.moments())).table("items").get(1).size == 0
+
+
+def test_a_past_is_counted_as_it_is_scanned(db: Database) -> None:
+    items, rnd, counts = db.table("items"), random.Random(4), list[tuple[Any, list[int]]]()
+    for _ in range(25):
+        write_some(db, rnd)
+        keys = [record.id for record in items.scan()]
+        counts.append((db.change_log.end(), keys))
+    for moment, keys in counts:
+        past = db.at(moment).table("items")
+        assert past.count() == len(keys)
+        for low, limit in ((0, None), (5, None), (12, 3), (40, None)):
+            found = past.where(past.f.id >= low)
+            found = found if limit is None else found.limit(limit)
+            assert found.count() == min(len([k for k in keys if k >= low]), limit or 99)
+        assert [record.id for record in past.where().order_by("-id")] == keys[::-1]
+
+
+READS: dict[str, Callable[[Any], object]] = {
+    "scan": lambda past: list(past.scan()),
+    "keys down": lambda past: list(past.where().order_by("-id").limit(50)),
+    "range": lambda past: list(past.where(past.f.id >= 10, past.f.id < 30)),
+    "count": lambda past: past.count(),
+    "get": lambda past: past.get(7),
+    "arrow": lambda past: past.to_arrow().read_all(),
+}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # which counts its own instructions
+@pytest.mark.parametrize("name", READS)
+def test_reading_a_past_does_not_grow_with_the_changes_since(
+    db: Database, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often each record was changed since."""
+    monkeypatch.setattr(logged_before, "HELD_CHANGES_MAX", 10)
+    items = db.table("items")
+    items.insert_many({"id": n, "title": f"t{n}"} for n in range(60))
+    past = db.at(db.change_log.end()).table("items")
+
+    def count_steps() -> int:
+        driver, steps = db._storage.connection().driver, 0
+
+        def count() -> None:
+            nonlocal steps
+            steps += 1
+
+        READS[name](past)
+        driver.set_progress_handler(count, 10)
+        try:
+            READS[name](past)
+        finally:
+            driver.set_progress_handler(None, 0)
+        return steps
+
+    for at in range(3):
+        items.where().update(size=at)
+    few = count_steps()
+    for at in range(40):
+        items.where().update(size=at)
+    assert count_steps() <= 2 * few + 10

@@ -57,6 +57,32 @@ def first_changes_sql(changes: str, order: str = "ASC") -> str:
     )
 
 
+def first_numbered_sql(
+    tenant: int, table: int, changes: str, bounds: tuple[str, str], order: str
+) -> str:
+    """Return the first of the changes `c` of each key within bounds on `c.key`, by key, on SQLite:
+    (key, before) rows. It steps from key to key, and to the first change of each, so it does not
+    grow with how often a record was changed. The bounds are those at the beginning and at the end
+    in this order; the second one stands in it twice, after the first."""
+    beyond, (begin, end) = ">" if order == "ASC" else "<", bounds
+    logged = (
+        f"SELECT c.key FROM zapdb_changes AS c {_BY_KEY}"
+        f" WHERE c.tenant = {int(tenant)} AND c.table_number = {int(table)}"
+    )
+    last = f"ORDER BY c.key {order} LIMIT 1"
+    # No record is empty: without bytes there was none, and null is a key without such a change. The
+    # LIMIT keeps SQLite from looking for each change twice.
+    return (
+        f"WITH RECURSIVE logged(key) AS (SELECT ({logged}{begin}{end} {last})"
+        f" UNION ALL SELECT ({logged} AND c.key {beyond} logged.key{end} {last})"
+        " FROM logged WHERE logged.key IS NOT NULL)"
+        " SELECT key, nullif(before, x'') AS before FROM (SELECT logged.key AS key,"
+        f" (SELECT coalesce(c.before, x'') FROM {changes} AND c.key = logged.key"
+        " ORDER BY c.transaction_number LIMIT 1) AS before"
+        " FROM logged WHERE logged.key IS NOT NULL LIMIT -1) WHERE before IS NOT NULL"
+    )
+
+
 def _condition(name: str, tenant: int, table: int, later: LaterSql) -> str:
     return (
         f"{name}.tenant = {int(tenant)} AND {name}.table_number = {int(table)}"

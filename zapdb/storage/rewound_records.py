@@ -30,6 +30,7 @@ from zapdb.storage.rewinding import (
     changes_sql,
     find_archives_then,
     first_changes_sql,
+    first_numbered_sql,
     rewound_sql,
 )
 from zapdb.storage.statements import between, bounds_behind, catalog_version_sql
@@ -83,6 +84,7 @@ class RewoundStatements(RecordStatements):
         self._held = None if after is None else LoggedBefore(log, number, after)
         self._present = RecordStatements(storage, number, tenant)
         self._is_numbered = is_numbered
+        self._number = number
 
     def load_archives(
         self, connection: Connection, archives: ArchiveStatements, keys: Sequence[bytes]
@@ -206,27 +208,62 @@ class RewoundStatements(RecordStatements):
             held = self._held.find(connection, lower, upper)
             if held is not None:
                 return self.read_catalog_version(connection), held
-        mark, where, parameters = self.storage.placeholder, self._changes, []
-        for operator, bound in ((">=", lower), ("<", upper)):
-            if bound is not None:
-                where += f" AND c.key {operator} {mark}"
-                parameters.append(bound)
-        if self._is_numbered:  # beside min(), a column has the value of the same row
-            first = f"SELECT c.key, c.before, min(c.transaction_number) FROM {where} GROUP BY c.key"
-            first += f" ORDER BY c.key {order}"
+        first, parameters = self._first_changes(lower, upper, order)
+        first += f" LIMIT {int(limit)}"
+        rows: list[Any]
+        if not self.storage.is_remote:  # the version is read last: it is none after a pruning
+            rows = connection.fetch_all(first, parameters)
+            version = self.read_catalog_version(connection)
         else:
-            first = first_changes_sql(where, order)
-        rows: list[Any] = connection.fetch_all(
-            f"SELECT a.version, first.key, first.before FROM ({self.version_sql}) AS a"
-            f" LEFT JOIN ({first} LIMIT {int(limit)}) AS first ON TRUE",
-            parameters,
-        )
-        if not rows:
-            return 0, {}  # the tenant was removed
-        before = {key: value for _, key, value in rows if key is not None}
+            rows = connection.fetch_all(
+                f"SELECT a.version, first.key, first.before FROM ({self.version_sql}) AS a"
+                f" LEFT JOIN ({first}) AS first ON TRUE",
+                parameters,
+            )
+            version = as_number(rows[0][0]) if rows else 0  # the tenant was removed
+        before = {row[-2]: row[-1] for row in rows if row[-2] is not None}
         values = tuple(value for value in before.values() if value is not None)
         require_bytes([tuple(before), values])
-        return as_number(rows[0][0]), before
+        return version, before
+
+    def _first_changes(
+        self, lower: bytes | None, upper: bytes | None, order: str
+    ) -> tuple[str, list[bytes]]:
+        """Return the query for the first changes of the keys with lower ≤ key < upper: (key,
+        before) rows, and its parameters."""
+        mark = self.storage.placeholder
+        above = "" if lower is None else f" AND c.key >= {mark}"
+        below = "" if upper is None else f" AND c.key < {mark}"
+        given: tuple[bytes | None, ...] = (lower, upper)
+        if not self._is_numbered:
+            sql = first_changes_sql(self._changes + above + below, order)
+        elif order == "ASC":
+            bounds, given = (above, below), (lower, upper, upper)
+            sql = first_numbered_sql(self.tenant, self._number, self._changes, bounds, order)
+        else:
+            bounds, given = (below, above), (upper, lower, lower)
+            sql = first_numbered_sql(self.tenant, self._number, self._changes, bounds, order)
+        return sql, [bound for bound in given if bound is not None]
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]:
+        """The present records are counted, and what the changed ones were adds to that, or takes
+        from it."""
+        first, parameters = self._first_changes(lower, upper, "ASC")
+        where, mine = self._between(lower, upper)
+        there = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} AND key = first.key"
+        row = connection.fetch_one(
+            f"SELECT a.version, (SELECT count(*) FROM {self.name} WHERE {where}),"
+            " (SELECT coalesce(sum(CASE WHEN first.before IS NULL THEN 0 ELSE 1 END"
+            f" - CASE WHEN EXISTS ({there}) THEN 1 ELSE 0 END), 0) FROM ({first}) AS first)"
+            f" FROM ({self.version_sql}) AS a",
+            [*mine, *parameters],
+        )
+        if row is None:
+            return 0, 0  # the tenant was removed
+        counted = as_number(row[1]) + int(row[2])
+        return as_number(row[0]), counted if limit is None else min(counted, limit)
 
 
 def _rewind(
