@@ -11,8 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from zapdb.database.sql.types import quote_text
-from zapdb.export.plain_tables import NUL_SHOWN, Engine, PlainKind, PlainTable, quote_name
+from zapdb.export.plain_tables import (
+    NUL_SHOWN,
+    Engine,
+    PlainKind,
+    PlainTable,
+    quote_name,
+    quote_text,
+)
 from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import (
     Call,

@@ -8,8 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from zapdb.database.sql.types import quote_text
-from zapdb.export.plain_tables import Engine, PlainColumn
+from zapdb.export.plain_tables import Engine, PlainColumn, quote_text
 from zapdb.export.plain_values import sqlite_literal
 from zapdb.schema import Field, Now
 

@@ -345,6 +345,11 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quote_text(text: str) -> str:
+    """A string literal, as SQLite, PostgreSQL and DuckDB read it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def quote_names(names: Collection[str]) -> str:
     return ", ".join(map(quote_name, names))
 

@@ -8,7 +8,7 @@ import math
 import uuid
 from typing import Any
 
-from zapdb.export.plain_tables import PlainColumn
+from zapdb.export.plain_tables import PlainColumn, quote_text
 
 
 def to_sqlite(column: PlainColumn, value: Any) -> Any:
@@ -48,8 +48,7 @@ def sqlite_literal(column: PlainColumn, value: Any) -> str:
         case None:
             return "NULL"
         case str() as text:
-            quoted = "'" + text.replace("'", "''") + "'"
-            return quoted.replace("\0", "'||char(0)||'")
+            return quote_text(text).replace("\0", "'||char(0)||'")
         case bytes() as raw:
             return f"X'{raw.hex()}'"
         case float() as number if math.isinf(number):

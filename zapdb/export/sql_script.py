@@ -15,7 +15,6 @@ from typing import IO, Any, Final, Literal, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database import Database, Table
-from zapdb.database.sql.types import quote_text
 from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
@@ -30,6 +29,7 @@ from zapdb.export.plain_tables import (
     plan_plain_table,
     quote_name,
     quote_names,
+    quote_text,
 )
 from zapdb.export.plain_values import copy_text, sqlite_literal
 from zapdb.export.snapshots import read_catalog

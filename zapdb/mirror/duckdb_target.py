@@ -12,7 +12,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow
 
-from zapdb.export.plain_tables import PlainColumn, PlainKind, PlainTable, quote_name
+from zapdb.export.plain_tables import PlainColumn, PlainKind, PlainTable, quote_name, quote_text
 from zapdb.export.plain_values import to_duckdb
 from zapdb.limits import DUCKDB_FILE, INSERT_BATCH_RECORDS
 from zapdb.mirror.additions import Addition
@@ -132,7 +132,7 @@ class DuckdbSession(TargetSession):
         ]
         comments = "SELECT comment FROM duckdb_tables() WHERE table_name = ?"
         for (comment,) in self.run(f"{comments} AND comment IS NOT NULL", (name,)):
-            statement = f"COMMENT ON TABLE {{table}} IS {_literal(comment)}"
+            statement = f"COMMENT ON TABLE {{table}} IS {quote_text(comment)}"
             found.append(Addition("the comment", (statement,)))
         commented = self.run(
             "SELECT column_name, comment FROM duckdb_columns()"
@@ -141,7 +141,7 @@ class DuckdbSession(TargetSession):
         )
         for column, comment in commented:
             named = f"{{table}}.{quote_name(column)}"
-            statement = f"COMMENT ON COLUMN {named} IS {_literal(comment)}"
+            statement = f"COMMENT ON COLUMN {named} IS {quote_text(comment)}"
             found.append(Addition(f"the comment on {column}", (statement,), columns=(column,)))
         return found
 
@@ -209,10 +209,6 @@ class DuckdbSession(TargetSession):
 def _names_in(expressions: str) -> list[str]:
     """The columns of an index, such as `[a, '"b c"']`."""
     return [part.strip(" '\"") for part in expressions.strip("[]").split(",")]
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _to_arrow(columns: Sequence[PlainColumn], rows: Sequence[Row]) -> Any:

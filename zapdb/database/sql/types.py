@@ -31,11 +31,6 @@ from zapdb.values import (
 )
 
 
-def quote_text(text: str) -> str:
-    """A string literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 @singledispatch
 def sql_type(kind: ValueType, *, as_text: bool = False) -> str:
     """The type of a column; with `as_text` all numbers in it are strings."""
@@ -73,7 +68,8 @@ def _(kind: Decimal, *, as_text: bool = False) -> str:
 
 @sql_type.register
 def _(kind: Enum, *, as_text: bool = False) -> str:
-    return f"ENUM({', '.join(quote_text(name) for _, name in kind.members)})"
+    names = (name.replace("'", "''") for _, name in kind.members)
+    return "ENUM('" + "', '".join(names) + "')"
 
 
 @sql_type.register
