@@ -48,7 +48,8 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordCha
 
 
 def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> None:
-    """Raise `UsageError` for a bookmark that can't be of this database."""
+    """Raise `UsageError` for a bookmark that is not of this database, or of another history of
+    it."""
     if bookmark.stamp > newest:
         raise UsageError(
             "the bookmark is beyond the end of the change log",
@@ -58,11 +59,15 @@ def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> Non
             hint="the bookmark belongs to another database, or this one was restored "
             "from an older backup; begin again from db.change_log.begin()",
         )
+    with reading_log(session) as connection:
+        open_log(session).require_own(connection, bookmark)
 
 
 def find_log_end(session: Session) -> Bookmark:
     """Return the bookmark after all changes in the log."""
-    return Bookmark.behind(find_newest_stamp(session, open_log(session)))
+    log = open_log(session)
+    end = Bookmark.behind(find_newest_stamp(session, log))
+    return log.timed(session.storage.connection(), end)
 
 
 def find_log_begin(session: Session) -> Bookmark:
@@ -234,7 +239,9 @@ class ChangeFollower:
     def _store(self, connection: Connection, target: Bookmark) -> None:
         storage, tenant = self._session.storage, self._session.catalog.tenant
         mark, now = storage.placeholder, storage.now_us(connection)
-        ChangeLog(storage, tenant).require_unpruned(connection.fetch_all, target)
+        log = ChangeLog(storage, tenant)
+        log.require_unpruned(connection.fetch_all, target)
+        log.require_own(connection, target)
         stored = self._find(connection)
         if str(stored or START) not in self._known:
             raise self._advanced_elsewhere(stored)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ from zapdb.storage.stamps import (
 )
 
 BOOKMARK_VERSION: Final = "1"
-BOOKMARK_TEXT: Final = re.compile(r"[0-9]+(\.[0-9]+){3}\.[0-9a-f]*")
+BOOKMARK_TEXT: Final = re.compile(r"[0-9]+(\.[0-9]+){4}\.[0-9a-f]*")
 """What a bookmark looks like, and no time or number does."""
 COMMIT_ORDER_MAX: Final = 2**63 - 1
 STAMPS_PAGE: Final = 256
@@ -65,13 +65,16 @@ it."""
 class Bookmark:
     """A place in a tenant's log, directly after one change; `str(bookmark)` can be stored anywhere.
 
-    It contains the key of that change's record, in hexadecimal digits.
+    It contains the key of that change's record, in hexadecimal digits. `time` tells the stamp from
+    those that other histories of the database have at its number, where a backup was restored:
+    microseconds since 1970-01-01 UTC, or 0 if it is not known.
     """
 
     stamp: int
     commit_order: int
     table: int
     key: bytes
+    time: int = field(default=0, compare=False)
 
     def __repr__(self) -> str:
         return f"<bookmark {self}>"
@@ -82,17 +85,17 @@ class Bookmark:
         return cls(stamp, COMMIT_ORDER_MAX, 0, b"") if stamp else START
 
     def __str__(self) -> str:
-        numbers = f"{self.stamp}.{self.commit_order}.{self.table}"
+        numbers = f"{self.stamp}.{self.time}.{self.commit_order}.{self.table}"
         return f"{BOOKMARK_VERSION}.{numbers}.{self.key.hex()}"
 
     @classmethod
     def parse(cls, text: str) -> Bookmark:
         """Raises `UsageError`."""
         try:
-            version, stamp, commit_order, table, key = text.split(".")
+            version, stamp, time, commit_order, table, key = text.split(".")
             if version != BOOKMARK_VERSION:
                 raise ValueError(version)
-            return cls(int(stamp), int(commit_order), int(table), bytes.fromhex(key))
+            return cls(int(stamp), int(commit_order), int(table), bytes.fromhex(key), int(time))
         except (AttributeError, ValueError):
             raise UsageError(
                 "this is not a bookmark",
@@ -106,9 +109,11 @@ START: Final = Bookmark(0, 0, 0, b"")
 @dataclass(frozen=True, slots=True)
 class LoggedTransaction:
     """One transaction of the log; times in microseconds since 1970-01-01 UTC by the database's
-    clock. `stamped_at` is the time of the logical timestamp, which never decreases."""
+    clock. `stamped_at` is the time of the logical timestamp, which never decreases, and
+    `stamp_time` what bookmarks have of it."""
 
     stamp: int
+    stamp_time: int
     stamped_at: int
     commit_order: int
     number: int
@@ -139,7 +144,7 @@ class ChangeRow:
     @property
     def bookmark(self) -> Bookmark:
         made = self.transaction
-        return Bookmark(made.stamp, made.commit_order, self.table, self.key)
+        return Bookmark(made.stamp, made.commit_order, self.table, self.key, made.stamp_time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +226,40 @@ class ChangeLog:
             return None
         return found.visible_at
 
+    def timed(self, connection: Connection, bookmark: Bookmark) -> Bookmark:
+        """Return the bookmark with the time of its stamp, if that is known."""
+        return replace(bookmark, time=self._read_stamp_time(connection, bookmark.stamp) or 0)
+
+    def require_own(self, connection: Connection, bookmark: Bookmark) -> None:
+        """Raise `UsageError` if another history of the database has another stamp at the number of
+        the bookmark's; a stamp that is not visible yet is not looked at."""
+        if not bookmark.time:
+            return
+        time = self._read_stamp_time(connection, bookmark.stamp)
+        if time == bookmark.time:
+            return
+        begin, newest = self.read_beginning(connection.fetch_all), self.read_newest(connection)
+        if time is None and not begin.stamp < bookmark.stamp <= newest:
+            return
+        raise UsageError(
+            "the bookmark is not of this change log",
+            database=self.storage.shown_url,
+            bookmark_stamp=bookmark.stamp,
+            hint="it belongs to another database, or this one was restored from an older backup; "
+            "begin again from db.change_log.begin()",
+        )
+
+    def _read_stamp_time(self, connection: Connection, stamp: int) -> int | None:
+        table, column = (
+            ("zapdb_transactions", "made_at")
+            if self.is_numbered
+            else ("zapdb_stamps", "visible_at")
+        )
+        row = connection.fetch_one(
+            f"SELECT {column} FROM {table} WHERE tenant = {self.tenant} AND number = {int(stamp)}"
+        )
+        return None if row is None else as_number(row[0])
+
     def needs_stamp(self, connection: Connection) -> bool:
         """Return whether there are changes without a stamp."""
         return not self.is_numbered and needs_stamp(connection, self.tenant)
@@ -268,7 +307,7 @@ class ChangeLog:
             while place <= until and (page := fetch(sql, (place, until, CHANGES_PAGE))):
                 for commit_order, number, principal, made_at in page:
                     yield LoggedTransaction(
-                        number, made_at, commit_order, number, principal, made_at
+                        number, made_at, made_at, commit_order, number, principal, made_at
                     )
                 place = page[-1][1] + 1
             return
@@ -282,7 +321,7 @@ class ChangeLog:
             )
             while page := fetch(sql, (*parameters, place, TRANSACTIONS_PAGE)):
                 for row in page:
-                    yield LoggedTransaction(found.number, found.stamped_at, *row)
+                    yield LoggedTransaction(found.number, found.visible_at, found.stamped_at, *row)
                 if len(page) < TRANSACTIONS_PAGE:
                     break
                 place = page[-1][0] + 1

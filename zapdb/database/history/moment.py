@@ -254,6 +254,7 @@ def _find_bookmark(moments: Moments, connection: Connection, bookmark: Bookmark)
             newest_stamp=newest.stamp,
             hint="it belongs to another database, or this one was restored from an older backup",
         )
+    moments.log.require_own(connection, bookmark)
     return moments.find_bookmark(connection, bookmark)
 
 

@@ -82,7 +82,7 @@ class StoredAudit:
             events = stored.list_events_of(moment.number)
         number = made.transaction or 0
         transaction = LoggedTransaction(
-            made.stamp, made.visible_at, made.commit_order, number, principal, made_at
+            made.stamp, 0, made.visible_at, made.commit_order, number, principal, made_at
         )
         return [
             ChangeRow(transaction, one.table, one.key, one.event, one.before, one.after)
