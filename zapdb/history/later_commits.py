@@ -12,24 +12,33 @@ Two databases that commit the same number at once are not told apart: see decisi
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from zapdb.errors import UsageError
 from zapdb.history.manifest_files import list_manifests
-from zapdb.storage import Storage, TransactionMode
+from zapdb.storage import Storage
 from zapdb.storage.history_manifest import HistoryStore, list_timelines
+from zapdb.storage.outside import read_outside
+
+LATER: Final = "the directory of the history store has later commits than the database"
+
+
+def is_superseded(storage: Storage, store: HistoryStore) -> bool:
+    """Return whether another database has moved a store on, whose row was just read; raises
+    `OSError`."""
+    if not _is_ahead(store):
+        return False
+    timelines = read_outside(storage, lambda connection: list_timelines(connection, store.tenant))
+    now = {one.timeline: one.commits for one in timelines}
+    return now.get(store.timeline) == store.commits  # else this database has moved it on
 
 
 def require_newest(storage: Storage, store: HistoryStore) -> None:
     """Raise `UsageError` if the directory has later commits of a timeline than the database, whose
     row was just read; and `OSError`."""
-    if not _is_ahead(store):
-        return
-    with storage.transaction(TransactionMode.READ) as connection:
-        timelines = list_timelines(connection, store.tenant)
-    now = {one.timeline: one.commits for one in timelines}
-    if now.get(store.timeline) == store.commits:  # else this database has moved it on
+    if is_superseded(storage, store):
         raise UsageError(
-            "the directory of the history store has later commits than the database",
+            LATER,
             directory=store.directory,
             tenant=store.tenant,
             hint="nothing was written: if the database was restored from a backup, run `zapdb "

@@ -19,6 +19,7 @@ from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
 from zapdb.history.directories import GONE, has_store, writing_to
 from zapdb.history.eras import EraPlanner, TableEvents
 from zapdb.history.files import make_directory, read_footer
+from zapdb.history.later_commits import LATER, is_superseded
 from zapdb.history.manifest_files import ManifestFile, write_manifest
 from zapdb.history.moment_rows import make_baseline, to_arrow
 from zapdb.history.table_revisions import read_tables_at
@@ -333,7 +334,21 @@ def read_history_status(connection: Connection, tenant: int) -> HistoryStatus:
         is_followed=lease is not None and not lease.is_over(storage.now_us(connection)),
         purged_before=store.purged_before,
         unfinished_erasures=len(list_unfinished(connection, tenant)),
-        problem=_find_absent(store, {None, *files}) or store.problem,
+        problem=_find_absent(store, {None, *files}) or _find_later(storage, store) or store.problem,
+    )
+
+
+def _find_later(storage: Storage, store: HistoryStore) -> str | None:
+    """Return what is to be said of files that are newer than the database."""
+    try:
+        is_later = is_superseded(storage, store)
+    except OSError:  # of a disk, or a network
+        return None
+    if not is_later:
+        return None
+    return (
+        f"{LATER}: if this one was restored from a backup, run `zapdb history rebuild-manifest`; "
+        "until then, nothing is written"
     )
 
 
