@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
+revision = "0025"
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -276,7 +276,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
         )
     later, alive = look()
     assert alive
-    assert later.lease.epoch == node.lease.epoch
+    assert later.lease.epoch >= node.lease.epoch + 3  # each time
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])  # another thread's is lost on a server alone

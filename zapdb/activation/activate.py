@@ -28,6 +28,7 @@ from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.data_tables import create_record_table
 from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.statements import raise_catalog_version
 
 
 def activate(
@@ -234,7 +235,7 @@ def rebuild_index(
     drop_index(connection, tenant, index)
     former = before.find_former()
     create_index(connection, tenant, descriptor.schema, index, empty=False, former=former)
-    bump_catalog_version(connection, tenant)
+    raise_catalog_version(connection, tenant)
 
 
 def rewrite_index(
@@ -243,7 +244,7 @@ def rewrite_index(
     """Begin to rewrite its entries with the datasets of this process, in place (rule 26)."""
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.rewriting(build))
-    bump_catalog_version(connection, tenant)
+    raise_catalog_version(connection, tenant)
 
 
 def disable_index(
@@ -253,7 +254,7 @@ def disable_index(
     retire_entries(connection, tenant, index.index.number, index.entry_table)
     build = rows.draw(connection, "index_build")
     _put_index(connection, tenant, table, index.disabled(build))
-    bump_catalog_version(connection, tenant)
+    raise_catalog_version(connection, tenant)
 
 
 def _put_index(
@@ -289,7 +290,7 @@ def publish_constraint(
     """Mark a constraint as validated, inside a DDL transaction."""
     row = ConstraintRow(tenant, constraint.kind, constraint.number, table.number, state="validated")
     rows.put(connection, row)
-    bump_catalog_version(connection, tenant)
+    raise_catalog_version(connection, tenant)
 
 
 def publish_index(
@@ -297,7 +298,7 @@ def publish_index(
 ) -> None:
     """Make a built index readable, inside a DDL transaction."""
     _put_index(connection, tenant, table, index.readable())
-    bump_catalog_version(connection, tenant)
+    raise_catalog_version(connection, tenant)
 
 
 def set_position(connection: Connection, tenant: int, position: int) -> None:
@@ -305,18 +306,7 @@ def set_position(connection: Connection, tenant: int, position: int) -> None:
     assert row is not None
     rows.put(connection, structs.replace(row, position=position))
     append_position_event(connection, tenant, row.position, position)
-    bump_catalog_version(connection, tenant)
-
-
-def bump_catalog_version(connection: Connection, tenant: int) -> None:
-    connection.run(
-        f"UPDATE zapdb_catalog_versions SET version = version + 1 WHERE tenant = {int(tenant)}"
-    )
-
-
-def bump_all_catalog_versions(connection: Connection) -> None:
-    """Make every process reload its tenant catalog, for all tenants."""
-    connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
+    raise_catalog_version(connection, tenant)
 
 
 def precompute_fingerprints(schema: Schema) -> None:

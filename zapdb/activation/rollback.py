@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.activation.activate import (
-    bump_all_catalog_versions,
     drop_table,
     exchange_indexes,
     find_kept,
@@ -50,6 +49,7 @@ from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.data_tables import create_record_table
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.sequences import delete_sequence, read_last_numbers
+from zapdb.storage.statements import raise_catalog_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def start_rollback(
         if read_chain_state(connection, lock=True).rolling_back is None:
             _require_schema_changes_allowed(connection, tenants)
             mark_rolling_back(connection, newest.number)
-            bump_all_catalog_versions(connection)
+            raise_catalog_version(connection)
     return StartedRollback(newest, tuple(t.number for t in tenants))
 
 
@@ -208,7 +208,7 @@ def finish_rollback(storage: Storage, lease: Lease, migration: Migration) -> Non
     with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
         mark_rolled_back(connection, migration.number)
-        bump_all_catalog_versions(connection)
+        raise_catalog_version(connection)
 
 
 def find_table_rollback(catalog: TenantCatalog, table: int) -> TableRollback:

@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from zapdb.activation.activate import bump_catalog_version
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import schema_history
 from zapdb.catalog.principal import SYSTEM, acting_as
@@ -43,10 +42,11 @@ from zapdb.migrations import Chain
 from zapdb.records import Attachments, codec_for, decode_prefix, group_by_revision
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
-from zapdb.storage.cells import as_bytes
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.data_tables import list_record_tables
+from zapdb.storage.identities import count_of
 from zapdb.storage.record_statements import RecordStatements
-from zapdb.storage.statements import catalog_version_sql
+from zapdb.storage.statements import catalog_version_sql, raise_catalog_version
 
 logger = logging.getLogger("zapdb.history")
 
@@ -119,7 +119,7 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
         begun = list(_begin_logs(connection, tenant, chain, position, missing))
         if begun:
             # Processes that know the lost log write under its revisions: they have to look again.
-            bump_catalog_version(connection, tenant)
+            raise_catalog_version(connection, tenant)
     for table in begun:
         logger.warning("the schema history of table %r was missing, and begins anew", table)
     return begun
@@ -139,7 +139,8 @@ def _begin_logs(
     connection: Connection, tenant: int, chain: Chain, position: int, tables: list[TableSchema]
 ) -> Iterator[str]:
     there = list_record_tables(connection) if tables else []
-    unused = int(connection.fetch_one(catalog_version_sql(tenant))[0]) + 1
+    # As many activations as a version counts: no revision is above that.
+    unused = count_of(as_number(connection.fetch_one(catalog_version_sql(tenant))[0])) + 1
     for table in tables:
         if table.number not in there:
             if chain.schema_at(position).table_numbered(table.number) is None:

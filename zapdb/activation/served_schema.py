@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.errors import PendingMigrations, ServedSchemaUnavailable, UnknownName
+from zapdb.schema import Schema
 
 _ALL = "all"
 
@@ -39,6 +40,30 @@ def require_active(catalog: TenantCatalog, served_position: int) -> None:
             position=catalog.position,
             hint="run `zapdb migrate up`, or open the database once without read_only; "
             "serve_as=N serves the schema of an earlier file",
+        )
+
+
+def find_served_schema(catalog: TenantCatalog, served_position: int | None) -> Schema | None:
+    """Return the schema that a process serves, if it serves one of its own."""
+    return None if served_position is None else catalog.chain.schema_at(served_position)
+
+
+def require_served_schema(
+    catalog: TenantCatalog, served_position: int, served: Schema | None
+) -> None:
+    """Raise `ServedSchemaUnavailable` if another migration is in the place of the one that leads to
+    the schema that a process serves: a backup was restored, and that one was applied to it. A
+    process whose migration was only rolled back reads what is in force."""
+    chain = catalog.chain
+    if not chain.start < served_position <= catalog.position:
+        return
+    if chain.schema_at(served_position) != served:
+        raise ServedSchemaUnavailable(
+            "the database has another schema there than the files of this process",
+            files_end=served_position,
+            found=chain.at(served_position).label,
+            hint="a backup was restored, and another migration was applied to it: close the "
+            "database and open it again, with files that fit",
         )
 
 

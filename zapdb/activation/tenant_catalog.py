@@ -95,7 +95,10 @@ class OngoingRollback:
 @dataclass(frozen=True, slots=True)
 class TenantCatalog:
     tenant: int
+    created_at: int
+    """When the tenant was made: another one may have its number where a backup was restored."""
     version: int
+    """An identity (`storage.identities`), so that an equal version means the same catalog."""
     position: int
     rolling_back: OngoingRollback | None
     chain_state: ChainState
@@ -150,10 +153,13 @@ def _load_tenant_catalog(
     connection: Connection, tenant: int, known: TenantCatalog | None, cache: CatalogCache | None
 ) -> TenantCatalog:
     version, found = _read_state(connection, tenant, cache)
-    position = _find_position(found, version, tenant)
-    chain_state = find_chain_state(found)
-    if known is not None and known.tenant == tenant and known.is_as(version, chain_state):
-        return known
+    row = _find_tenant(found, version, tenant)
+    position, chain_state = row.position, find_chain_state(found)
+    if known is not None and known.tenant == tenant:
+        if known.created_at != row.created_at:
+            raise UnknownName("the tenant was removed", tenant=tenant)
+        if known.is_as(version, chain_state):
+            return known
     stored, chain = _load_chain(connection, chain_state, known)
     if position > chain.end:
         raise CorruptCatalog(
@@ -187,6 +193,7 @@ def _load_tenant_catalog(
     zones = load_zones(connection) if known is None else known.zones
     return TenantCatalog(
         tenant,
+        row.created_at,
         as_number(version),
         position,
         ongoing,
@@ -221,7 +228,7 @@ def _read_state(
     return version, SomeRows(texts)
 
 
-def _find_position(found: LoadedRows, version: Any, tenant: int) -> int:
+def _find_tenant(found: LoadedRows, version: Any, tenant: int) -> Tenant:
     row = found.get(Tenant, tenant)
     if (row is None and version is None) or (row is not None and row.removing):
         raise UnknownName("the tenant was removed", tenant=tenant)
@@ -232,7 +239,7 @@ def _find_position(found: LoadedRows, version: Any, tenant: int) -> int:
             table="zapdb_catalog" if row is None else "zapdb_catalog_versions",
             hint="restore it from a backup",
         )
-    return row.position
+    return row
 
 
 def _load_chain(

@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec import structs
 
-from zapdb.activation.activate import bump_catalog_version
 from zapdb.catalog import DEFAULT_TENANT, rows
 from zapdb.catalog.kinds import (
     CatalogRow,
@@ -35,6 +34,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.data_tables import delete_of_tenant, list_tenant_tables
 from zapdb.storage.fixed_tables import CATALOG_VERSIONS, SCHEMA_HISTORY
+from zapdb.storage.statements import raise_catalog_version
 
 PREFIXED: Final[tuple[type[CatalogRow], ...]] = (IndexRow, ConstraintRow, SettingRow)
 """Kinds of rows whose keys begin with the tenant's number."""
@@ -77,7 +77,7 @@ def remove_tenant(
                 hint="wait until it has finished, or finish it with `zapdb migrate rollback`",
             )
         rows.put(connection, structs.replace(tenant, removing=True))
-        bump_catalog_version(connection, tenant.number)  # its processes reload the tenant catalog
+        raise_catalog_version(connection, tenant.number)  # its processes reload the tenant catalog
     left = delete_files(tenant.number)
     removed = _delete_rows(storage, tenant.number)
     with storage.transaction(TransactionMode.DDL) as connection:

@@ -4,6 +4,11 @@ A process loads all rows once, and then follows the feed: each step reads the ch
 snapshot and makes a new cache. Two caches with the same seq have the same bytes. A transaction that
 sees the seq of a cache sees the cache's rows, so it need not read them. A cache
 that is behind never decides what a transaction may do (rules 7 and 8).
+
+Where a backup was restored, the rows since are others, and the feed does not lead on from a cache.
+Then the newest row that both should have is not the same: seqs are identities. (Rows of other
+histories have other seqs, above all that they have in common; so if any row differs, one that is
+newer than those does.) The cache is loaded anew.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
+from typing import Final
 
 from zapdb.catalog import rows
-from zapdb.catalog.feed import read_horizon, read_rows, read_seq
+from zapdb.catalog.feed import read_horizon, read_newest_up_to, read_rows, read_seq
 from zapdb.catalog.kinds import CatalogRow, row_key
 from zapdb.catalog.row_values import R, load_row
 from zapdb.storage import Connection
@@ -73,6 +79,8 @@ class CatalogCache(LoadedRows):
 
     seq: int
     texts: Mapping[tuple[str, str], str]
+    seqs: Mapping[tuple[str, str], int] = field(default_factory=dict, repr=False, compare=False)
+    """The seq of each row, in their order; also of tombstones that are not purged."""
 
     def __repr__(self) -> str:
         return f"<catalog rows at seq {self.seq}: {len(self.texts)} rows>"
@@ -90,7 +98,9 @@ class CatalogCache(LoadedRows):
 
 def load_cache(connection: Connection) -> CatalogCache:
     """Load the whole catalog, inside a transaction that reads one snapshot."""
-    return _advance(connection, CatalogCache(0, {}))
+    loaded = _advance(connection, NOTHING_CACHED, 0)
+    assert loaded is not None, "nothing differs from nothing"
+    return loaded
 
 
 def refresh_cache(connection: Connection, cache: CatalogCache) -> CatalogCache:
@@ -98,16 +108,33 @@ def refresh_cache(connection: Connection, cache: CatalogCache) -> CatalogCache:
     snapshot."""
     if read_seq(connection) == cache.seq:
         return cache
-    if cache.seq < read_horizon(connection):
-        return load_cache(connection)
-    return _advance(connection, cache)
+    horizon = read_horizon(connection)
+    refreshed = None if cache.seq < horizon else _advance(connection, cache, horizon)
+    if refreshed is not None:
+        return refreshed
+    if connection.storage.zones is not None:
+        connection.storage.zones.reload()  # they may be of another history, too
+    return load_cache(connection)
 
 
-def _advance(connection: Connection, cache: CatalogCache) -> CatalogCache:
-    texts = dict(cache.texts)
-    for row in read_rows(connection, cache.seq):
+def _advance(connection: Connection, cache: CatalogCache, horizon: int) -> CatalogCache | None:
+    """Return the cache with the rows that changed since; None if it is of another history."""
+    changed = read_rows(connection, cache.seq)
+    names = {(row.kind, row.key) for row in changed}
+    texts, seqs = dict(cache.texts), dict[tuple[str, str], int]()
+    for name, seq in cache.seqs.items():
+        if name not in names and (seq > horizon or name in texts):
+            seqs[name] = seq
+    if next(reversed(seqs.values()), 0) != read_newest_up_to(connection, cache.seq):
+        return None
+    for row in changed:
+        name = row.kind, row.key
+        seqs[name] = row.seq
         if row.text is None:
-            texts.pop((row.kind, row.key), None)
+            texts.pop(name, None)
         else:
-            texts[row.kind, row.key] = row.text
-    return CatalogCache(read_seq(connection), MappingProxyType(texts))
+            texts[name] = row.text
+    return CatalogCache(read_seq(connection), MappingProxyType(texts), MappingProxyType(seqs))
+
+
+NOTHING_CACHED: Final = CatalogCache(0, {})

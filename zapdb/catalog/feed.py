@@ -15,11 +15,12 @@ import sqlalchemy as sa
 
 from zapdb.catalog.kinds import KINDS
 from zapdb.catalog.row_values import dump_row, load_row
-from zapdb.catalog.rows import draw, level_to_write, put
+from zapdb.catalog.rows import level_to_write, lock_seq, put
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG, COUNTERS
+from zapdb.storage.identities import count_of, lowest_of
 
 SEQ_SQL = "SELECT value FROM zapdb_counters WHERE name = 'seq'"
 HORIZON_SQL = "SELECT value FROM zapdb_counters WHERE name = 'horizon'"
@@ -62,11 +63,19 @@ def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
     return [FeedRow(*row) for row in connection.core_execute(query)]
 
 
+def read_newest_up_to(connection: Connection, seq: int) -> int:
+    """Return the highest seq of a row that is not above a seq; 0 if there is none."""
+    mark = connection.storage.placeholder
+    row = connection.fetch_one(f"SELECT max(seq) FROM zapdb_catalog WHERE seq <= {mark}", (seq,))
+    return as_number(row[0] or 0)
+
+
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
     """Delete the tombstones that are older than the last `kept` changes; returns how many."""
     with storage.transaction(TransactionMode.CATALOG) as connection:
         # Writers of rows lock it first, too: else each may hold a row that the other one wants.
-        horizon = read_seq(connection, lock=True) - kept
+        seq = read_seq(connection, lock=True)
+        horizon = min(seq, lowest_of(count_of(seq) - kept + 1) - 1)
         if horizon <= read_horizon(connection):
             return 0
         connection.core_execute(
@@ -88,7 +97,7 @@ def _count_since_purge(connection: Connection) -> int:
     for counter, value in zip(("seq", "horizon"), found, strict=True):
         if value is None:
             raise wrong_counter(counter)
-    return as_number(found[0]) - as_number(found[1])
+    return count_of(as_number(found[0])) - count_of(as_number(found[1]))
 
 
 def purge_if_long(storage: Storage) -> int:
@@ -106,7 +115,7 @@ def upgrade_row_formats(connection: Connection) -> int:
     for kind in KINDS.values():
         if kind.FORMAT == 1:
             continue
-        draw(connection, "seq", 0)  # blocks other changes until this one commits
+        lock_seq(connection)
         query = sa.select(CATALOG.c.key, CATALOG.c.value).where(
             CATALOG.c.kind == kind.KIND, CATALOG.c.value.is_not(None)
         )

@@ -99,7 +99,8 @@ class ChainState(CatalogRow, frozen=True):
     """The stored end of the chain, and the migration that is being rolled back.
 
     The row changes whenever a migration is stored or rolled back. `newest_id` is the id of the
-    newest stored migration. Ids are never used again, so an equal id means equal migrations.
+    newest stored migration. Ids are identities (`storage.identities`), so an equal id means equal
+    migrations, also where a backup was restored.
     `rolling_back` is the number of the migration that is being rolled back.
     """
 

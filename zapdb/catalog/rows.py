@@ -1,7 +1,8 @@
 """The catalog's own state: one row per (kind, key), and the counters.
 
 Every change draws a rising seq, so the rows are a feed compacted by key (rule 30). The counter of
-seqs is locked until the change commits, so seqs rise in the order of commits. A deletion leaves a
+seqs is locked until the change commits, so seqs rise in the order of commits. A seq is an identity
+(`storage.identities`): it names one change, also where a backup was restored. A deletion leaves a
 row without a value, a tombstone, for the readers of the feed (`feed`).
 
 Opening a database runs dozens of these statements. They are written for the driver, since
@@ -21,12 +22,11 @@ from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.cells import as_number, checked, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG
+from zapdb.storage.identities import draw_random_part, next_identity_sql
 from zapdb.storage.statements import catalog_version_sql
 
 CounterName = Literal[
-    "seq",
     "tenant",
-    "migration",
     "table",
     "field",
     "index",
@@ -44,7 +44,35 @@ _KIND_KEY_AND_VALUE: Final = (CATALOG.c.kind, CATALOG.c.key, CATALOG.c.value)
 STATE_KINDS: Final = (Tenant.KIND, ChainState.KIND, LevelRow.KIND)
 
 
-_DRAW_SEQ: Final = "UPDATE zapdb_counters SET value = value + 1 WHERE name = 'seq' RETURNING value"
+_LOCK_SEQ: Final = "UPDATE zapdb_counters SET value = value WHERE name = 'seq'"
+
+
+def lock_seq(connection: Connection) -> None:
+    """Block other changes until the transaction ends."""
+    connection.run(_LOCK_SEQ)
+
+
+IdentityName = Literal["seq", "migration"]
+
+
+def draw_identity(connection: Connection, counter: IdentityName) -> int:
+    """Draw a number above all that were drawn before, which no other history draws."""
+    sql = _draw_identity_sql(connection.storage.placeholder)
+    return _require_drawn(counter, connection.fetch_all(sql, (draw_random_part(), counter)))
+
+
+def _draw_identity_sql(mark: str) -> str:
+    return (
+        f"UPDATE zapdb_counters SET value = {next_identity_sql('value', mark)}"
+        f" WHERE name = {mark} RETURNING value"
+    )
+
+
+def _require_drawn(counter: str, found: list[Any]) -> int:
+    last = found[0][0] if found else None
+    if type(last) is not int:
+        raise wrong_counter(counter)
+    return last
 
 
 def draw(connection: Connection, counter: CounterName, count: int = 1) -> int:
@@ -54,10 +82,7 @@ def draw(connection: Connection, counter: CounterName, count: int = 1) -> int:
         f"UPDATE zapdb_counters SET value = value + {mark} WHERE name = {mark} RETURNING value",
         (count, counter),
     )
-    last = found[0][0] if found else None
-    if type(last) is not int:
-        raise wrong_counter(counter)
-    return last - count + 1
+    return _require_drawn(counter, found) - count + 1
 
 
 def get(connection: Connection, kind: type[R], *key: object, lock: bool = False) -> R | None:
@@ -92,11 +117,12 @@ def _put(connection: Connection, row: CatalogRow, condition: str = "") -> int | 
     mark = connection.storage.placeholder
     written: list[Any] = [row.KIND, row.key, dump_row(row, level)]
     if connection.storage.has_writes_in_queries:
-        start = f"WITH drawn AS ({_DRAW_SEQ}) "
+        start = f"WITH drawn AS ({_draw_identity_sql(mark)}) "
+        written[:0] = [draw_random_part(), "seq"]
         values = f"SELECT {mark}, {mark}, {mark}, value FROM drawn"
     else:
         start, values = "", f"VALUES ({mark}, {mark}, {mark}, {mark})"
-        written.append(draw(connection, "seq"))
+        written.append(draw_identity(connection, "seq"))
     with _drawing_seqs():
         found = connection.fetch_all(
             f"{start}INSERT INTO zapdb_catalog (kind, key, value, seq) {values}"
@@ -130,7 +156,7 @@ def level_to_write(connection: Connection) -> int:
 def delete(connection: Connection, kind: type[CatalogRow], *key: object) -> int:
     """Replace the row, if it exists, by a tombstone; returns the change's seq."""
     # Two statements: the first waits for other changes, and the second sees what they wrote.
-    seq, mark = draw(connection, "seq"), connection.storage.placeholder
+    seq, mark = draw_identity(connection, "seq"), connection.storage.placeholder
     with _drawing_seqs():
         connection.run(
             f"UPDATE zapdb_catalog SET seq = {mark}, value = NULL WHERE kind = {mark}"

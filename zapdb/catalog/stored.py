@@ -239,7 +239,7 @@ def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
 
 def store(connection: Connection, migration: Migration, source: bytes) -> None:
     """Add a migration after the newest, inside a DDL transaction."""
-    id = rows.draw(connection, "migration")
+    id = rows.draw_identity(connection, "migration")
     written = {
         "id": id,
         "number": migration.number,

@@ -29,6 +29,7 @@ from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
 from zapdb.storage import Connection
 from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
+from zapdb.storage.statements import raise_catalog_version
 
 
 def read_settings(source: Connection | LoadedRows, tenant: int) -> Settings:
@@ -159,8 +160,7 @@ def _announce_to_writers(
     if not setting.takes_gate:
         return
     assert connection.mode is setting.mode, "it is set under the gate"
-    mine = "" if scope.tenant is None else f" WHERE tenant = {int(scope.tenant)}"
-    connection.run(f"UPDATE zapdb_catalog_versions SET version = version + 1{mine}")
+    raise_catalog_version(connection, scope.tenant)
     who = principal.current()
     for tenant, value in _read_switched(connection, setting, scope).items():
         if setting.name == CHANGE_LOG and value != before[tenant]:

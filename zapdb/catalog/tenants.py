@@ -17,6 +17,7 @@ from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import CATALOG
+from zapdb.storage.identities import first_identity
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
 _SHOWN_MAX: Final = 10
@@ -36,8 +37,10 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
     now = connection.storage.now_us(connection)
     tenant = Tenant(number, name, 0, now, principal.current(), removing=False)
     rows.put(connection, tenant)
+    mark = connection.storage.placeholder
     connection.run(
-        f"INSERT INTO zapdb_catalog_versions (tenant, version) VALUES ({int(number)}, 1)"
+        f"INSERT INTO zapdb_catalog_versions (tenant, version) VALUES ({mark}, {mark})",
+        (number, first_identity()),
     )
     return tenant
 

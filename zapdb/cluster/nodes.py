@@ -14,16 +14,22 @@ from zapdb.catalog.kinds import NodeRow
 from zapdb.cluster.leases import Lease, delete_lease, list_leases
 from zapdb.logs import log_event
 from zapdb.storage import Connection
+from zapdb.storage.own_lease import OwnLease
 
 logger = logging.getLogger("zapdb.nodes")
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A registered process: its lease and its row."""
+    """A registered process: its lease and its row; the process itself has `own`."""
 
     lease: Lease
     row: NodeRow = field(hash=False)
+    own: OwnLease = field(hash=False, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, lease: Lease, row: NodeRow) -> Node:
+        return cls(lease, row, OwnLease(lease.name, lease.epoch))
 
     @property
     def id(self) -> str:
@@ -50,7 +56,7 @@ def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
     leases = sorted(list_leases(connection, "node/"), key=lambda lease: (lease.since, lease.name))
     # One without a lease is being evicted, or registered, at this moment.
     return [
-        (Node(lease, found[lease.owner.id]), not lease.is_over(now))
+        (Node.of(lease, found[lease.owner.id]), not lease.is_over(now))
         for lease in leases
         if lease.owner.id in found
     ]

@@ -53,7 +53,7 @@ def register(
         )
         rows.put(connection, row)
     _try_raise_level(storage)
-    return Node(lease, row)
+    return Node.of(lease, row)
 
 
 def deregister(storage: Storage, node: Node) -> None:
@@ -88,15 +88,16 @@ def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
     ]
 
 
-def lease_is_held(connection: Connection, found: int | None, epoch: int) -> bool:
-    """Check, in every writing transaction, the epoch of its node's lease.
+def require_own_lease(connection: Connection, node: Node, found: int | None, epoch: int) -> None:
+    """Check, in every writing transaction, the stored epoch of its node's lease: it must not be
+    below what was known when the transaction began.
 
-    Raises `IncompatibleVersion` if the lease was lost because the level rose above this release.
+    Raises `LeaseLost`, and `IncompatibleVersion` if the lease was lost because the level rose above
+    this release.
     """
-    if found == epoch:
-        return True
-    check_level(connection)
-    return False
+    if found is None or found < epoch:
+        check_level(connection)
+        raise node.own.lost(found)
 
 
 class Heartbeat(Renewal):
@@ -120,12 +121,14 @@ class Heartbeat(Renewal):
             with self._storage.transaction(TransactionMode.CATALOG) as connection:
                 self.level = read_level(connection)
                 check_level(connection)
-                self.renew(connection)
+                expires = self._storage.now_us(connection) + int(NODE_LEASE_SECONDS * 1e6)
+                epoch = self._node.own.rise(connection, f", expires_at = {expires}")
+            self._node.own.note(epoch)
             ensure_incarnation(self._storage)
             raise_watermarks(self._storage)
             self._look_after_others()
         except LeaseLost as error:
-            raise LeaseLost("this process was evicted, so its writes are refused") from error
+            raise LeaseLost(f"{error.message}; its writes are refused") from error
         except IncompatibleVersion as error:
             logger.error("this process is too old now, its writes are refused: %s", error)
             with suppress(ZapdbError):  # or its lease ends by itself

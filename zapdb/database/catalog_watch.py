@@ -183,7 +183,7 @@ class CatalogWatcher:
             )
         if before is not None and now is before:
             return []
-        changed = now.changed_since(before or CatalogCache(0, {}))
+        changed = now.changed_since(before or cache.NOTHING_CACHED)
         for listener in list(self._listeners):
             listener.on_change(now, changed)
         with self._changed:

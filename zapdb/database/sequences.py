@@ -36,7 +36,8 @@ from zapdb.limits import (
     SEQUENCE_TAKEN,
 )
 from zapdb.records import decoder_of
-from zapdb.storage import Connection, MissingTable, Storage, TransactionMode
+from zapdb.storage import Connection, MissingTable, TransactionMode
+from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import retry
 from zapdb.storage.sequences import Block, DrawnInside, draw_block, is_drawn_from
 from zapdb.values import Integer
@@ -130,7 +131,7 @@ class Sequences:
         """Take over what transactions that have ended leave of the blocks that they drew."""
         left = list[tuple[DrawnInside, int]]()
         for inside, field in self._inside:
-            if inside.is_open:
+            if inside.is_open or (inside.is_kept and not inside.is_settled):
                 left.append((inside, field))
             elif inside.is_kept:
                 rest, hand = inside.hands[self._at(field)], self._hands[field]
@@ -172,12 +173,12 @@ class Sequences:
         with self._lock:
             self._hands.setdefault(field, Hand()).add(block)
 
-    def add_inside(self, connection: Connection, field: int, block: Block) -> None:
+    def add_inside(self, connection: Connection, field: int, block: Block, lease: OwnLease) -> None:
         """Numbers that an open transaction drew itself. What the process has in hand is lower, and
         would not rise any more."""
         with self._lock:
-            inside = connection.drawn = connection.drawn or DrawnInside()
-            inside.add(self._tenant, field, block)
+            inside = connection.drawn = connection.drawn or DrawnInside(lease)
+            inside.add(connection, self._tenant, field, block)
             shared, own = self._hands.setdefault(field, Hand()), inside.hands.get(self._at(field))
             if own is None:
                 own = inside.hands[self._at(field)] = Hand()
@@ -241,7 +242,7 @@ class OperationNumbers:
             needed = BlockNeeded(bound, field, above, count)
             if not connection.has_place:  # the transaction is this operation's alone
                 raise needed
-            if not _draw_in(connection, sequences, needed):
+            if not _draw_in(self._session, connection, needed):
                 raise _changed(bound)
 
     def _take(
@@ -318,42 +319,50 @@ def run_drawing(session: Session, action: Callable[[], T]) -> T:
         try:
             return action()
         except BlockNeeded as needed:
-            if not _draw_apart(session.storage, session.sequences, needed):
+            if not _draw_apart(session, needed):
                 session.reload()
                 raise _changed(needed.bound) from None
 
 
-def _draw_apart(storage: Storage, sequences: Sequences, needed: BlockNeeded) -> bool:
-    """Draw a block between the tries of an operation; False if the catalog has changed."""
+def _draw_apart(session: Session, needed: BlockNeeded) -> bool:
+    """Draw a block between the tries of an operation; False if the catalog has changed.
+
+    Then the epoch of the node's lease is raised: a backup from before has neither, so this process
+    does not give the block's numbers where it was restored (`storage.own_lease`).
+    """
+    storage, sequences, own = session.storage, session.sequences, session.own_lease
     connection, is_waiting = storage.own_connection(), sequences.is_drawn_inside(needed.field)
     after, size = _plan(connection, sequences, needed)
 
-    def draw() -> Block | None:
+    def draw() -> tuple[Block | None, int]:
         if storage.turn is None and not is_waiting:
-            return _draw(connection, needed, after, size)
+            return _draw(connection, needed, after, size), own.rise(connection)
         with storage.transaction(TransactionMode.CATALOG) as begun:
-            return _draw_waiting(begun, needed, after, size)
+            return _draw_waiting(begun, needed, after, size), own.rise(begun)
 
     # A block whose COMMIT has an unknown outcome is left unused.
-    block = retry(SEQUENCE_TAKEN, draw, on=CommitUnknown)
+    block, epoch = retry(SEQUENCE_TAKEN, draw, on=CommitUnknown)
+    own.note(epoch)
     if block is not None:
         sequences.add(needed.field, block)
     return block is not None
 
 
-def _draw_in(connection: Connection, sequences: Sequences, needed: BlockNeeded) -> bool:
+def _draw_in(session: Session, connection: Connection, needed: BlockNeeded) -> bool:
     """The same for a transaction that stays open: on its connection, since whoever holds one and
     waits for another waits for ever where there are too few. As long as its BEGIN is not sent, that
     is a statement by itself before it; else a part of the transaction."""
+    sequences, own = session.sequences, session.own_lease
     with connection.before_beginning() as is_apart:
         if is_apart and not sequences.is_drawn_inside(needed.field):
             block = _draw(connection, needed, *_plan(connection, sequences, needed))
+            own.note(own.rise(connection))
             if block is not None:
                 sequences.add(needed.field, block)
             return block is not None
     block = _draw_waiting(connection, needed, *_plan(connection, sequences, needed))
     if block is not None:
-        sequences.add_inside(connection, needed.field, block)
+        sequences.add_inside(connection, needed.field, block, own)
     return block is not None
 
 

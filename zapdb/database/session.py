@@ -18,7 +18,7 @@ from zapdb.activation.pinning import NO_PINS, Pins
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.cluster.level import check_level
 from zapdb.cluster.nodes import Node
-from zapdb.cluster.registration import lease_is_held
+from zapdb.cluster.registration import require_own_lease
 from zapdb.database.commit_tokens import (
     CommitToken,
     CommitTokenPurger,
@@ -31,7 +31,6 @@ from zapdb.database.session_catalog import CatalogReloaded, SessionCatalog
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
-    LeaseLost,
     TransactionConflict,
     UsageError,
     ZapdbError,
@@ -47,6 +46,7 @@ from zapdb.storage import (
     TransactionMode,
 )
 from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import Beaten, retry
 from zapdb.storage.statements import catalog_version_sql
 from zapdb.storage.transaction_owners import Caller, has_begun
@@ -101,10 +101,16 @@ class Session(SessionCatalog):
         self._token_purger = CommitTokenPurger(storage)
         self._check_sql = self._guard_sql = ""
         if node is not None:
-            epoch = f"SELECT epoch FROM zapdb_leases WHERE name = 'node/{node.id}'"
+            epoch = node.own.epoch_sql
             self._check_sql = f"SELECT ({self.catalog_version_sql}), ({epoch})"
             mark = storage.placeholder
-            self._guard_sql = f"({self.catalog_version_sql}) = {mark} AND ({epoch}) = {mark}"
+            self._guard_sql = f"({self.catalog_version_sql}) = {mark} AND ({epoch}) >= {mark}"
+
+    @property
+    def own_lease(self) -> OwnLease:
+        """The lease of this process's node, which writes."""
+        assert self.node is not None
+        return self.node.own
 
     def idle_connection(self) -> Connection | None:
         """Return this thread's connection if what is read now belongs to no transaction and to no
@@ -242,9 +248,9 @@ class Session(SessionCatalog):
         if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
             self.check_writer(connection)
             return
-        known = (catalog.version, node.lease.epoch)
-        connection.require(self._guard_sql, known, refused)
-        connection.checked.add(self._shared)
+        epoch = node.own.epoch
+        connection.require(self._guard_sql, (catalog.version, epoch), refused)
+        connection.checked[self._shared] = epoch
 
     @contextmanager
     def _recheck_after_error(self, connection: Connection) -> Iterator[None]:
@@ -271,7 +277,7 @@ class Session(SessionCatalog):
     def _restart(self, connection: Connection) -> Exception:
         """The same for a transaction that stays open: nothing was done in it, so that it is begun
         again, and what was to be done first is done again."""
-        connection.checked.discard(self._shared)
+        connection.checked.pop(self._shared, None)
         try:
             self.storage.begin_again(connection)
             self.check_writer(connection)
@@ -396,22 +402,21 @@ class Session(SessionCatalog):
     def check_writer(self, connection: Connection) -> None:
         """Check what a writing transaction checks first: the node's lease, the catalog version, and
         that nothing is rolled back."""
-        self.check_node(connection)
+        epoch = self.check_node(connection)
         require_not_rolling_back(self._shared.loaded.catalog)
-        connection.checked.add(self._shared)
+        connection.checked[self._shared] = epoch
 
-    def check_node(self, connection: Connection) -> None:
-        """Check the node's lease, and the catalog version."""
+    def check_node(self, connection: Connection) -> int:
+        """Check the node's lease, and the catalog version; returns the epoch that was known when
+        the transaction began."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
-        version, lease = connection.fetch_one(self._check_sql)
-        if not lease_is_held(connection, lease, self.node.lease.epoch):
-            raise LeaseLost(
-                "this process was evicted",
-                node=self.node.lease.owner,
-                hint="nothing was written; close the database and open it again",
-            )
+        # Of another tenant's session, what it knew when the transaction began.
+        epoch = next(iter(connection.checked.values()), self.node.own.epoch)
+        version, found = connection.fetch_one(self._check_sql)
+        require_own_lease(connection, self.node, found, epoch)
         if version != self._shared.loaded.catalog.version:
             self.reload()
+        return epoch
 
     def run(self, action: Callable[[], T]) -> T:
         """Run a single operation; repeat it after a conflict, unless it is inside a transaction.

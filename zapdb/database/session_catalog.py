@@ -14,7 +14,13 @@ from typing import Self, TypeVar
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinning import Pins, Violations
-from zapdb.activation.served_schema import find_served_table, require_active, served_names
+from zapdb.activation.served_schema import (
+    find_served_schema,
+    find_served_table,
+    require_active,
+    require_served_schema,
+    served_names,
+)
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.settings import Settings
 from zapdb.errors import UnknownName
@@ -29,8 +35,12 @@ T = TypeVar("T")
 class _LoadedCatalog:
     """A tenant catalog and the tables that were made of it so far; replaced as a whole."""
 
-    def __init__(self, catalog: TenantCatalog, violations: Violations) -> None:
+    def __init__(self, catalog: TenantCatalog, violations: Violations, serial: int = 0) -> None:
         self.catalog = catalog
+        self.serial = serial
+        """That of the transaction which has loaded it (`Connection.serial`): of two, the one that
+        began later in this process has loaded the newer one. The versions of two histories of the
+        database have no order."""
         self.violations = violations
         """The pinned tables that the program can't know as they are."""
         self.tables: dict[int, BoundTable] = {}
@@ -81,6 +91,7 @@ class SessionCatalog:
         nothing."""
         self.open: OpenTransaction | None = None
         """The transaction that this session is bound to; None if each call finds its own."""
+        self._served = find_served_schema(catalog, served_position)
         self._pins = pins
         self._shared = _Shared(catalog)
 
@@ -245,12 +256,16 @@ class SessionCatalog:
         else:
             loaded = self._load(connection, known, None)
         catalog = loaded.catalog
-        if self.is_read_only and self.served_position is not None:
-            require_active(catalog, self.served_position)
+        if self.served_position is not None:
+            if self.is_read_only:
+                require_active(catalog, self.served_position)
+            if catalog.stored is not known.stored:
+                require_served_schema(catalog, self.served_position, self._served)
         if connection.mode is not None and connection.mode.only_reads:
             connection.pinned[self._shared] = loaded
         with self._shared.lock:
-            if catalog.version > self._shared.loaded.catalog.version:
+            last = self._shared.loaded
+            if catalog is not last.catalog and loaded.serial >= last.serial:
                 self._pins.log_new(self._shared.loaded.violations, loaded.violations)
                 self._shared.loaded = loaded
 
@@ -258,7 +273,8 @@ class SessionCatalog:
         self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
     ) -> _LoadedCatalog:
         catalog = load_tenant_catalog(connection, known.tenant, known, cache)
-        return _LoadedCatalog(catalog, self._pins.find_violations(connection, catalog))
+        violations = self._pins.find_violations(connection, catalog)
+        return _LoadedCatalog(catalog, violations, connection.serial)
 
     def _flush_beginning(self, connection: Connection) -> None:
         """Before questions: begin a transaction whose beginning still waits."""

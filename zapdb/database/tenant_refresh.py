@@ -12,7 +12,7 @@ from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.background import BackgroundJobs, BackgroundWork, run_all, run_urgent
 from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns, find_job_change
 from zapdb.database.session import Session
-from zapdb.errors import UnknownName
+from zapdb.errors import ServedSchemaUnavailable, UnknownName
 from zapdb.jobs import list_rebuilds
 
 
@@ -73,7 +73,8 @@ class TenantRefresher:
         if any(kind == "setting" for kind, _ in changed):
             self.use(read_settings(cache, self._tenant))
         if concerns(self._tenant, changed):
-            with suppress(UnknownName):  # removed just now
+            # Calls that use the tenant raise it: it was removed just now, or restored.
+            with suppress(ServedSchemaUnavailable, UnknownName):
                 self._session.reload(cache)
             self._start_or_stop_jobs()
             self._wake_jobs()

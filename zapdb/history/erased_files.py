@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import msgspec
 
-from zapdb.activation.activate import bump_catalog_version
 from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import delete_lease, list_leases
@@ -46,6 +45,7 @@ from zapdb.storage.history_manifest import (
     list_timelines,
 )
 from zapdb.storage.retries import attempts
+from zapdb.storage.statements import raise_catalog_version
 
 ABOVE_ALL_KEYS: Final = b"\xff" * (RECORD_KEY_SIZE_BYTES_MAX + 1)
 
@@ -77,7 +77,7 @@ def _finish(working: WorkingStore, erasure: Erasure, *, now: bool) -> Erasure:
             searched += 1
     # Pasts that are open, in whatever process, drop what they have in memory and look again.
     with working.changing(TransactionMode.DDL) as connection:
-        bump_catalog_version(connection, working.tenant)
+        raise_catalog_version(connection, working.tenant)
         forgotten = forget_examples(connection, working.tenant)
         examples = erasure.proof.examples + forgotten
         erasure = replace(erasure, proof=msgspec.structs.replace(erasure.proof, examples=examples))
@@ -217,4 +217,4 @@ def _break_pins(working: WorkingStore, before: int) -> None:
         for lease in left:
             delete_lease(connection, lease.name)
         if left:
-            bump_catalog_version(connection, working.tenant)
+            raise_catalog_version(connection, working.tenant)

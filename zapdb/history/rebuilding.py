@@ -20,7 +20,6 @@ from typing import Any, Final
 import pyarrow
 from pyarrow import compute, parquet
 
-from zapdb.activation.activate import bump_catalog_version
 from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
 from zapdb.history.cleaning import list_store_files
 from zapdb.history.columns import KEY, column_name, file_schema
@@ -60,6 +59,7 @@ from zapdb.storage.history_manifest import (
     save_era,
 )
 from zapdb.storage.moments import LoggedMoment
+from zapdb.storage.statements import raise_catalog_version
 
 PRUNED: Final = "the change log was pruned in front of the store"
 _PLACE: Final = ("moment", "stamp", "commit_order", "visible_at")
@@ -319,7 +319,7 @@ def _store(working: WorkingStore, rebuilds: Sequence[_Rebuild]) -> None:
             for era in one.eras:
                 save_era(connection, era)
         # Pasts that are open, in whatever process, drop what they have in memory and look again.
-        bump_catalog_version(connection, working.tenant)
+        raise_catalog_version(connection, working.tenant)
 
 
 def _find_former(connection: Connection, made: ManifestFile) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def plan_job(
             created_at=storage.now_us(connection),
         )
         if stored is None and rows.put_if_absent(connection, job):
-            insert_ranges(connection, job.id, ranges)
+            insert_ranges(connection, job.id, ranges, draw_first_fence())
             return job
         job = read_job(connection, job.id, lock=True)
         quarantined = count_quarantined(connection, job.id) if job.state == "blocked" else 0
@@ -181,7 +181,7 @@ def _find_size(count: int) -> int:
 
 
 def insert_ranges(
-    connection: Connection, job_id: str, ranges: Sequence[Bounds], first: int = 0, fence: int = 0
+    connection: Connection, job_id: str, ranges: Sequence[Bounds], fence: int, first: int = 0
 ) -> None:
     """Store free ranges, numbered from `first` on; claims have fences above `fence`."""
     mark = connection.storage.placeholder
@@ -196,8 +196,9 @@ def insert_ranges(
 
 
 def draw_first_fence() -> int:
-    """Return a number above which the fences of a range begin if earlier rows of it were deleted: a
-    worker of theirs, which was only suspended, has another fence."""
+    """Return a number above which the fences of a job's ranges begin. A worker of earlier rows,
+    which were deleted or taken back by a backup, has another fence, though it was only suspended.
+    """
     return secrets.randbits(48)
 
 

@@ -129,5 +129,5 @@ def _split(storage: Storage, job_id: str, rest: _Rest) -> int | None:
         connection.core_execute(
             sa.update(RANGES).where(of_job, RANGES.c.range == rest.number).values(upper=rest.middle)
         )
-        insert_ranges(connection, job_id, [(rest.middle, rest.upper)], number, row.fence)
+        insert_ranges(connection, job_id, [(rest.middle, rest.upper)], row.fence, number)
     return number

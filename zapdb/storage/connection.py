@@ -100,7 +100,7 @@ class Connection:
         """The blocks of sequences that the transaction, or the last one, drew itself."""
         self.token: Any = None
         """The commit token that tells the outcome of its COMMIT, if one was requested."""
-        self.checked: set[object] = set()
+        self.checked: dict[object, int] = {}
         """The writers that have checked whether they may write in its transaction."""
         self.pinned: dict[object, Any] = {}
         """The tenant catalogs as of its snapshot, by the object that loaded them."""

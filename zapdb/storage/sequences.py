@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from zapdb.errors import ZapdbError
 from zapdb.limits import SEQUENCE_MAX
 from zapdb.storage.cells import as_number
 from zapdb.storage.statements import catalog_version_sql
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
+    from zapdb.storage.own_lease import OwnLease
 
 
 class Block(NamedTuple):
@@ -88,16 +90,26 @@ def delete_sequence(connection: Connection, tenant: int, field: int) -> None:
 class DrawnInside:
     """The blocks that a transaction drew itself, until it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: OwnLease) -> None:
+        self._own = own
+        self._has_risen = False
+        """Whether the epoch has risen inside the transaction."""
+        self._epoch = own.epoch
         self._last: dict[tuple[int, int], int] = {}
         self.hands: dict[tuple[int, int], Any] = {}
         """The numbers of each tenant and field that the transaction has in hand."""
         self.is_open = True
         self.is_kept = False
         """Whether the transaction has ended, and the blocks stay drawn."""
+        self.is_settled = False
+        """Whether the epoch of the process's lease has risen since: then the process does not give
+        what is left of them where a backup from before is restored (`storage.own_lease`)."""
 
-    def add(self, tenant: int, field: int, block: Block) -> None:
+    def add(self, connection: Connection, tenant: int, field: int, block: Block) -> None:
         self._last[tenant, field] = block.last
+        if connection.storage.turn is not None:  # nobody else writes meanwhile
+            self._has_risen = True
+            self._epoch = self._own.rise(connection)
 
     def again(self, mark: str) -> list[tuple[str, tuple[int, ...]]]:
         """Return the statements, with parameters, that raise the last numbers to the ends of the
@@ -111,3 +123,20 @@ class DrawnInside:
     def draw_again(self, driver: Any, mark: str) -> None:
         for sql, parameters in self.again(mark):
             driver.execute(sql, parameters).fetchall()
+        if self._has_risen:
+            self._epoch = self._own.rise_again(driver)
+
+    def settle(self, connection: Connection) -> None:
+        """Raise the epoch after the end of a transaction; if that is not possible, what is left of
+        the blocks is thrown away."""
+        if not self.is_kept or self.is_settled:
+            return
+        try:
+            if not self._has_risen:
+                self._epoch = self._own.rise(connection)
+            self._own.note(self._epoch)
+            self.is_settled = True
+        except ZapdbError:
+            pass
+        finally:
+            self.is_kept = self.is_settled

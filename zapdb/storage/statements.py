@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from zapdb.storage.cells import as_number
 from zapdb.storage.connection import Connection
+from zapdb.storage.identities import draw_random_part, next_identity_sql
 
 VALUES_PER_STATEMENT: Final = 500
 
@@ -40,6 +41,17 @@ PREFIX_PARAMETERS: Final = (b"\xc0", b"\xc0", b"\xc1")
 
 def catalog_version_sql(tenant: int) -> str:
     return f"SELECT version FROM zapdb_catalog_versions WHERE tenant = {int(tenant)}"
+
+
+def raise_catalog_version(connection: Connection, tenant: int | None = None) -> None:
+    """Give a tenant another catalog version, or all of them: every process that uses it reloads the
+    tenant catalog."""
+    mark = connection.storage.placeholder
+    where = "" if tenant is None else f" WHERE tenant = {int(tenant)}"
+    connection.run(
+        f"UPDATE zapdb_catalog_versions SET version = {next_identity_sql('version', mark)}{where}",
+        (draw_random_part(),),
+    )
 
 
 def in_range(mark: str, lower: bytes | None, upper: bytes | None) -> tuple[str, list[Any]]:

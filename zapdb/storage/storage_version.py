@@ -30,16 +30,17 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.fixed_tables import VERSION_TABLE
 from zapdb.storage.incarnations import ensure_incarnation
 from zapdb.storage.retries import retry
+from zapdb.storage.statements import raise_catalog_version
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-FIRST_STORAGE_VERSION: Final = "0024"
+FIRST_STORAGE_VERSION: Final = "0025"
 """The oldest revision under `migrations/versions`. Until the first release it is changed in place
 and takes the next number; databases with a lower one are refused."""
 
-STORAGE_VERSION: Final = "0024"
+STORAGE_VERSION: Final = "0025"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
 _REVISION: Final = re.compile(r'^revision = "(\d+)"$', re.MULTILINE)
@@ -191,7 +192,7 @@ def upgrade_storage(connection: Connection) -> None:
     connection.storage.lock_storage_version(connection)
     if read_storage_version(connection.storage) != STORAGE_VERSION:
         _run_revisions(connection)
-        connection.run("UPDATE zapdb_catalog_versions SET version = version + 1")
+        raise_catalog_version(connection)
 
 
 def _config() -> Config:

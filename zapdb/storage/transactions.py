@@ -208,6 +208,7 @@ class Transactions(LendingPool):
     ) -> None:
         if call is None:
             self._commit(connection, mode)
+            self._settle_drawn(connection)
             return
         is_committed = False
         try:
@@ -216,11 +217,17 @@ class Transactions(LendingPool):
         finally:
             if is_committed or not connection.is_refused:
                 call.leave_commit(is_committed=is_committed)
+        self._settle_drawn(connection)
+
+    def _settle_drawn(self, connection: Connection) -> None:
+        if connection.drawn is not None:
+            connection.drawn.settle(connection)
 
     def _undo(self, connection: Connection) -> None:
         self._close_books(connection)
         if not (self.is_inherited or connection.is_abandoned):
             self._roll_back(connection)
+            self._settle_drawn(connection)
 
     def _leave_nothing(self, connection: Connection) -> None:
         """End a failed transaction for certain: Ctrl-C may have interrupted its rollback, and the
@@ -262,7 +269,7 @@ class Transactions(LendingPool):
         connection.drawn = None
         connection.serial = next(_NUMBERS)
         if connection.checked:
-            connection.checked = set()
+            connection.checked = {}
 
     def _begin_timed(
         self, connection: Connection, mode: TransactionMode, *, exclusive: bool

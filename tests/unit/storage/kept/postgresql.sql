@@ -1,4 +1,4 @@
--- layout 0024
+-- layout 0025
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, key BYTEA NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, field, key) )
 CREATE TABLE zapdb_blobs ( id BYTEA NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, key TEXT NOT NULL, seq BIGINT NOT NULL, value TEXT, PRIMARY KEY (kind, key) )

@@ -1,4 +1,4 @@
--- layout 0024
+-- layout 0025
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, "key" BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tenant, field, "key") )
 CREATE TABLE zapdb_blobs ( id BLOB NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, "key" TEXT NOT NULL, seq BIGINT NOT NULL, value TEXT, PRIMARY KEY (kind, "key") )
