@@ -785,11 +785,11 @@ def test_rule_29_a_follower_moves_with_the_transaction_that_it_writes_in(
 @pytest.mark.long_on("postgresql")
 def test_rule_29_wrong_bookmarks_and_wrong_places(workspace: Workspace, db: Database) -> None:
     db.table("items").insert(id=1, title="a")
-    for text in ("", "x", "1.2.3", "2.1.1.0.", "1.1.1.0.xyz", "1.a.1.0."):
+    for text in ("", "x", "1.2.3", "1.1.1.0.", "2.1.0.1.0.", "1.1.0.1.0.xyz", "1.a.0.1.0."):
         with pytest.raises(UsageError, match="this is not a bookmark"):
             list(db.change_log.read(text))
     with pytest.raises(UsageError, match="is beyond the end"):
-        list(db.change_log.read("1.99.1.1.80"))
+        list(db.change_log.read("1.99.0.1.1.80"))
     for name in ("", "x" * 64, "a\n"):
         with pytest.raises(UsageError, match="name of a follower"):
             db.change_log.follower(name)

@@ -170,7 +170,7 @@ def test_rule_29_what_can_not_be_pruned_is_refused(workspace: Workspace, db: Dat
     with pytest.raises(UsageError, match="this is not a bookmark"):
         db.change_log.prune("yesterday")
     with pytest.raises(UsageError, match="is beyond the end"):
-        db.change_log.prune("1.9999.1.1.80")
+        db.change_log.prune("1.9999.0.1.1.80")
     for block in (db.transaction, db.snapshot):
         with block(), pytest.raises(UsageError, match="cannot be pruned inside"):
             db.change_log.prune(TO_COME)

@@ -27,7 +27,7 @@ from zapdb.storage import Connection
 from zapdb.storage.history_manifest import HistoryFile
 
 FOOTER = FileFooter(
-    1, "db", 1, "a" * 32, "segment", 7, "orders", 1, 1, 9, "1.9.9.7.", 3, 3, "z1:x", 1
+    1, "db", 1, "a" * 32, "segment", 7, "orders", 1, 1, 9, "1.9.0.9.7.", 3, 3, "z1:x", 1
 )
 
 

@@ -89,7 +89,8 @@ def _find_place(
     else:
         moment_us = (limit - EPOCH) // timedelta(microseconds=1)
         found = pruning.find_last_made_before(connection, moment_us)
-    return max(found, pruning.log.read_beginning(connection.fetch_all))
+    timed = pruning.log.timed(connection, found)
+    return max(timed, pruning.log.read_beginning(connection.fetch_all))
 
 
 def _begin_behind(session: Session, pruning: ChangeLogPruning, place: Bookmark) -> None:
