@@ -256,9 +256,9 @@ def test_rule_09_a_process_that_renewed_its_lease_since_the_backup_ends(
     assert type(error_of(db._heartbeat.beat)) is LeaseLost
 
 
-@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("place", ["alone", "first in a transaction", "later in one"])
 def test_rule_09_no_number_of_a_sequence_is_given_twice(
-    workspace: Workspace, backups: Backups, *, is_inside: bool
+    workspace: Workspace, backups: Backups, place: str
 ) -> None:
     """Those in hand were drawn after the backup, so that others draw them again."""
     first, second = workspace.open(), workspace.open()
@@ -266,10 +266,13 @@ def test_rule_09_no_number_of_a_sequence_is_given_twice(
 
     def write(db: Database, count: int) -> None:
         def insert() -> None:
+            if place == "later in one":
+                db.table("items").upsert(id=1, title="one")
+                assert db.table("items").count() == 1
             for _ in range(count):
                 db.table("tickets").insert(key=next(keys))
 
-        db.run(insert) if is_inside else insert()
+        insert() if place == "alone" else db.run(insert)
 
     write(first, 5)  # has some in hand
     backup = backups.make()
@@ -331,7 +334,8 @@ def test_rule_09_threads_that_draw_and_write_at_once_go_on(
     def work(number: int) -> None:
         for _ in range(20):
             if number % 2:
-                db._session.sequences.throw_away(next(iter(db._session.sequences._hands), 0))
+                for hand in list(db._session.sequences._hands.values()):
+                    db._session.sequences.throw_away(hand)
                 db.table("tickets").insert(key=next(keys))
                 db._heartbeat.beat()
                 continue
