@@ -73,7 +73,7 @@ class Backups:
         elif self.way == "exported":
             assert run_program(["export", str(path), "-d", self.place.address]) == 0
         else:
-            run("pg_dump", "--format=custom", f"--file={path}", f"--dbname={self.dsn}")
+            run(self.server, "pg_dump", "--format=custom", f"--file={path}", f"--dbname={self.dsn}")
         return path
 
     def restore(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class Backups:
             return
         options = ["--no-owner", "--exit-on-error", f"--dbname={self.dsn}", str(path)]
         if self.way == "cleaned":
-            run("pg_restore", "--clean", *options)
+            run(self.server, "pg_restore", "--clean", *options)
             return
         name = self.place.address.partition("@/")[2].partition("?")[0]
         self.server.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -90,7 +90,7 @@ class Backups:
         if self.way == "exported":
             assert run_program(["import", str(path), "-d", self.place.address]) == 0
         else:
-            run("pg_restore", *options)
+            run(self.server, "pg_restore", *options)
 
 
 def copy_file(source: str, target: str) -> None:
