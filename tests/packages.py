@@ -32,6 +32,25 @@ def installed(requirement: str, *options: str) -> Path:
     return finish(made, target)
 
 
+def unpacked_source(requirement: str) -> Path:
+    """The directory of a package's source, with the files that it does not install; the test is
+    skipped if it can't be had."""
+    target = CACHE / f"{requirement} source"
+    if target.is_dir():
+        return target
+    made = begin(target)
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "-q"]
+    command += ["--no-deps", "--no-build-isolation", "--no-binary", ":all:", "-d", str(made)]
+    done = subprocess.run([*command, requirement], capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(made)
+        pytest.skip(f"pip can't download {requirement}: {done.stderr.strip()[-200:]}")
+    (archive,) = made.iterdir()
+    subprocess.run(["tar", "-xf", str(archive), "-C", str(made)], check=True)
+    archive.unlink()
+    return finish(made, target)
+
+
 def begin(target: Path) -> Path:
     """An empty directory for what is to be at `target`, of this process alone."""
     target.parent.mkdir(exist_ok=True)
