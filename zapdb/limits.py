@@ -436,6 +436,11 @@ ITERATION_TOLD_WRITES_MAX: Final = 10_000
 """Writes that a transaction keeps to tell them to iterations outside of it when it commits. It then
 tells those that have begun by now; one that begins before it commits takes these writes as those of
 another process."""
+QUERY_CONDITIONS_MAX: Final = 1_000
+"""Comparisons in one condition of a query: a record may be compared by each of them. The values of
+`in_` are one, however many they are."""
+QUERY_CONDITION_DEPTH_MAX: Final = 100
+"""Nesting of `&`, `|` and `~` in one condition."""
 PLAN_SPANS_MAX: Final = 1_000
 """Ranges of an index that one query reads; `in_` lists that would make more are used in part."""
 PLAN_BRANCHES_MAX: Final = 16

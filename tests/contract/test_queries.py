@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
+from zapdb.limits import QUERY_CONDITION_DEPTH_MAX, QUERY_CONDITIONS_MAX
 from zapdb.storage import Connection
 from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.record_statements import RecordStatements
@@ -979,3 +981,44 @@ def test_explain_says_it_in_words_and_as_data(workspace: Workspace) -> None:
     assert scan.is_scan
     assert scan.index is None
     assert "all of the table, since no index fits" in str(scan)
+
+
+def test_an_estimate_is_none_only_if_all_were_compared(workspace: Workspace) -> None:
+    """None of the first 100 records match, and many of the others."""
+    workspace.write(1, ITEMS, *INDEXES)
+    items = workspace.open().table("items")
+    items.insert_many({"id": n, "done": True, "due": n, "count": int(n >= 260)} for n in range(800))
+    matching = items.where(items.f.count == 1)
+    assert matching.count() == 540
+    told = matching.explain()
+    assert told.estimated_rows is not None
+    assert 0 < told.estimated_rows <= 540
+    assert "about 0 records" not in str(told)
+    assert matching.limit(5).explain().records_read > 5
+    assert items.where(items.f.count == 1, items.f.due < 50).explain().estimated_rows == 0
+
+
+@pytest.mark.parametrize("combine", [operator.or_, operator.and_])
+def test_conditions_are_bounded(workspace: Workspace, combine: Callable[[Any, Any], Any]) -> None:
+    workspace.write(1, ITEMS, *INDEXES)
+    items = workspace.open().table("items")
+    items.insert_many({"id": n, "done": True, "due": n} for n in range(10))
+
+    def join(count: int) -> Any:
+        return functools.reduce(combine, [items.f.count != n + 1 for n in range(count)])
+
+    for condition in (join(QUERY_CONDITIONS_MAX), items.f.count.in_(range(10_000))):
+        assert items.where(condition).count() == 10
+    for count in (QUERY_CONDITIONS_MAX + 1, 10_000):
+        for call in (items.where, items.update_where, items.delete_where):
+            with pytest.raises(UsageError, match="too many comparisons") as refused:
+                call(join(count))
+            assert "in_([…])" in refused.value.hint
+    deep = items.f.count == 0
+    for n in range(QUERY_CONDITION_DEPTH_MAX // 2 - 1):
+        deep = ~(deep | (items.f.due == -n))
+    assert items.where(deep).count() in (0, 10)
+    for n in range(5_000):
+        deep = ~(deep | (items.f.due == -n))
+    with pytest.raises(UsageError, match="nested too deep"):
+        items.where(deep)

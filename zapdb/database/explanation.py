@@ -202,7 +202,7 @@ def _explain(
 ) -> Explanation:
     counted = count_spans(session, bound, plan, ESTIMATE_RECORDS_MAX + 1)
     inside = None if counted is None or counted > ESTIMATE_RECORDS_MAX else counted
-    share = _estimate_share(session, bound, plan) if inside else 1.0
+    share = _estimate_share(session, bound, plan, inside) if inside else 1.0
     rows = _at_most(limit, None if inside is None else math.ceil(inside * share))
     read = inside
     if ends_early and limit is not None and share:
@@ -245,9 +245,10 @@ def _at_most(limit: int | None, count: int | None) -> int | None:
     return min(limit, count)
 
 
-def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan) -> float:
-    """Return the share of the first records in the ranges for which the rest of the plan is
-    true."""
+def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan, inside: int) -> float:
+    """Return the share of the records in the ranges for which the rest of the plan is true, by the
+    first of them. If it is true for none of these, it may be for others: that counts as half a
+    record, and as none only if these are all."""
     if plan.filter == EVERYTHING:
         return 1.0
     bound_plan, seen, true = BoundPlan(plan, bound, frozenset()), 0, 0
@@ -255,6 +256,8 @@ def _estimate_share(session: Session, bound: BoundTable, plan: QueryPlan) -> flo
     for _, record in islice(chain.from_iterable(pages), ESTIMATE_SAMPLE_RECORDS):
         seen += 1
         true += bound_plan.matches is None or bound_plan.matches(record)
+    if not true and seen < inside:
+        return 0.5 / seen if seen else 1.0
     return true / seen if seen else 1.0
 
 

@@ -29,6 +29,7 @@ from zapdb.indexes.predicates import (
     parts_of,
     shorten_value,
 )
+from zapdb.limits import QUERY_CONDITION_DEPTH_MAX, QUERY_CONDITIONS_MAX
 from zapdb.schema import Field, TableSchema
 from zapdb.values import String
 
@@ -313,15 +314,55 @@ def bind(table: TableSchema, given: Any) -> Predicate:
     """
     if isinstance(given, Condition):  # nearly always
         return _bind_condition(table, given)
+    _require_bounded(table, given)
+    return _bind(table, given)
+
+
+def _require_bounded(table: TableSchema, given: Any) -> None:
+    """Raise `UsageError` for a condition with too many comparisons, or one that is nested too
+    deep."""
+    level, comparisons, depth = [given], 0, 0
+    while level:
+        depth += 1
+        parts = list[Any]()
+        for one in level:
+            match one:
+                case And(several) | Or(several):
+                    parts += several
+                case Not(part):
+                    parts.append(part)
+                case _:
+                    comparisons += 1
+        level = parts
+        if comparisons + len(level) > QUERY_CONDITIONS_MAX:
+            raise UsageError(
+                "the condition has too many comparisons",
+                table=table.name,
+                comparisons_max=QUERY_CONDITIONS_MAX,
+                hint="give many values of one field together: "
+                f"{table.name}.f.{table.fields[0].name}.in_([…])",
+            )
+        if depth > QUERY_CONDITION_DEPTH_MAX:
+            raise UsageError(
+                "the condition is nested too deep",
+                table=table.name,
+                depth_max=QUERY_CONDITION_DEPTH_MAX,
+                hint="write it flatter: a | b | c nests no deeper than a | b",
+            )
+
+
+def _bind(table: TableSchema, given: Any) -> Predicate:
+    if isinstance(given, Condition):
+        return _bind_condition(table, given)
     match given:
         case Comparison():
             return given
         case And(parts):
-            return And(tuple(bind(table, part) for part in parts))
+            return And(tuple(_bind(table, part) for part in parts))
         case Or(parts):
-            return Or(tuple(bind(table, part) for part in parts))
+            return Or(tuple(_bind(table, part) for part in parts))
         case Not(part):
-            return Not(bind(table, part))
+            return Not(_bind(table, part))
     hint = f"compare a field of the table: {table.name}.f.{table.fields[0].name} == …"
     if isinstance(given, FieldExpression):
         hint = f"compare it: {in_python(given)} == True"
