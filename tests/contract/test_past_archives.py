@@ -439,3 +439,39 @@ def test_rule_19_a_sweep_takes_nothing_that_a_drop_beside_it_archives(
     roll_back_newest(workspace.control)
     with workspace.open() as db:
         assert [row["fax"] for row in read(db)] == ["kept"]
+
+
+# Files that are made anew
+
+
+def test_a_file_that_is_made_anew_has_archived_values(life: Life, tmp_path: Path) -> None:
+    """From the log, from the era before, and merged and cut: a roll back later takes them."""
+    life.write(id=1, fax="before")
+    life.write(id=2, fax="left")
+    life.up(DROP_FAX)
+    life.write(id=1, fax="changed")
+    life.write(id=3, fax="new")
+    with life.workspace.open() as db:
+        flush(db)
+        kept_from = next(db.moments()).number
+        for path in sorted((tmp_path / "store").rglob("segment-*.parquet")):
+            path.unlink()
+        for path in sorted((tmp_path / "store").rglob("checkpoint-*.parquet"))[-1:]:
+            path.unlink()
+        assert db.history.repair().left == ()
+        assert not db.history.verify().problems
+    life.write_anew(1, name="Ada")
+    life.write_anew(2, name="Bob")
+    with life.workspace.open() as db:
+        db.admin.set_setting("history_store_flush_changes", "1")
+        flush(db)
+        db.history.purge(kept_from, exact=True)
+    life.states = {at: state for at, state in life.states.items() if at >= kept_from}
+    life.back()
+    life.up(ADD_COLOR)
+    assert [row["fax"] for row in life.states[max(life.states)]] == ["changed", "left", "new"]
+    db = life.workspace.open()
+    flush(db)
+    for moment, state in life.states.items():
+        assert read(db.at(moment)) == state, moment
+    assert not db.history.verify().problems

@@ -178,8 +178,10 @@ class StateConverter:
         way = self._eras.find_way(source.entry, self._entry)
         known = self._eras.list_until(source)
         before = [one for one in known[:-1] if self._goes_back_to(one)]
-        if way is None or way.program is None or not before:
+        if way is None or way.program is None:
             return False
+        if not before:
+            return self._convert_all_back(source, way.program)
         base, pruned = before[-1], self._find_pruned(source, way)
         pruned_since = self._list_pruned(base)
         between = known[known.index(base) + 1 :]
@@ -211,6 +213,41 @@ class StateConverter:
             self._add(rows, base.schema, kept)
             self._add(rows, self._schema, there)
             self._write(rows.take())
+        return True
+
+    def _convert_all_back(self, source: StoredEra, back: Conversion) -> bool:
+        """Convert all records back, where no era tells what they were before the migration: it must
+        have kept all values, and converting forwards again must give the same record."""
+        way = self._eras.find_forwards(source.entry, self._entry)
+        if way is None or way.program is None or way.plan is None:
+            return False
+        if not way.plan.keeps_all({field.number for field in self._schema.value_fields}):
+            return False
+        told = {change.key: change for change in self._list_lost()}
+        rows = HistoryRows(self._schema, self._catalog.zones, self._write)
+        pruned = self._find_pruned(source, way)
+        for within in source.contents.list_ranges():
+            self._blobs = {}
+            made = list[MadeRow]()
+            for record in self._read_end(source, within, pruned):
+                if record.key in told:
+                    continue
+                row = self._convert(record, back)
+                again = way.program.convert(
+                    record.key, row.value, len(_PREFIX), _PREFIX, self._attach(record.archive)
+                )
+                if again != record.value:
+                    return False
+                made.append(row)
+            self._add(rows, self._schema, made)
+        self._blobs = {}
+        there = [
+            self._row(key, change.after, decode_archive(change.archive_after))
+            for key, change in told.items()
+            if change.after is not None
+        ]
+        self._add(rows, self._schema, there)
+        self._write(rows.take())
         return True
 
     def _goes_back_to(self, era: StoredEra) -> bool:

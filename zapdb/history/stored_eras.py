@@ -176,6 +176,22 @@ class TableEras:
         one; None if that has not both."""
         if self._working.revisions.goes_on(earlier, later):
             return Way()
+        chain = self._find_chain(earlier, later)
+        if chain is None:
+            return None
+        places = self.table, earlier.position, later.position
+        return Way(chain.program(*places, self._catalog.zones), chain.conversion_plan(*places))
+
+    def find_forwards(self, later: RevisionEntry, back: RevisionEntry) -> Way | None:
+        """Return the way that a rollback to an entry has undone; None if the chain has not both."""
+        chain = self._find_chain(later, back)
+        if chain is None:
+            return None
+        places = self.table, back.position, later.position
+        return Way(chain.program(*places, self._catalog.zones), chain.conversion_plan(*places))
+
+    def _find_chain(self, earlier: RevisionEntry, later: RevisionEntry) -> Chain | None:
+        """Return the chain of now that has two entries, or that of the later one."""
         chain = self._catalog.chain
         if not (self._is_on(chain, earlier) and self._is_on(chain, later)):
             with self._working.storage.transaction(TransactionMode.READ) as connection:
@@ -183,8 +199,7 @@ class TableEras:
             if then is None or not (self._is_on(then, earlier) and self._is_on(then, later)):
                 return None
             chain = then
-        places = self.table, earlier.position, later.position
-        return Way(chain.program(*places, self._catalog.zones), chain.conversion_plan(*places))
+        return chain
 
     def _is_on(self, chain: Chain, entry: RevisionEntry) -> bool:
         at = entry.position
