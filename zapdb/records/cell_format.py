@@ -130,16 +130,17 @@ def _refuse(
     kind: ValueType, path: str, text: str, error: InvalidValue | None = None
 ) -> InvalidValue:
     expected = kind.text_form
-    if error is not None and isinstance(kind, Decimal | Float):
-        more = error.context["expected"]
-        expected = expected if more == kind.expected else more  # a number, with too many digits
+    hint = "a null is written \\N" if text.lower() in ("", "null", "none", "nil") else ""
+    is_number = error is not None and error.context["expected"] != kind.expected
+    if error is not None and is_number and isinstance(kind, Decimal | Float):
+        expected, hint = error.context["expected"], error.hint  # it has too many digits
     return InvalidValue(
         "a value does not fit its field",
         field=path,
         expected=expected,
         got=describe_value(text),
         value=one_line(text, REFUSED_CHARS_MAX),
-        hint="a null is written \\N" if text.lower() in ("", "null", "none", "nil") else "",
+        hint=hint,
     )
 
 

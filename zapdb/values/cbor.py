@@ -44,7 +44,7 @@ def pack(value: Any, depth: int) -> bytes:  # noqa: C901 - a case for each type
         if not depth:
             raise NotPlain("depth")
         parts = []
-        for key, item in [*value.items()]:  # a finalizer may change it meanwhile
+        for key, item in value.items():
             if type(key) is not str:
                 raise NotPlain("key")
             raw = key.encode()
@@ -86,7 +86,7 @@ def pack(value: Any, depth: int) -> bytes:  # noqa: C901 - a case for each type
 def _pack_list(items: list[Any], depth: int) -> bytes:
     if not depth:
         raise NotPlain("depth")
-    items = [*items]  # a finalizer may change it meanwhile
+    items = [*items]  # a finalizer may change them meanwhile, and their number comes first
     size = len(items)
     parts = [LISTS[size] if size < 24 else _head(MAJOR_LIST, size)]
     for item in items:

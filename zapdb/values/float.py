@@ -28,6 +28,7 @@ PACK, UNPACK = struct.Struct(">d").pack, struct.Struct(">d").unpack_from
 NO_NUMERAL = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 """The three values that documents write as words."""
 FLOAT_DIGITS = "a number that a float keeps, with at most 17 digits"
+FLOAT_HINT = "round it to 15 digits, or make the field a decimal"
 
 
 @dataclass(frozen=True)
@@ -100,19 +101,9 @@ class Float(ValueType):
 
     def from_document(self, plain: Any, path: str) -> float:
         """Also takes a decimal; raises `InvalidValue` for digits that no float stands for."""
-        given = plain
         if isinstance(plain, str):
-            if NO_NUMERAL.fullmatch(plain):
-                return self.check(float(plain), path)
-            if not NUMERAL.fullmatch(plain):
-                raise self.refuse(plain, path)
-            if len(plain) <= SAFE_DIGITS and plain.lower().find("e") < 0:
-                return float(plain) + 0.0
-            try:
-                plain = decimal.Decimal(plain)
-            except decimal.InvalidOperation:  # the exponent is out of range
-                raise InvalidValue.of(path, FLOAT_DIGITS, given) from None
-        elif isinstance(plain, int) and not isinstance(plain, bool):
+            return self._read(plain, path)
+        if isinstance(plain, int) and not isinstance(plain, bool):
             plain = decimal.Decimal(plain)
         if not isinstance(plain, decimal.Decimal):
             return self.check(plain, path)
@@ -120,8 +111,20 @@ class Float(ValueType):
             return self.check(float(plain), path)
         found = None if plain.is_nan() else float_of(plain)
         if found is None:
-            raise InvalidValue.of(path, FLOAT_DIGITS, given)
+            raise InvalidValue.of(path, FLOAT_DIGITS, plain, FLOAT_HINT)
         return found
+
+    def _read(self, text: str, path: str) -> float:
+        if not NUMERAL.fullmatch(text):
+            if NO_NUMERAL.fullmatch(text):
+                return self.check(float(text), path)
+            raise self.refuse(text, path)
+        if len(text) <= SAFE_DIGITS and "e" not in text and "E" not in text:
+            return float(text) + 0.0
+        try:
+            return self.from_document(decimal.Decimal(text), path)
+        except decimal.InvalidOperation:  # the exponent is out of range
+            raise InvalidValue.of(path, FLOAT_DIGITS, text, FLOAT_HINT) from None
 
     def to_document(self, value: float) -> str:
         return repr(value)

@@ -161,6 +161,7 @@ class _Coercer:
             expected = error.context.get("expected")
             if isinstance(kind, Decimal | Float) and expected != kind.expected:
                 refused.context["expected"] = expected  # it is a number, with too many digits
+                refused.hint = error.hint
             raise refused from None
 
 
