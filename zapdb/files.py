@@ -45,12 +45,22 @@ def note_database(file: OpenFile) -> None:
     _DATABASES.add(file)
 
 
-def create_text_file(path: Path, text: str) -> None:
+NEW_MODE: Final = 0o666
+"""The mode of a new file, of which the umask takes away what it says."""
+
+
+def mode_of_directory(mode: int) -> int:
+    """The mode of a directory of files with a mode: who may read these may look through it."""
+    return mode | 0o300 | (mode & 0o444) >> 2
+
+
+def create_text_file(path: Path, text: str, mode: int = NEW_MODE) -> None:
     """Write a file that must not exist yet; on an error there is none.
 
     Raises `FileExistsError`, and any other `OSError` with the file's name.
     """
-    with path.open("x", encoding="utf-8", newline="\n") as file:
+    made = os.open(path, _NEW, mode)
+    with os.fdopen(made, "w", encoding="utf-8", newline="\n") as file:
         try:
             file.write(text)
             file.flush()
@@ -66,9 +76,10 @@ def replace_text_file(path: Path, text: str) -> None:
 
 
 @contextmanager
-def writing_file(path: str | Path) -> Iterator[IO[bytes]]:
+def writing_file(path: str | Path, mode: int = NEW_MODE) -> Iterator[IO[bytes]]:
     """Write a file in the block. A regular one gets its name when that has ended; on an error it
-    stays as it was. What is no regular file is written into, and may be read meanwhile.
+    stays as it was. What is no regular file is written into, and may be read meanwhile. A new file
+    has the mode.
 
     Raises `UsageError` for a database, and `OSError` with the file's name.
     """
@@ -79,7 +90,7 @@ def writing_file(path: str | Path) -> Iterator[IO[bytes]]:
             with path.open("ab") as file:
                 yield file
         else:
-            with _replacing(Path(os.path.realpath(path))) as file:
+            with _replacing(Path(os.path.realpath(path)), mode) as file:
                 yield file
     except OSError as error:
         if error.filename is None or str(error.filename).endswith(_PARTIAL):
@@ -88,9 +99,9 @@ def writing_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def writing_text(path: str | Path) -> Iterator[io.TextIOWrapper]:
+def writing_text(path: str | Path, mode: int = NEW_MODE) -> Iterator[io.TextIOWrapper]:
     """The same for a text in UTF-8, whose line ends stay as they are written."""
-    with writing_file(path) as file:
+    with writing_file(path, mode) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         try:
             yield text
@@ -104,7 +115,7 @@ _PARTIAL: Final = ".partial"
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
+def _replacing(path: Path, mode: int) -> Iterator[IO[bytes]]:
     """A new file that takes the place of a regular one, or of none."""
     try:
         there = path.stat()
@@ -114,9 +125,9 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if there is not None and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    partial = path.with_name(f".{path.name}.{os.urandom(6).hex()}{_PARTIAL}")
+    unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}{_PARTIAL}")
     # The mode that was there comes before any content, and nobody has opened the file meanwhile.
-    made = os.open(partial, _NEW, 0o666 if there is None else 0o600)
+    made = os.open(unfinished, _NEW, mode if there is None else 0o600)
     try:
         with os.fdopen(made, "w+b") as file:
             if there is not None:
@@ -126,9 +137,9 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(made)
-        partial.replace(path)
+        unfinished.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
 
 

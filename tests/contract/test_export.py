@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,45 @@ def test_what_is_damaged_is_named(workspace: Workspace, tmp_path: Path) -> None:
         error = load(change)
         assert isinstance(error, CorruptExport | UsageError), (message, error)
         assert error.message.startswith(message)
+    secret, file = tmp_path / "secret.yaml", "migrations/0009_secret.yaml"
+    secret.write_text("password: hunter2\n")
+
+    def link(d: Path, name: str, to: Path) -> None:
+        (d / name).unlink(missing_ok=True)
+        (d / name).symlink_to(to)
+
+    def manifest(d: Path, change: Callable[[dict[str, Any]], object]) -> None:
+        found = json.loads((d / "manifest.json").read_text())
+        change(found)
+        (d / "manifest.json").write_text(json.dumps(found))
+
+    refused: dict[str, Callable[[Path], object]] = {
+        "no tables": lambda d: manifest(d, lambda m: m.update(tables=[])),
+        "a table less": lambda d: manifest(d, lambda m: m["tables"].pop()),
+        "a table twice": lambda d: manifest(d, lambda m: m["tables"].append(m["tables"][0])),
+        "another table": lambda d: manifest(d, lambda m: m["tables"][0].update(name="others")),
+        "another sequence": lambda d: manifest(
+            d, lambda m: m["tables"][0].update(sequences={"none": 7})
+        ),
+        "another text": lambda d: manifest(d, lambda m: m["tables"][0].update(as_text=["none"])),
+        "another setting": lambda d: manifest(
+            d,
+            lambda m: m.update(
+                settings=[{"name": "convert", "value": "x", "scope": "tenant", "table": "none"}]
+            ),
+        ),
+        "a position": lambda d: manifest(d, lambda m: m.update(position=m["position"] - 1)),
+        "a link to a migration": lambda d: link(d, file, secret),
+        "a link to the lock": lambda d: link(d, "migrations/zapdb.lock", secret),
+        "a link to the manifest": lambda d: link(d, "manifest.json", secret),
+        "a link to records": lambda d: link(d, "tables/orders.ndjson", secret),
+        "a link to itself": lambda d: link(d, "tables/orders.ndjson", Path("orders.ndjson")),
+    }
+    for what, change in refused.items():
+        error = load(change)
+        assert isinstance(error, CorruptExport), (what, error)
+        assert "hunter2" not in f"{error!r} {error} {error.context}"
+        assert not (tmp_path / "other.db").exists(), what
     newer = load(lambda d: edit(d / "manifest.json", '"format": 1', '"format": 2'))
     assert isinstance(newer, IncompatibleVersion)
 
@@ -348,3 +388,36 @@ def test_all_tenants_are_exported_and_loaded(
     error = error_of(lambda: load_all_tenants(tmp_path / "out", f"sqlite:///{tmp_path}/x.db"))
     assert isinstance(error, UsageError)
     assert error.message.startswith("the directory has no list of tenants")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_list_of_tenants_leads_nowhere_else(workspace: Workspace, tmp_path: Path) -> None:
+    """And nothing is loaded of an export in which that of one tenant is damaged."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.create_tenant("acme")
+    with db.for_tenant("acme") as other:
+        other.table("items").insert(id=1, title="a")
+    whole, outside = tmp_path / "whole", tmp_path / "outside"
+    export_all_tenants(db, whole, form="csv")
+    export_directory(db, outside, form="csv")
+    listed = json.loads((whole / "tenants.json").read_text())
+    first, second = listed["tenants"]
+    (whole / "tenants/0003").symlink_to(outside)
+    for tenants in (
+        [first, {**second, "directory": "../outside"}],
+        [first, {**second, "directory": str(outside)}],
+        [first, {**second, "directory": "tenants/0003"}],
+        [first, {**second, "directory": first["directory"]}],
+        [first, {**second, "name": first["name"]}],
+        [],
+    ):
+        (whole / "tenants.json").write_text(json.dumps({**listed, "tenants": tenants}))
+        error = error_of(lambda: load_all_tenants(whole, f"sqlite:///{tmp_path}/other.db"))
+        assert isinstance(error, CorruptExport), tenants
+        assert not (tmp_path / "other.db").exists()
+    (whole / "tenants.json").write_text(json.dumps(listed))
+    (whole / second["directory"] / "tables/items.csv").unlink()
+    error = error_of(lambda: load_all_tenants(whole, f"sqlite:///{tmp_path}/other.db"))
+    assert isinstance(error, CorruptExport)
+    assert not (tmp_path / "other.db").exists()

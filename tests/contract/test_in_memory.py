@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests import processes
 from tests.documents import document
 from zapdb.errors import UsageError
 from zapdb.storage import connect
-from zapdb.storage.private_file import PRIVATE_PREFIX, PrivateFile, remove_abandoned
+from zapdb.storage.private_file import LOCK, PRIVATE_PREFIX, PrivateFile, remove_abandoned
 
 ITEMS = (
     "create_table: {table: items, key: [id], fields: "
@@ -181,3 +182,32 @@ def test_a_private_file_may_begin_as_a_copy(migrations: Path, tmp_path: Path) ->
 def test_it_is_not_opened_to_read_only() -> None:
     with pytest.raises(UsageError, match="read_only is of no use"):
         connect("sqlite:///:memory:", read_only=True)
+
+
+def test_what_is_not_its_own_is_not_opened_and_not_removed(
+    migrations: Path, tmp_path: Path
+) -> None:
+    """Anyone may make a directory of such a name where temporary files are."""
+    foreign = Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX))
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    try:
+        (foreign / LOCK).symlink_to(kept)
+        PrivateFile().remove()
+        assert foreign.is_dir()
+        (foreign / LOCK).unlink()
+        (foreign / LOCK).touch()
+        if os.geteuid() == 0:  # else nobody can make a file of another user
+            os.chown(foreign, 65_534, 65_534)
+            PrivateFile().remove()
+            assert foreign.is_dir()
+            os.chown(foreign, 0, 0)
+            os.chown(foreign / LOCK, 65_534, 65_534)
+            PrivateFile().remove()
+            assert foreign.is_dir()
+            os.chown(foreign / LOCK, 0, 0)
+        PrivateFile().remove()
+        assert not foreign.exists()
+    finally:
+        shutil.rmtree(foreign, ignore_errors=True)
+    assert kept.read_text() == "kept"

@@ -176,7 +176,12 @@ def data_export_command(
     with opened_table(database, tenant, table, read_only=True) as (db, found, schema):
         # Without an order, an index that answers the condition would decide the order.
         query = make_query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
-        with opened_output(target, form) as stream, db.snapshot(), ProgressCounter() as counter:
+        mode = db._storage.file_mode
+        with (
+            opened_output(target, form, mode) as stream,
+            db.snapshot(),
+            ProgressCounter() as counter,
+        ):
             if form == "parquet":
                 reader = found.to_arrow if where is None else query.to_arrow
                 with _naming_the_option():

@@ -80,7 +80,7 @@ def data_discard_command(
             return EXIT_ERROR
         given = read_key(schema, key) if key else ()
         stored = None if stored_key is None else _read_hex(stored_key)
-        with _saving(save) as keep:
+        with _saving(save, db._storage.file_mode) as keep:
             discarded = Discarding(found, given, stored, values, keep).run()
         with db._session.connected() as connection:
             place = db._catalog.tenant, schema.number, discarded.key
@@ -119,14 +119,17 @@ def _to_json(discarded: DiscardedRecord) -> dict[str, Any]:
 class _SavedFile:
     """A file with the bytes of a record; written again if the transaction is."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, mode: int) -> None:
+        self._path, self._mode = path, mode
         self.is_written = False
 
     def write(self, discarded: DiscardedRecord) -> None:
         """Write it, and wait until it is on the disk; raises `FileExistsError` for another's."""
-        write = replace_text_file if self.is_written else create_text_file
-        write(self._path, json.dumps(_to_json(discarded)) + "\n")
+        text = json.dumps(_to_json(discarded)) + "\n"
+        if self.is_written:
+            replace_text_file(self._path, text)
+        else:
+            create_text_file(self._path, text, self._mode)
         self.is_written = True
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
@@ -137,12 +140,12 @@ class _SavedFile:
 
 
 @contextmanager
-def _saving(path: Path | None) -> Iterator[Callable[[DiscardedRecord], object]]:
+def _saving(path: Path | None, mode: int) -> Iterator[Callable[[DiscardedRecord], object]]:
     """What writes the record to the file; it is removed again if nothing is discarded."""
     if path is None:
         yield lambda _: None
         return
-    file = _SavedFile(path)
+    file = _SavedFile(path, mode)
     try:
         yield file.write
     except ZapdbError:

@@ -60,16 +60,16 @@ def write_parquet(reader: Any, stream: IO[bytes], counter: ProgressCounter) -> N
 
 
 @contextmanager
-def opened_output(path: Path | None, form: Form) -> Iterator[Any]:
+def opened_output(path: Path | None, form: Form, mode: int) -> Iterator[Any]:
     """Where a form is written: a file that takes its name once it is whole, a pipe or a device that
-    is written into, or standard output."""
+    is written into, or standard output. A new file has the mode."""
     if path is None:
         yield _standard_output(form)
     elif form == "parquet":
-        with writing_file(path) as binary:
+        with writing_file(path, mode) as binary:
             yield binary
     else:
-        with writing_text(path) as text:
+        with writing_text(path, mode) as text:
             yield _Terminal(text) if text.isatty() else text
 
 

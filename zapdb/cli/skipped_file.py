@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -30,7 +31,7 @@ class SkippedFile:
 
     @staticmethod
     @contextmanager
-    def opened(path: Path | None, source: str) -> Iterator[SkippedFile | None]:
+    def opened(path: Path | None, source: str, mode: int) -> Iterator[SkippedFile | None]:
         """Open a file, which is made if it is missing; None without a path. Raises `UsageError` for
         the source, a database, and a file that has anything but skipped rows."""
         if path is None:
@@ -43,7 +44,8 @@ class SkippedFile:
                 yield written
                 written.pass_on()
             return
-        with path.open("a+b") as file:
+        # A new file has the mode.
+        with open(path, "a+b", opener=partial(os.open, mode=mode)) as file:
             _require_own(file, path)
             yield SkippedFile(file)
 

@@ -18,10 +18,17 @@ from zapdb.database import Database
 from zapdb.database.undivided_work import OnWait
 from zapdb.errors import CorruptExport, UsageError
 from zapdb.export.directory import export_directory, make_empty
-from zapdb.export.loading import Loaded, load_export
-from zapdb.export.manifest import FORMAT, Form, Manifest, read_bounded, require_known_format
+from zapdb.export.loading import Loaded, check_export, load_export
+from zapdb.export.manifest import (
+    FORMAT,
+    Form,
+    Manifest,
+    read_bounded,
+    require_inside,
+    require_known_format,
+)
 from zapdb.export.record_files import TEXT_HINT, require_form
-from zapdb.files import replace_text_file
+from zapdb.files import mode_of_directory, replace_text_file
 from zapdb.jobs.undivided import WorkPace
 
 LIST: Final = "tenants.json"
@@ -75,7 +82,7 @@ def export_all_tenants(
             positions=", ".join(map(str, sorted(positions))),
             hint="`zapdb migrate up --all-tenants`, or export each with --tenant",
         )
-    make_empty(target)
+    make_empty(target, mode_of_directory(db._storage.file_mode))
     (target / DIRECTORIES).mkdir()
     made, listed = dict[str, Manifest](), list[_ExportedTenant]()
     for number, tenant in enumerate((t for t in tenants if not t.removing), 1):
@@ -107,6 +114,7 @@ def load_all_tenants(
     """
     source = Path(directory)
     path = source / LIST
+    require_inside(source, LIST, path)
     try:
         raw = read_bounded(path)
         require_known_format(raw, path)
@@ -124,6 +132,7 @@ def load_all_tenants(
             problem=str(error),
             hint="export again",
         ) from None
+    _check(source, path, found)
     return {
         tenant.name: load_export(
             source / tenant.directory,
@@ -134,3 +143,21 @@ def load_all_tenants(
         )
         for tenant in found.tenants
     }
+
+
+def _check(source: Path, path: Path, found: _TenantList) -> None:
+    """Check the exports of all tenants, before the first is loaded; raises `CorruptExport`."""
+    for tenant in found.tenants:
+        require_inside(source, tenant.directory, path)
+    for what in ("name", "directory"):
+        given = [getattr(tenant, what) for tenant in found.tenants]
+        twice = sorted({one for one in given if given.count(one) > 1})
+        if twice or not given:
+            raise CorruptExport(
+                f"the list of tenants of an export has a {what} twice, or has no tenant",
+                file=path,
+                twice=", ".join(twice),
+                hint="it is none that zapdb wrote: export again",
+            )
+    for tenant in found.tenants:
+        check_export(source / tenant.directory)

@@ -42,7 +42,7 @@ from zapdb.export.record_files import (
 )
 from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
-from zapdb.files import writing_file
+from zapdb.files import mode_of_directory, writing_file
 from zapdb.jobs.undivided import WorkPace
 from zapdb.migrations.chain import Chain, digest_chain
 from zapdb.release import __version__
@@ -63,6 +63,8 @@ class ExportedState:
     tables: Sequence[tuple[ReadableTable, TableSchema]]
     last: Mapping[int, int]
     settings: Sequence[ExportedSetting]
+    file_mode: int
+    """That of files with records."""
     moment: ExportedMoment | None = None
 
 
@@ -116,6 +118,7 @@ def _export(
                 [(snap.table(name), schema) for name, schema in schemas.items()],
                 last,
                 [*settings],
+                db._storage.file_mode,
             )
         if pace.work.is_job:
             pace.work.expect(sum(table.count() for table, _ in state.tables))
@@ -130,13 +133,14 @@ def write_export(
     pace: ExportPace,
 ) -> Manifest:
     """Write what was read into a new directory; raises `UsageError` for one that is not empty."""
-    make_empty(target)
+    mode = mode_of_directory(state.file_mode)
+    make_empty(target, mode)
     authored = None if migrations is None else Path(migrations)
     write_migrations(state.chain, target / MIGRATIONS, authored)
-    (target / TABLES).mkdir()
+    (target / TABLES).mkdir(mode)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     tables = tuple(
-        _TableExport(table, schema, form, state.last).write(target, pace)
+        _TableExport(table, schema, form, state.last, mode).write(target, pace)
         for table, schema in state.tables
     )
     position = state.chain.end
@@ -155,10 +159,11 @@ def write_export(
     return manifest
 
 
-def make_empty(directory: Path) -> None:
-    """Make a directory; raises `UsageError` if it is there and not empty, or a file."""
+def make_empty(directory: Path, mode: int) -> None:
+    """Make a directory with a mode; raises `UsageError` if it is there and not empty, or a file."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UsageError(
             "a file is where the directory should be",
@@ -183,6 +188,8 @@ class _TableExport:
     form: Form
     last: Mapping[int, int]
     """The last numbers of sequences, by the number of the field."""
+    mode: int
+    """Of a directory that is made."""
 
     def write(self, directory: Path, pace: ExportPace) -> ExportedTable:
         """Write the table's files."""
@@ -195,7 +202,7 @@ class _TableExport:
         if not self.schema.archived:
             return None
         file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", ArchiveDigest()
-        (directory / ARCHIVES).mkdir(exist_ok=True)
+        (directory / ARCHIVES).mkdir(self.mode, exist_ok=True)
         with writing_file(directory / file) as stream:
             for line in list_archived_values(self.table):
                 stream.write(f"{line}\n".encode())

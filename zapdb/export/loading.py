@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from os.path import realpath
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.database import Database, Table, open
@@ -36,6 +36,7 @@ from zapdb.export.archived_values import (
 )
 from zapdb.export.exported_settings import load_settings
 from zapdb.export.manifest import (
+    FILE,
     MIGRATIONS,
     ExportedArchive,
     ExportedTable,
@@ -47,9 +48,9 @@ from zapdb.export.record_files import require_form
 from zapdb.indexes import BoundTable
 from zapdb.jobs.undivided import WorkPace
 from zapdb.limits import INSERT_BATCH_RECORDS
-from zapdb.migrations.chain import digest_chain
+from zapdb.migrations.chain import digest_chain, load_directory
 from zapdb.records.record_lines import read_lines
-from zapdb.schema import Field, TableSchema
+from zapdb.schema import Field, Schema, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.sequences import move_on
@@ -57,6 +58,8 @@ from zapdb.values import Reference
 from zapdb.writes import execute, plan_inserts
 
 Values = dict[str, Any]
+WRONG_SHOWN: Final = 10
+"""How many wrong parts of a manifest an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,18 @@ def load_export(
     Parquet without `pyarrow`.
     """
     source = Path(directory)
+    manifest = check_export(source)
+    with _opened(source, url, tenant) as db:
+        _require_same_chain(db, manifest, source)
+        db.admin.run_jobs()
+        with noted_as_job(db._session, "import", realpath(source), on_wait=on_wait) as job:
+            return _load(db, manifest, source, _LoadPace(progress, job))
+
+
+def check_export(source: Path) -> Manifest:
+    """Return the manifest of an export of which all files are there, and which has what its
+    migrations make: so nothing is applied of another. Raises `CorruptExport`, and what is wrong
+    with its migrations."""
     manifest = read_manifest(source)
     require_form(manifest.form)
     for file in manifest.list_files():
@@ -98,15 +113,68 @@ def load_export(
                 file=source / file,
                 hint="copy the whole directory again, or export again",
             )
+    migrations = source / MIGRATIONS
+    if not migrations.is_dir():
+        raise CorruptExport(
+            "the migrations of the export are missing",
+            directory=migrations,
+            hint="copy the whole directory again, or export again",
+        )
+    chain = load_directory(migrations)
+    if chain.end != manifest.position or digest_chain(chain, chain.end) != manifest.chain:
+        raise _changed_migrations(source)
+    _require_tables(manifest, chain.schema_at(chain.end), source / FILE)
     if manifest.form == "parquet":
         from zapdb.export.parquet_files import require_bounded_files
 
         require_bounded_files(manifest, source)
-    with _opened(source, url, tenant) as db:
-        _require_same_chain(db, manifest, source)
-        db.admin.run_jobs()
-        with noted_as_job(db._session, "import", realpath(source), on_wait=on_wait) as job:
-            return _load(db, manifest, source, _LoadPace(progress, job))
+    return manifest
+
+
+def _require_tables(manifest: Manifest, schema: Schema, path: Path) -> None:
+    """Raise `CorruptExport` unless the manifest has each table of a schema once, and names nothing
+    else."""
+    wrong, names = list[str](), [table.name for table in manifest.tables]
+    wrong += [f"table {name}, twice" for name in sorted(set(names)) if names.count(name) > 1]
+    wrong += [f"table {one.name}, which is missing" for one in schema if one.name not in names]
+    for exported in manifest.tables:
+        table = schema.table_named(exported.name)
+        if table is None:
+            wrong.append(f"table {exported.name}")
+            continue
+        wrong += _unknown_fields(table, (*exported.as_text, *exported.sequences))
+        if exported.archive is not None and not table.archived:
+            wrong.append(f"archived values of {exported.name}")
+    for setting in manifest.settings:
+        table = schema.table_named(setting.table or "")
+        if table is not None:
+            wrong += _unknown_fields(table, [setting.field] if setting.field else [])
+            indexes = {index.name for index in table.indexes}
+            if setting.index is not None and setting.index not in indexes:
+                wrong.append(f"index {table.name}.{setting.index}")
+        elif setting.table or setting.field or setting.index:
+            wrong.append(f"setting {setting.name} of table {setting.table}")
+    if wrong:
+        raise CorruptExport(
+            "the manifest of an export does not have what its migrations make",
+            file=path,
+            names="; ".join(wrong[:WRONG_SHOWN]),
+            hint="it was changed, or is none that zapdb wrote: copy the whole directory again, or "
+            "export again",
+        )
+
+
+def _unknown_fields(table: TableSchema, names: Iterable[str]) -> list[str]:
+    known = {field.name for field in table.fields}
+    return [f"field {table.name}.{name}" for name in names if name not in known]
+
+
+def _changed_migrations(source: Path) -> CorruptExport:
+    return CorruptExport(
+        "the migrations of the export were changed after it was made",
+        directory=source / MIGRATIONS,
+        hint="copy the whole directory again, or export again",
+    )
 
 
 @dataclass(frozen=True)
@@ -149,12 +217,6 @@ def _load(db: Database, manifest: Manifest, source: Path, pace: _LoadPace) -> Lo
 def _opened(source: Path, url: str, tenant: str) -> Database:
     """Open the database with the export's migrations, which are applied."""
     migrations = source / MIGRATIONS
-    if not migrations.is_dir():
-        raise CorruptExport(
-            "the migrations of the export are missing",
-            directory=migrations,
-            hint="copy the whole directory again, or export again",
-        )
     try:
         if tenant != DEFAULT_TENANT_NAME:
             with open(url, migrations=migrations, apply="auto") as db, suppress(TenantExists):
@@ -179,11 +241,7 @@ def _require_same_chain(db: Database, manifest: Manifest, source: Path) -> None:
             exported=manifest.position,
         )
     if digest_chain(catalog.chain, catalog.position) != manifest.chain:
-        raise CorruptExport(
-            "the migrations of the export were changed after it was made",
-            directory=source / MIGRATIONS,
-            hint="copy the whole directory again, or export again",
-        )
+        raise _changed_migrations(source)
 
 
 def _in_order(db: Database, manifest: Manifest) -> Iterator[ExportedTable]:

@@ -8,6 +8,7 @@ DIRECTORY/archives/NAME.ndjson  archived values of its dropped fields, if there 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -105,6 +106,7 @@ def read_manifest(directory: Path) -> Manifest:
     """Raises `UsageError` for what is no whole export, `CorruptExport` for a damaged manifest,
     and `IncompatibleVersion` for one of a later release."""
     path = directory / FILE
+    require_inside(directory, FILE, path)
     try:
         raw = read_bounded(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -124,20 +126,29 @@ def read_manifest(directory: Path) -> Manifest:
             hint="export again",
         ) from None
     for file in manifest.list_files():
-        _require_inside(directory, file, path)
+        require_inside(directory, file, path)
+    if (directory / MIGRATIONS).is_dir():
+        require_inside(directory, MIGRATIONS, directory)
+        for name in sorted(os.listdir(directory / MIGRATIONS)):  # noqa: PTH208 - names
+            require_inside(directory, f"{MIGRATIONS}/{name}", directory)
     return manifest
 
 
-def _require_inside(directory: Path, file: str, path: Path) -> None:
+def require_inside(directory: Path, file: str, path: Path) -> None:
     """Raise `CorruptExport` for a file outside of the directory, also behind a link: an untrusted
-    manifest would have this process read all that it may."""
+    export would have this process read all that it may, and errors quote what is read. `path` is
+    what names the file, or has it.
+    """
     try:
         is_inside = (directory / file).resolve().is_relative_to(directory.resolve())
     except (OSError, RuntimeError, ValueError):  # a link to itself, or a byte 00
         is_inside = False
     if not is_inside:
+        is_named = path.suffix == ".json"
         raise CorruptExport(
-            "the manifest of an export names a file outside of its directory",
+            "the manifest of an export names a file outside of its directory"
+            if is_named
+            else "an export has a link out of its directory",
             file=path,
             names=file,
             hint="it is none that zapdb wrote: load only the copy of a whole directory",

@@ -74,4 +74,5 @@ def _read_state(past: Past) -> ExportedState:
         chain = read_chain_then(connection, session.catalog, then)
         settings = list_exported_settings(connection, tenant, (schema for _, schema in tables))
         last = read_last_numbers(connection, tenant)
-        return ExportedState(chain, tables, last, [*settings], moment)
+        mode = connection.storage.file_mode
+        return ExportedState(chain, tables, last, [*settings], mode, moment)

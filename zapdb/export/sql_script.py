@@ -84,7 +84,7 @@ def export_sql(
     with (
         noted_as_job(db._session, "export", realpath(target)) as job,
         db.snapshot() as snap,
-        writing_file(target) as stream,
+        writing_file(target, db._storage.file_mode) as stream,
     ):
         catalog = read_catalog(snap._session)
         with snap._session.connected() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,9 +16,10 @@ from zapdb.catalog.later_events import read_later_events
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
+from zapdb.files import mode_of_directory
 from zapdb.history.directories import GONE, has_store, writing_to
 from zapdb.history.eras import EraPlanner, TableEvents
-from zapdb.history.files import make_directory, read_footer
+from zapdb.history.files import make_directory, read_footer, sync_directory
 from zapdb.history.later_commits import LATER, is_superseded
 from zapdb.history.manifest_files import ManifestFile, write_manifest
 from zapdb.history.moment_rows import make_baseline, to_arrow
@@ -154,8 +155,12 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     row = rows.get(storage.connection(), DatabaseRow)
     directory = directory.resolve()
     require_plain(directory)
-    _make_store_directory(directory)
-    _require_own(directory / str(tenant), "" if row is None else row.id)
+    mode = mode_of_directory(storage.file_mode)
+    _make_store_directory(directory, mode)
+    own = directory / str(tenant)
+    _require_own(own, "" if row is None else row.id)
+    with suppress(FileExistsError):
+        own.mkdir(mode)  # the files are in it
     return directory
 
 
@@ -197,7 +202,7 @@ def require_plain(directory: Path) -> Path:
     return directory
 
 
-def _make_store_directory(directory: Path) -> None:
+def _make_store_directory(directory: Path, mode: int) -> None:
     if directory.exists() and not directory.is_dir():
         raise UsageError(
             "the history store needs a directory, and this is a file",
@@ -205,7 +210,9 @@ def _make_store_directory(directory: Path) -> None:
             hint="give a directory, which may not be there yet",
         )
     try:
-        make_directory(directory)
+        make_directory(directory.parent)
+        directory.mkdir(mode, exist_ok=True)
+        sync_directory(directory.parent)
     except OSError as error:
         raise UsageError(
             "the directory of the history store can't be made",

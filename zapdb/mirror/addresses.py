@@ -35,12 +35,12 @@ def open_target(address: str, source: Storage) -> MirrorTarget:
         _require_file(path, address)
         from zapdb.mirror.duckdb_target import DuckdbTarget
 
-        return DuckdbTarget(path, f"duckdb:{path}")
+        return DuckdbTarget(path, f"duckdb:{path}", source.file_mode)
     url = read_address(address)
     if url.drivername.startswith("sqlite"):
         path = Path(url.database or ".").absolute()
         _require_file(path, address)
-        return SqliteTarget(path, f"sqlite:///{path}")
+        return SqliteTarget(path, f"sqlite:///{path}", source.file_mode)
     if url.drivername.startswith("postgres"):
         schema = url.query.get("schema")
         if not isinstance(schema, str):

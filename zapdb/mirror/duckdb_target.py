@@ -48,8 +48,9 @@ class DuckdbTarget(MirrorTarget):
         "the file can be written, and the disk has room"
     )
 
-    def __init__(self, path: Path, shown: str) -> None:
+    def __init__(self, path: Path, shown: str, mode: int) -> None:
         self.path = path
+        self._mode = mode
         self.shown = shown
         self._left: list[tuple[int, int] | None] | None = None
         """The file and its log as the mirror left them: time and size."""
@@ -57,6 +58,7 @@ class DuckdbTarget(MirrorTarget):
     @contextmanager
     def transaction(self) -> Iterator[TargetSession]:
         self.look()
+        is_new = not self.path.exists()
         try:
             # While a thread of this process opens or closes the file, others are refused.
             connection = retry(
@@ -69,6 +71,8 @@ class DuckdbTarget(MirrorTarget):
         except duckdb.Error as error:
             raise TargetFailed(str(error)) from error
         try:
+            if is_new:  # nothing is in it yet
+                self.path.chmod(self.path.stat().st_mode & self._mode)
             connection.execute("BEGIN")
             yield DuckdbSession(connection)
             connection.execute("COMMIT")

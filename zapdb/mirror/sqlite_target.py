@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,8 +36,9 @@ class SqliteTarget(MirrorTarget):
         "see that the file can be written, the disk has room, and no other program holds a lock"
     )
 
-    def __init__(self, path: Path, shown: str) -> None:
+    def __init__(self, path: Path, shown: str, mode: int) -> None:
         self.path = path
+        self._mode = mode
         self.shown = shown
         self._connection: sqlite3.Connection | None = None
         self._data_version: int | None = None
@@ -82,6 +84,8 @@ class SqliteTarget(MirrorTarget):
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
+            with suppress(OSError):  # the files that SQLite makes beside it have its mode
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode))
             self._connection = sqlite3.connect(
                 self.path,
                 timeout=BUSY_TIMEOUT_MS / 1_000,

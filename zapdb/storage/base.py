@@ -82,6 +82,12 @@ class Storage(Transactions):
         (now,) = connection.fetch_one(self.clock_sql)
         return int(now)
 
+    @property
+    def file_mode(self) -> int:
+        """The mode of files that are made with records of the database: that of its own file, if it
+        has one. The process's umask applies, too."""
+        return 0o666
+
     def is_absent(self) -> bool:
         """Return whether the database does not exist yet, so that connecting would create it."""
         return False

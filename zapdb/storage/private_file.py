@@ -76,7 +76,7 @@ def _lock_directory(directory: Path) -> int:
     """Lock a directory and return the descriptor that holds the lock; forked processes hold it,
     too."""
     made = directory / f"{LOCK}.new"
-    descriptor = os.open(made, os.O_CREAT | os.O_RDWR, 0o600)
+    descriptor = os.open(made, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     made.rename(directory / LOCK)
@@ -86,8 +86,12 @@ def _lock_directory(directory: Path) -> int:
 def _is_abandoned(lock: Path) -> bool:
     if fcntl is None:
         return False
-    descriptor = os.open(lock, os.O_RDWR)
+    if lock.parent.lstat().st_uid != os.geteuid() or lock.parent.is_symlink():
+        return False  # another user's: only who made a directory removes it
+    descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
     try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

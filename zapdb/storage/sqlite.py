@@ -110,6 +110,14 @@ class SQLite(SQLiteStatements):
     def identity(self) -> str:
         return os.path.realpath(self._file.path)
 
+    @property
+    def file_mode(self) -> int:
+        try:
+            found = os.stat(self._file.path)  # noqa: PTH116 - of a text
+        except OSError:
+            return 0o600
+        return found.st_mode & 0o666
+
     def _open_file(self, dialect: Any, _record: Any, _given: Any, options: dict[str, Any]) -> Any:
         """Return a connection to the file that was opened first; raises `DatabaseReplaced` for
         another.

@@ -151,7 +151,7 @@ def import_file(form: FileFormat, request: ImportRequest, output: Output) -> int
         )
     with (
         opened_target(request) as db,
-        SkippedFile.opened(request.skipped, request.source) as skipped,
+        SkippedFile.opened(request.skipped, request.source, db._storage.file_mode) as skipped,
     ):
         table = db.table(request.table)
         schema = table._current().adapter.schema

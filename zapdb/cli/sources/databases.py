@@ -43,7 +43,7 @@ class DatabaseKind(SourceKind):
         with (
             SourceDatabase.opened(request.source) as source,
             opened_target(request) as db,
-            SkippedFile.opened(request.skipped, request.source) as skipped,
+            SkippedFile.opened(request.skipped, request.source, db._storage.file_mode) as skipped,
         ):
             found = infer_tables(source, choice_of(request))
             fit_to_tables(found, db)

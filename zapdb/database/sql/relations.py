@@ -1,8 +1,9 @@
 """The catalog as SQL sees it: relations under reserved names, their columns decoded (rule 30).
 
-They show the rows of the tenant whose database is asked, and the rows of all tenants if that is
-their purpose. They never contain stored bytes (structures, snapshots, records, blobs), nor what
-other tenants' jobs have found in records.
+They show what is of the tenant whose database is asked, and what all tenants share: migrations, and
+settings of the whole database. Other tenants and the processes that have the database open are not
+in them: who may ask a statement is not who runs the database. They never contain stored bytes
+(structures, snapshots, records, blobs).
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ import pyarrow
 import sqlalchemy as sa
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.kinds import FindingsRow, Job
+from zapdb.catalog.kinds import (
+    ChainState,
+    DatabaseRow,
+    EntryTableRow,
+    FindingsRow,
+    LevelRow,
+    NodeRow,
+    SettingRow,
+    Tenant,
+    TenantNameRow,
+)
 from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint, read_entries
+from zapdb.catalog.settings import ANY
 from zapdb.catalog.stored import STORED
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import list_tenants
-from zapdb.cluster.leases import list_leases
-from zapdb.cluster.nodes import list_nodes
 from zapdb.jobs.job import list_jobs, read_progress, tenant_of_job
 from zapdb.schema import Index, TableSchema, fingerprint
 from zapdb.storage import Connection
@@ -30,8 +40,6 @@ from zapdb.storage.fixed_tables import CATALOG, MIGRATIONS
 from zapdb.values import Boolean, Integer, Json, String, Timestamp, ValueType
 
 SqlRow = Sequence[Any]
-OF_RECORDS: Final = frozenset({"findings", "error", "subject"})
-"""What the row of a job may say of its tenant's records and files: nothing for other tenants."""
 
 INTEGER, TEXT, BOOLEAN, TIME, JSON = Integer(), String(), Boolean(), Timestamp(), Json()
 ARROW: Final[dict[ValueType, Any]] = {
@@ -105,41 +113,10 @@ def to_revision_row(entry: RevisionEntry) -> SqlRow:
     )
 
 
-def _read_nodes(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
-    for node, is_alive in list_nodes(connection):
-        owner = node.lease.owner
-        yield (
-            node.id,
-            owner.host,
-            owner.pid,
-            node.row.release,
-            node.row.level,
-            node.row.files_end,
-            node.row.served_position,
-            is_alive,
-            node.lease.since,
-            node.lease.expires_at,
-        )
-
-
-def _read_leases(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
-    now = connection.storage.now_us(connection)
-    for lease in list_leases(connection):
-        owner, is_held = lease.owner, lease.expires_at > now
-        yield (
-            lease.name,
-            lease.epoch,
-            owner.id,
-            owner.host,
-            owner.pid,
-            is_held,
-            lease.since,
-            lease.expires_at or None,
-        )
-
-
 def _read_tenants(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     for tenant in list_tenants(connection):
+        if tenant.number != catalog.tenant:
+            continue
         yield (
             tenant.number,
             tenant.name,
@@ -217,7 +194,7 @@ def _read_constraints(connection: Connection, catalog: TenantCatalog) -> Iterabl
 
 def _read_jobs(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
     names = {tenant.number: tenant.name for tenant in list_tenants(connection)}
-    for job in list_jobs(connection):
+    for job in list_jobs(connection, catalog.tenant):
         progress = read_progress(connection, job.id)
         yield (
             job.id,
@@ -257,11 +234,26 @@ def _read_catalog(connection: Connection, catalog: TenantCatalog) -> Iterable[Sq
     query = query.where(columns.value.is_not(None)).order_by(columns.kind, columns.key)
     for kind, key, seq, value in connection.core_execute(query).fetchall():
         found = json.loads(value)
-        if kind == FindingsRow.KIND and tenant_of_job(found["job"]) != catalog.tenant:
-            continue
-        if kind == Job.KIND and found["tenant"] != catalog.tenant:
-            found = {name: at for name, at in found.items() if name not in OF_RECORDS}
-        yield kind, key, seq, found
+        if _is_for(catalog.tenant, kind, found):
+            yield kind, key, seq, found
+
+
+SHARED: Final = {DatabaseRow.KIND, LevelRow.KIND, ChainState.KIND, EntryTableRow.KIND}
+"""The kinds of rows that are of no tenant, and of no process."""
+
+
+def _is_for(tenant: int, kind: str, found: dict[str, Any]) -> bool:
+    """Whether a tenant may see a row: of a kind that is not known here, none."""
+    match kind:
+        case Tenant.KIND | TenantNameRow.KIND:
+            return bool(found["number"] == tenant)
+        case FindingsRow.KIND:
+            return tenant_of_job(found["job"]) == tenant
+        case SettingRow.KIND:
+            return found["scope"].partition("/")[0] in (ANY, str(tenant))
+        case NodeRow.KIND:
+            return False
+    return kind in SHARED or found.get("tenant") == tenant
 
 
 RELATIONS: Final[dict[str, Relation]] = {
@@ -355,7 +347,7 @@ RELATIONS: Final[dict[str, Relation]] = {
         ),
         Relation(
             "zapdb_tenants",
-            "All tenants, and the number of the newest migration in force for each.",
+            "The tenant, and the number of the newest migration in force for it.",
             {
                 "number": INTEGER,
                 "name": TEXT,
@@ -367,40 +359,8 @@ RELATIONS: Final[dict[str, Relation]] = {
             _read_tenants,
         ),
         Relation(
-            "zapdb_nodes",
-            "The processes that have the database open.",
-            {
-                "id": TEXT,
-                "host": TEXT,
-                "pid": INTEGER,
-                "release": TEXT,
-                "level": INTEGER,
-                "files_end": INTEGER,
-                "served_position": INTEGER,
-                "alive": BOOLEAN,
-                "since": TIME,
-                "expires_at": TIME,
-            },
-            _read_nodes,
-        ),
-        Relation(
-            "zapdb_leases",
-            "All leases, those of nodes among them; one that was given back is not held.",
-            {
-                "name": TEXT,
-                "epoch": INTEGER,
-                "owner": TEXT,
-                "host": TEXT,
-                "pid": INTEGER,
-                "held": BOOLEAN,
-                "since": TIME,
-                "expires_at": TIME,
-            },
-            _read_leases,
-        ),
-        Relation(
             "zapdb_jobs",
-            "The jobs of all tenants, with how far they are.",
+            "The tenant's jobs, with how far they are.",
             {
                 "id": TEXT,
                 "kind": TEXT,
@@ -431,8 +391,8 @@ RELATIONS: Final[dict[str, Relation]] = {
         ),
         Relation(
             "zapdb_catalog",
-            "All rows of the catalog as they are stored, for what the others leave out; of other"
-            " tenants' jobs without what they found.",
+            "The rows of the catalog as they are stored, for what the others leave out: those of"
+            " the tenant, and those that all tenants share.",
             {"kind": TEXT, "key": TEXT, "seq": INTEGER, "value": JSON},
             _read_catalog,
         ),

@@ -44,6 +44,8 @@ def sweep_spilled(parent: str) -> None:
         except OSError:
             continue  # it was removed, is no directory, or is another user's
         try:
+            if os.fstat(lock).st_uid != os.geteuid():
+                continue  # another user's: only who made a directory removes it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
         except OSError:
