@@ -9,6 +9,7 @@ from tests.sources import modules
 
 OWN = {
     "zapdb/files.py": "the one way",
+    "zapdb/cli/program.py": "the null device, in place of a closed stream",
     "zapdb/history/files.py": "files of a history store, whose names zapdb makes",
     "zapdb/history/manifest_files.py": "as those",
     "zapdb/history/moving.py": "as those",

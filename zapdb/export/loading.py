@@ -145,6 +145,20 @@ def _require_tables(manifest: Manifest, schema: Schema, path: Path) -> None:
         wrong += _unknown_fields(table, (*exported.as_text, *exported.sequences))
         if exported.archive is not None and not table.archived:
             wrong.append(f"archived values of {exported.name}")
+    wrong += _unknown_settings(manifest, schema)
+    if wrong:
+        raise CorruptExport(
+            "the manifest of an export does not have what its migrations make",
+            file=path,
+            names="; ".join(wrong[:WRONG_SHOWN]),
+            hint="it was changed, or is none that zapdb wrote: copy the whole directory again, or "
+            "export again",
+        )
+
+
+def _unknown_settings(manifest: Manifest, schema: Schema) -> list[str]:
+    """What settings are for that a schema does not have."""
+    wrong = list[str]()
     for setting in manifest.settings:
         table = schema.table_named(setting.table or "")
         if table is not None:
@@ -154,14 +168,7 @@ def _require_tables(manifest: Manifest, schema: Schema, path: Path) -> None:
                 wrong.append(f"index {table.name}.{setting.index}")
         elif setting.table or setting.field or setting.index:
             wrong.append(f"setting {setting.name} of table {setting.table}")
-    if wrong:
-        raise CorruptExport(
-            "the manifest of an export does not have what its migrations make",
-            file=path,
-            names="; ".join(wrong[:WRONG_SHOWN]),
-            hint="it was changed, or is none that zapdb wrote: copy the whole directory again, or "
-            "export again",
-        )
+    return wrong
 
 
 def _unknown_fields(table: TableSchema, names: Iterable[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.export.plain_values import sqlite_literal, to_sqlite
+from zapdb.files import create_text_file
 from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
 from zapdb.mirror.additions import Addition
 from zapdb.mirror.target import (
@@ -85,7 +85,7 @@ class SqliteTarget(MirrorTarget):
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             with suppress(OSError):  # the files that SQLite makes beside it have its mode
-                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode))
+                create_text_file(self.path, "", self._mode)
             self._connection = sqlite3.connect(
                 self.path,
                 timeout=BUSY_TIMEOUT_MS / 1_000,
