@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
@@ -90,4 +89,4 @@ def test_no_relation_tells_of_another_tenant_or_of_a_process(workspace: Workspac
         tenants = {one.name: one.number for one in db.admin.tenants()}
         catalog = "SELECT kind, key, value FROM zapdb_catalog"
         for kind, _, value in db.for_tenant(tenant).sql(catalog).fetchall():
-            assert json.loads(str(value)).get("tenant", tenants[tenant]) == tenants[tenant], kind
+            assert value.get("tenant", tenants[tenant]) == tenants[tenant], kind
