@@ -236,6 +236,9 @@ SEQUENCE_LOCK_TIMEOUT_MS: Final = 5_000
 (PostgreSQL): then the operation, or the transaction, has a conflict."""
 SEQUENCE_TAKEN: Final = RetryPolicy("sequence", seconds=30.0, tries=5, pause_seconds=0.0)
 """Inserting again with other numbers of a sequence, where those were used explicitly."""
+MOMENT_WAIT_SECONDS: Final = 1.0
+"""How far in the future a time may be that names a moment: it is waited for, since clocks differ,
+and that of SQLite has milliseconds."""
 HISTORY_WAIT: Final = RetryPolicy(
     "history wait", seconds=60.0, pause_seconds=0.1, pause_seconds_max=0.5
 )

@@ -165,3 +165,21 @@ def test_the_stores_of_all_tenants_are_kept_up_together(current: Project) -> Non
     assert (rebuilt.status, tenants) == (0, {"default": True, "north": True})
     found = current.run("history", "verify", every, "--json")
     assert [one["problems"] for one in found.json["tenants"]] == [[], []]
+
+
+def test_a_tenant_that_refuses_does_not_keep_the_others_from_their_stores(
+    current: Project,
+) -> None:
+    for name in ("acme", "other"):
+        assert current.run("tenant", "create", name).status == 0
+    assert current.run("settings", "set", "change_log", "off", "--tenant", "acme").status == 0
+    started = current.run("history", "start", "past", "--all-tenants", "--json")
+    assert started.status == 1
+    assert [store["tenant"] for store in started.json["stores"]] == ["default", "other"]
+    (refused,) = started.json["refused"]
+    assert refused["tenant"] == "acme"
+    assert "switched off" in refused["error"]
+    assert "acme: the change log is switched off" in started.err
+    assert current.run("settings", "set", "change_log", "on", "--tenant", "acme").status == 0
+    again = current.run("history", "start", "past", "--all-tenants", "--json")
+    assert (again.status, len(again.json["stores"]), again.json["refused"]) == (0, 3, [])

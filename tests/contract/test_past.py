@@ -398,6 +398,15 @@ def test_pruned_moments_are_refused_and_others_stay(db: Database) -> None:
     assert db.at(kept.number).moment == db.at(kept).moment
 
 
+@pytest.mark.on_each_engine
+def test_a_time_within_a_second_is_waited_for(db: Database) -> None:
+    """Clocks differ, and that of SQLite has milliseconds."""
+    fill(db)
+    newest = next(db.moments()).number
+    for seconds in (*[0.0] * 20, 0.3):
+        assert db.at(datetime.now(UTC) + timedelta(seconds=seconds)).moment.number == newest
+
+
 def test_what_is_not_over_is_refused(db: Database, workspace: Workspace) -> None:
     fill(db)
     with pytest.raises(MomentInFuture, match="the time is not over yet"):

@@ -64,26 +64,41 @@ def history_start_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Begin a history store: the past of the tables in Parquet files, from now on.
 
     Switches the change log on. `zapdb history run` then writes the files, at first the tables as
     they are now. Each tenant gets a directory in DIRECTORY.
 
-    With `--json`: `{stores: [STORE]}`, as `zapdb history status`.
+    With --all-tenants, a tenant that refuses is named, the others get theirs, and the exit status
+    is 1.
+
+    With `--json`: `{stores: [STORE]}`, as `zapdb history status`; with --all-tenants also
+    `refused: [{tenant, error}]`.
     """
-    output, found = Output(as_json), list[dict[str, Any]]()
+    output, found, refused = Output(as_json), list[dict[str, Any]](), list[dict[str, str]]()
     with opened_tenants(database, tenant, all_tenants) as databases:
-        for _, db in databases:
-            check_directory(db._storage, db._catalog.tenant, directory)
         for name, db in databases:
-            if switch_change_log_on(db._session, name, "a history store"):
-                print_note(COST_NOTE)
-            status = db.history.start(directory)
+            try:
+                status = _start(name, db, directory)
+            except ZapdbError as error:
+                if not all_tenants:
+                    raise
+                print_note(f"{name}: {error}")
+                refused.append({"tenant": name, "error": error.message})
+                continue
             found.append(_to_json(name, status))
             what = f"{name}: " if all_tenants else ""
             output.write(f"{what}history from moment #{status.begins} on in {status.directory}")
-    output.document({"stores": found})
+    output.document({"stores": found, **({"refused": refused} if all_tenants else {})})
+    return EXIT_ERROR if refused else 0
+
+
+def _start(name: str, db: Database, directory: Path | None) -> HistoryStatus:
+    check_directory(db._storage, db._catalog.tenant, directory)
+    if switch_change_log_on(db._session, name, "a history store"):
+        print_note(COST_NOTE)
+    return db.history.start(directory)
 
 
 def history_run_command(

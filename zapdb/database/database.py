@@ -173,9 +173,9 @@ class Database(Access):
         its number, a change of `db.change_log.read()`, or a bookmark: the state directly after
         their whole transaction. The answer never changes.
 
-        Raises `MomentInFuture` for a time that is not over, `HistoryPurged` if changes since were
-        pruned, `HistoryBehind` for a time above the log's watermark in a process that writes
-        nothing, and `UsageError` inside a writing transaction.
+        Raises `MomentInFuture` for a time that is not over within a second, `HistoryPurged` if
+        changes since were pruned, `HistoryBehind` for a time above the log's watermark in a process
+        that writes nothing, and `UsageError` inside a writing transaction.
         """
         return Past(self._session, find_moment(self._session, when))
 

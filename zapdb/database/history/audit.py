@@ -6,7 +6,7 @@ Fields and tables are told by their numbers, so an answer goes on behind a renam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -76,8 +76,8 @@ def list_audit(
     field: str | None = None,
 ) -> Iterator[AuditEntry]:
     """Yield the changes after `since` up to `until`, newest first: see `Database.audit`."""
-    number = None if table is None else _Names(session).find(table)
-    fields = None if field is None else _find_fields(session, table, number, field)
+    numbers = None if table is None else _Names(session).find(table)
+    fields = None if field is None else _find_fields(session, table, numbers, field)
     decoder, stored = ChangeDecoder(session), None
     for moment, tables in list_with_tables(session, since, until, principal, table):
         rows = _list_logged(session, moment)
@@ -86,7 +86,7 @@ def list_audit(
             from zapdb.database.history.stored_audit import StoredAudit
 
             audit = stored = stored or StoredAudit(session)
-            chosen = [one for one in tables if number in (None, one)]
+            chosen = [one for one in tables if numbers is None or one in numbers]
             given = partial(_list_stored, decoder, audit, moment, chosen)
             found = read_replaceable(session, given)
         else:
@@ -96,7 +96,9 @@ def list_audit(
                     break  # of a rollback that is under way
                 found.append((row.table, entry))
         for of, entry in reversed(found):
-            if number in (None, of) and (fields is None or _is_about(entry, of, fields)):
+            if (numbers is None or of in numbers) and (
+                fields is None or _is_about(entry, of, fields)
+            ):
                 yield entry
 
 
@@ -229,12 +231,14 @@ def _make_record_entry(made: RecordChange, moment: Moment) -> AuditEntry:
 
 
 def _find_fields(
-    session: Session, table: str | None, number: int | None, name: str
+    session: Session, table: str | None, numbers: Collection[int] | None, name: str
 ) -> set[tuple[int, int]]:
     """Return the fields that have or had a name, by the numbers of table and field."""
     found, known = set[tuple[int, int]](), dict[str, None]()
     with reading_log(session) as connection:
-        for entry in read_entries(connection, session.catalog.tenant, number):
+        for entry in read_entries(connection, session.catalog.tenant):
+            if numbers is not None and entry.table_number not in numbers:
+                continue
             for one in entry.schema.fields:
                 known[one.name] = None
                 if one.name == name:

@@ -89,11 +89,13 @@ def list_with_tables(
     first = 0 if since is None else find_moment(session, since).number
     last = find_newest_moment(session) if until is None else find_moment(session, until)
     names = _Names(session)
-    number = None if table is None else names.find(table)
+    numbers = None if table is None else names.find(table)
     for found, tables in _list_found(session, moments, last, names):
         if found.number <= first:
             return
-        if principal in (None, found.principal) and (number is None or number in tables):
+        if principal in (None, found.principal) and (
+            numbers is None or not numbers.isdisjoint(tables)
+        ):
             yield found, tables
 
 
@@ -227,16 +229,13 @@ class _Names:
     def __getitem__(self, number: int) -> str:
         return self._newest.get(number, str(number))
 
-    def find(self, name: str) -> int:
-        """Return the table that has a name, or else the last one that had it; raises
-        `UnknownName`."""
-        found = [
-            (self._newest[number] == name, number not in self._dropped, number)
-            for number, names in self._names.items()
-            if name in names
-        ]
-        if found:
-            return max(found)[-1]
+    def find(self, name: str) -> frozenset[int]:
+        """Return the tables that have a name, or had it when they were dropped: one may have been
+        made again. If there are none, the last one that ever had it; raises `UnknownName`."""
+        found = {number for number in self._names if self._newest[number] == name}
+        had = [number for number, names in self._names.items() if name in names]
+        if found or had:
+            return frozenset(found or {max(had, key=lambda one: (one not in self._dropped, one))})
         raise UnknownName.of_table(name, [name for name in self._newest.values() if name])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from time import sleep
 from typing import NamedTuple
 
 from zapdb.database.change_decoding import RecordChange, SchemaEvent
@@ -22,6 +23,7 @@ from zapdb.errors import (
     RollbackInProgress,
     UsageError,
 )
+from zapdb.limits import MOMENT_WAIT_SECONDS
 from zapdb.printing import show_moment
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
@@ -274,6 +276,11 @@ def _reach(session: Session, moments: Moments, time_us: int, time: datetime) -> 
     if time_us <= moments.read_watermark(connection):
         return
     now = session.storage.now_us(connection)
+    is_able = connection.mode is None and not session.is_read_only
+    if is_able and now < time_us <= now + MOMENT_WAIT_SECONDS * 1e6:
+        # The database's clock may round down by half a millisecond, before and afterwards.
+        sleep((time_us - now) / 1e6 + 0.001)
+        now = session.storage.now_us(connection)
     if time_us > now:
         raise MomentInFuture(
             "the time is not over yet",
@@ -281,7 +288,7 @@ def _reach(session: Session, moments: Moments, time_us: int, time: datetime) -> 
             now=as_time(now).isoformat(),
             hint="give an earlier time; the database's clock counts",
         )
-    if connection.mode is not None or session.is_read_only:
+    if not is_able:
         raise HistoryBehind(
             "the watermark of the change log has not reached this time",
             time=time.isoformat(),
