@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
 from zapdb.inference.inferred import Note
 from zapdb.inference.source import MYSQL
@@ -196,5 +197,12 @@ _CASELESS_IN_MYSQL: Final = (
 
 
 def _find_in_mysql(connection: sa.Connection) -> SourceObjects:
+    notes = list[Note]()
+    for text, query in _MYSQL.items():
+        try:
+            notes += _read(connection, {text: query})
+        except exc.DBAPIError as error:  # a role may not read all of these, a server lack some
+            why = f"whether there is {text} can't be read: {error.orig}"
+            notes.append(Note("the source", why, is_left_out=True))
     caseless = frozenset((t, c) for t, c in connection.execute(sa.text(_CASELESS_IN_MYSQL)))
-    return SourceObjects(list(_read(connection, _MYSQL)), caseless=caseless)
+    return SourceObjects(notes, caseless=caseless)
