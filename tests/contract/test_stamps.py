@@ -185,6 +185,20 @@ def test_rule_29_what_has_no_stamp_is_told_and_never_passed_over(place: Workspac
         assert read_all(reader) == everything(1)
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_log_that_is_damaged_keeps_no_node_from_its_lease(
+    place: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    db = open_logged(place)
+    db.table("items").insert(id=1, title="a")
+    db.change_log.end()
+    place.execute("UPDATE zapdb_stamps SET snapshot = '999999999:999999999:', stamped_at = 0")
+    db.table("items").insert(id=2, title="b")
+    beat(db)
+    assert "changes got no stamp, which is tried again" in caplog.text
+    db.table("items").insert(id=3, title="c")
+
+
 def age_stamps(place: Workspace) -> None:
     """Let stamps be as old as those that a heartbeat leaves as they are no longer."""
     if place.engine == "sqlite":

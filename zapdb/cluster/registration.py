@@ -125,8 +125,8 @@ class Heartbeat(Renewal):
                 epoch = self._node.own.rise(connection, f", expires_at = {expires}")
             self._node.own.note(epoch)
             ensure_incarnation(self._storage)
-            raise_watermarks(self._storage)
             self._look_after_others()
+            self._give_stamps()
         except LeaseLost as error:
             raise LeaseLost(f"{error.message}; its writes are refused") from error
         except IncompatibleVersion as error:
@@ -134,6 +134,14 @@ class Heartbeat(Renewal):
             with suppress(ZapdbError):  # or its lease ends by itself
                 deregister(self._storage, self._node)
             raise LeaseLost("this process is no longer a node") from error
+
+    def _give_stamps(self) -> None:
+        """What is wrong with a log is told to who reads it, and keeps no process from its lease."""
+        try:
+            raise_watermarks(self._storage)
+        except ZapdbError as error:
+            if not self._storage.is_closed:
+                logger.warning("changes got no stamp, which is tried again: %s", error)
 
     def _look_after_others(self) -> None:
         self._storage.end_dead_holders()
