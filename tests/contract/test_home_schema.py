@@ -204,6 +204,7 @@ def test_every_name_gets_the_schema_once(name: str, form: str) -> None:
         "CREATE INDEX zapdb_catalog_seq ON x",
         'SELECT "zapdb_catalog"',
         "SAVEPOINT zapdb",
+        "ALTER TABLE a RENAME TO zapdb_catalog",
         "SELECT a.zapdb_catalog",
         "zapdb_recordsx",
         "xzapdb_catalog",

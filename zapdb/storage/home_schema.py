@@ -34,10 +34,11 @@ _OTHERS: Final = (VERSION_TABLE, SCRATCH, "zapdb_commit_order")
 _ENDS: Final = "|".join(name.removeprefix("zapdb_") for name in (*METADATA.tables, *_OTHERS))
 # It begins with what it looks for: then most of a long statement is passed over ten times faster.
 OWN_NAMES: Final = re.compile(
-    rf'zapdb_(?<![\w."]zapdb_)(?:{_ENDS}|records_[0-9]+|entries_[0-9]+)(?!\w)'
+    rf'zapdb_(?<![\w."]zapdb_)(?<!RENAME TO zapdb_)(?:{_ENDS}|records_[0-9]+|entries_[0-9]+)(?!\w)'
 )
 """The names of zapdb's tables and sequences in a statement, where no schema stands before them:
-also as a text, which the server reads as the name of a table (`regclass`)."""
+also as a text, which the server reads as the name of a table (`regclass`). A table keeps its schema
+when it is renamed, so the new name has none."""
 
 _REFUSED: Final = re.compile(r"['\"%\\\x00-\x1f\x7f]")
 _FIND: Final = (
