@@ -43,6 +43,8 @@ def show_moment(at: datetime | int) -> str:
             at = _EPOCH + timedelta(microseconds=at)
         except OverflowError:
             return f"{at} µs"
+    if not isinstance(at, datetime):  # of a row that somebody else wrote
+        return repr(at)
     return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
+import psycopg
 import pytest
 
 import zapdb
@@ -20,7 +21,7 @@ from tests import forms
 from tests.mutations import CELLS, mutants
 from tests.support import Workspace, error_of
 from tests.unit.migrations.kept import write
-from zapdb.errors import CorruptionError, IncompatibleVersion, StorageError
+from zapdb.errors import CorruptionError, IncompatibleVersion, StorageError, ZapdbError
 from zapdb.jobs import verify_tenant
 from zapdb.migrations import digest_of, load_directory, read_stored
 from zapdb.storage import connect
@@ -82,6 +83,16 @@ def look_at_all(address: str) -> Iterator[Callable[[], object]]:
             yield lambda items=items: items.count()
             yield lambda db=db: list(db.change_log.read())
             yield lambda db=db: db.admin.metrics()
+            yield lambda db=db: [repr(one) for one in db.change_log.read()]
+            yield lambda db=db: [repr(one) for one in db.moments()]
+            yield lambda db=db: [repr(one) for one in db.audit()]
+            yield lambda db=db: [repr(one) for one in db.jobs.list()]
+            yield lambda db=db: [repr(one) for one in db.change_log.followers()]
+            yield lambda db=db: [repr(one) for one in db.admin.schema_history("items")]
+            yield lambda db=db: [repr(one) for one in db.admin.tenants()]
+            yield lambda items=items: [repr(one) for one in items.history(1)]
+            yield lambda db=db: list(db.at(2).table("items").scan())
+            yield lambda db=db: list(db.diff(1, 3))
     yield lambda: items.update(1, size=77)
     yield lambda: items.delete(2)
 
@@ -251,6 +262,49 @@ def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace) -> No
             workspace.execute(f"INSERT INTO {table} SELECT * FROM kept_rows")
             workspace.execute("DROP TABLE kept_rows")
     assert [error_of(look) for look in look_read_only(workspace.address)] == [None, None]
+
+
+OF_LOG = ("zapdb_stamps", "zapdb_transactions", "zapdb_followers")
+WRONG: dict[str, list[Any]] = {
+    "text": ["", "zz", "1:2", "x:y:z", "5:1:9,", "1.2.3", "ä" * 5_000],
+    "bigint": [0, -1, (1 << 63) - 1, -(1 << 63), 1 << 62],
+}
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("table", OF_LOG)
+def test_wrong_texts_and_numbers_of_the_log_are_refused_or_read(
+    workspace: Workspace, table: str
+) -> None:
+    fill(workspace)
+    with workspace.open() as db:
+        place = next(iter(db.change_log.read())).bookmark
+        db.change_log.follower("reader").advance(place)
+    columns = workspace.execute(
+        "SELECT column_name, data_type FROM information_schema.columns"
+        " WHERE table_schema = 'public' AND table_name = ? ORDER BY 1",
+        [table],
+    )
+    for at, (column, kind) in enumerate(columns):
+        wrong = WRONG[kind] if forms.is_long else [*WRONG[kind], *WRONG[kind]][at % 3 :][:2]
+        for cell in wrong:
+            workspace.execute(f"CREATE TABLE kept_rows AS SELECT * FROM {table}")
+            one = f"ctid = (SELECT max(ctid) FROM {table})"
+            with contextlib.suppress(StorageError, ZapdbError, psycopg.Error):
+                workspace.execute(f"UPDATE {table} SET {column} = ? WHERE {one}", (cell,))
+            with zapdb.open(workspace.address, migrations=workspace.directory) as db:
+                for look in (
+                    lambda db=db: [repr(change) for change in db.change_log.read()],
+                    lambda db=db: [repr(moment) for moment in db.moments()],
+                    lambda db=db: [repr(one) for one in db.change_log.followers()],
+                    lambda db=db: repr(db.change_log.status()),
+                    lambda db=db: list(db.at(2).table("items").scan()),
+                    lambda db=db: db.table("items").upsert(id=1, title="t", size=1, age=1),
+                ):
+                    assert type(error_of(look)) is not StorageError, (column, cell)
+            workspace.execute(f"TRUNCATE {table}")
+            workspace.execute(f"INSERT INTO {table} SELECT * FROM kept_rows")
+            workspace.execute("DROP TABLE kept_rows")
 
 
 def look_read_only(address: str) -> list[Callable[[], object]]:

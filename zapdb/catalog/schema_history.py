@@ -24,7 +24,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
-from zapdb.storage.cells import checked
+from zapdb.storage.cells import as_number, checked
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 
 RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
@@ -140,7 +140,7 @@ def append_revision(connection: Connection, made: NewRevision) -> int:
         f"SELECT max(revision) FROM zapdb_schema_history WHERE tenant = {int(made.tenant)}"
         f" AND table_number = {int(made.schema.number)}"
     )
-    revision = (newest or 0) + 1
+    revision = as_number(newest or 0) + 1
     insert_revision(connection, made, revision, connection.storage.now_us(connection))
     return revision
 

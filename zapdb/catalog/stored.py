@@ -22,7 +22,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.schema import Schema
 from zapdb.storage import Connection
-from zapdb.storage.cells import checked
+from zapdb.storage.cells import as_text, checked, reading
 from zapdb.storage.fixed_tables import MIGRATIONS
 from zapdb.values.json import dumps
 
@@ -88,7 +88,9 @@ class StoredMigration:
     @property
     def replaces(self) -> tuple[str, ...]:
         """The digests of the migrations that it replaces, if it is a squash."""
-        return tuple(cbor2.loads(self.structure).get("replaces", ()))
+        with reading(MIGRATIONS.name):
+            found = cbor2.loads(self.structure).get("replaces", ())
+            return tuple(map(as_text, found))
 
 
 def source_hash(source: bytes) -> bytes:

@@ -21,7 +21,7 @@ from zapdb.errors import ConcurrencyError, HistoryBehind, RollbackInProgress, Us
 from zapdb.limits import NAME_LENGTH_MAX, NODE_HEARTBEAT_SECONDS
 from zapdb.printing import show_moment
 from zapdb.storage import Connection, DuplicateKey
-from zapdb.storage.cells import as_time
+from zapdb.storage.cells import as_text, as_time
 from zapdb.storage.change_log import BEGINNING, START, Bookmark, ChangeLog, Lag
 from zapdb.storage.moments import moments_of
 from zapdb.storage.stamps import add_stamp
@@ -298,7 +298,7 @@ class ChangeFollower:
             f" AND name = {connection.storage.placeholder}",
             (self.name,),
         )
-        return None if row is None else Bookmark.parse(row[0])
+        return None if row is None else Bookmark.stored(row[0])
 
 
 def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
@@ -310,7 +310,7 @@ def list_followers(connection: Connection, tenant: int) -> list[FollowerStatus]:
     )
     found = []
     for name, text, advanced_at in rows:
-        bookmark = Bookmark.parse(text)
+        bookmark = Bookmark.stored(text)
         lag = log.measure_lag(connection, bookmark)
-        found.append(FollowerStatus(name, bookmark, as_time(advanced_at), lag))
+        found.append(FollowerStatus(as_text(name), bookmark, as_time(advanced_at), lag))
     return found

@@ -386,7 +386,7 @@ def _list_bookmarks(connection: Connection, tenant: int) -> list[tuple[str, Book
     rows = connection.fetch_all(
         f"SELECT name, bookmark FROM zapdb_followers WHERE tenant = {int(tenant)} ORDER BY name"
     )
-    return [(as_text(name), Bookmark.parse(as_text(text))) for name, text in rows]
+    return [(as_text(name), Bookmark.stored(text)) for name, text in rows]
 
 
 def _hide_in_bookmarks(

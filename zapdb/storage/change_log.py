@@ -26,13 +26,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from zapdb.errors import ChangesPruned, UsageError
-from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE
+from zapdb.errors import ChangesPruned, CorruptCatalog, UsageError
+from zapdb.limits import CHANGES_COUNTED_MAX, CHANGES_PAGE, ERROR_VALUE_CHARS_MAX
 from zapdb.storage.base import Storage
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, as_text, reading
 from zapdb.storage.connection import Connection
+from zapdb.storage.fixed_tables import CHANGES
 from zapdb.storage.stamps import (
     EMPTY_SNAPSHOT,
     STAMP_COLUMNS,
@@ -102,6 +103,18 @@ class Bookmark:
                 hint="give the bookmark of a change, or None for the beginning of the log",
             ) from None
 
+    @classmethod
+    def stored(cls, cell: Any) -> Bookmark:
+        """Read a bookmark of a fixed table; raises `CorruptCatalog`."""
+        try:
+            return cls.parse(as_text(cell))
+        except UsageError:
+            raise CorruptCatalog(
+                "a stored bookmark is none",
+                found=as_text(cell)[:ERROR_VALUE_CHARS_MAX],
+                hint="restore the row from a backup, or remove the follower",
+            ) from None
+
 
 START: Final = Bookmark(0, 0, 0, b"")
 
@@ -119,6 +132,20 @@ class LoggedTransaction:
     number: int
     principal: str
     made_at: int
+
+    @classmethod
+    def from_row(cls, row: Any, stamp: int, stamp_time: int, stamped_at: int) -> Self:
+        """Make it of `commit_order`, `number`, `principal` and `made_at`."""
+        commit_order, number, principal, made_at = row
+        return cls(
+            stamp,
+            stamp_time,
+            stamped_at,
+            as_number(commit_order),
+            as_number(number),
+            as_text(principal),
+            as_number(made_at),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +205,7 @@ class ChangeLog:
             f" AND name = '{BEGINNING}'",
             (),
         )
-        return Bookmark.parse(found[0][0]) if found else START
+        return Bookmark.stored(found[0][0]) if found else START
 
     def require_unpruned(self, fetch: Fetch, place: Bookmark) -> None:
         """Raise `ChangesPruned` if changes after a place were pruned."""
@@ -305,10 +332,9 @@ class ChangeLog:
             )
             place = since.stamp
             while place <= until and (page := fetch(sql, (place, until, CHANGES_PAGE))):
-                for commit_order, number, principal, made_at in page:
-                    yield LoggedTransaction(
-                        number, made_at, made_at, commit_order, number, principal, made_at
-                    )
+                for row in page:
+                    made_at = as_number(row[3])
+                    yield LoggedTransaction.from_row(row, as_number(row[1]), made_at, made_at)
                 place = page[-1][1] + 1
             return
         for found in self.list_stamps(fetch, since, until):
@@ -321,10 +347,12 @@ class ChangeLog:
             )
             while page := fetch(sql, (*parameters, place, TRANSACTIONS_PAGE)):
                 for row in page:
-                    yield LoggedTransaction(found.number, found.visible_at, found.stamped_at, *row)
+                    yield LoggedTransaction.from_row(
+                        row, found.number, found.visible_at, found.stamped_at
+                    )
                 if len(page) < TRANSACTIONS_PAGE:
                     break
-                place = page[-1][0] + 1
+                place = as_number(page[-1][0]) + 1
 
     def list_stamps(self, fetch: Fetch, since: Bookmark, until: int) -> Iterator[Stamp]:
         """Return the stamps, beginning with that of the bookmark."""
@@ -339,7 +367,7 @@ class ChangeLog:
                 if stamp.number >= since.stamp:
                     yield stamp
                 before = stamp
-            at = page[-1][0] + 1
+                at = stamp.number + 1
 
     def _read_page(
         self, fetch: Fetch, transactions: Sequence[LoggedTransaction], since: Bookmark
@@ -356,8 +384,9 @@ class ChangeLog:
         if len(rows) > CHANGES_PAGE:
             return None
         found: dict[int, list[Any]] = {number: [] for number in numbers}
-        for row in rows:
-            found[row[0]].append(row)
+        with reading(CHANGES.name):
+            for row in rows:
+                found[as_number(row[0])].append(row)
         return [
             made
             for transaction in transactions
@@ -381,7 +410,7 @@ class ChangeLog:
         )
         while page := fetch(sql, place):
             yield [_row(transaction, row) for row in page]
-            place = (page[-1][1], as_bytes(page[-1][2]))
+            place = (as_number(page[-1][1]), as_bytes(page[-1][2]))
 
     # Lag
 
@@ -412,7 +441,8 @@ class ChangeLog:
             f"SELECT count(*), min(made_at), ({self.storage.clock_sql}) FROM ({rows}) AS behind",
             parameters,
         )
-        return Lag(int(count), 0.0 if oldest is None else max(0.0, (now - oldest) / 1e6))
+        waited = 0.0 if oldest is None else max(0.0, (now - as_number(oldest)) / 1e6)
+        return Lag(as_number(count), waited)
 
 
 def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
@@ -421,7 +451,7 @@ def _row(transaction: LoggedTransaction, found: Any) -> ChangeRow:
         transaction,
         as_number(table),
         as_bytes(key),
-        event,
+        None if event is None else as_text(event),
         None if before is None else as_bytes(before),
         None if after is None else as_bytes(after),
         bool(replaced),

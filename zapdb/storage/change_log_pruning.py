@@ -148,7 +148,7 @@ class ChangeLogPruning:
             f"SELECT name, bookmark FROM zapdb_followers WHERE {self._mine}"
             f" AND name <> '{BEGINNING}' ORDER BY name"
         )
-        return [name for name, text in rows if Bookmark.parse(text) < place]
+        return [name for name, text in rows if Bookmark.stored(text) < place]
 
     # Doing it
 

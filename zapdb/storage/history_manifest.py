@@ -109,7 +109,7 @@ class HistoryStore:
                 _one_of(state, "baseline", "follows", "stopped", "broken"),
                 as_number(begins),
                 as_number(ends),
-                Bookmark.parse(as_text(bookmark)),
+                Bookmark.stored(bookmark),
                 as_number(visible_at),
                 as_number(purged),
                 as_number(started_at),

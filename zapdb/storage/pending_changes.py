@@ -426,10 +426,10 @@ def iter_changes(
     place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
     while page := connection.fetch_all(sql, place):
         yield [
-            (tenant, table, as_bytes(value))
+            (as_number(tenant), as_number(table), as_bytes(value))
             for tenant, _, table, _, before, after in page
             for value in (before, after)
-            if value is not None and len(value) >= size_bytes_min
+            if value is not None and len(as_bytes(value)) >= size_bytes_min
         ]
         place = (*page[-1][:3], as_bytes(page[-1][3]))
 
@@ -450,7 +450,12 @@ def iter_archives_of_changes(
     )
     place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
     while page := connection.fetch_all(sql, place):
-        yield [(row[0], as_bytes(cell)) for row in page for cell in row[4:] if cell is not None]
+        yield [
+            (as_number(row[0]), as_bytes(cell))
+            for row in page
+            for cell in row[4:]
+            if cell is not None
+        ]
         place = (*page[-1][:3], as_bytes(page[-1][3]))
 
 
@@ -471,4 +476,4 @@ def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple
         f"SELECT prefix, count(*) FROM ({sides}) AS prefixes GROUP BY prefix ORDER BY prefix",
         (*PREFIX_PARAMETERS, UNREADABLE_MARK) * 2,
     )
-    return [(bytes(prefix), int(count)) for prefix, count in rows]
+    return [(as_bytes(prefix), as_number(count)) for prefix, count in rows]

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from zapdb.errors import CorruptCatalog
+from zapdb.storage.cells import as_number, as_text, reading
 from zapdb.storage.connection import Connection
+from zapdb.storage.fixed_tables import STAMPS
 from zapdb.storage.incarnations import FIRST_NUMBER_SQL
 from zapdb.storage.pending_changes import MOVED_HINT
 
@@ -71,6 +73,8 @@ class LogSnapshot:
         return f"({hidden} OR {column} IN ({running}))"
 
 
+NUMBERS_END: Final = 1 << 62
+"""No stamp has this number or a higher one: there is room for what is added to it in SQL."""
 EMPTY_SNAPSHOT: Final = LogSnapshot(0, ())
 
 
@@ -97,7 +101,16 @@ class Stamp:
     def from_row(cls, row: Any, earlier: Stamp | None) -> Self:
         """Make it of `STAMP_COLUMNS` and the stamp before."""
         number, text, stamped_at, moment, visible_at = row
-        made = cls(number, LogSnapshot.parse(text), stamped_at, moment, visible_at)
+        with reading(STAMPS.name):
+            made = cls(
+                as_number(number),
+                LogSnapshot.parse(as_text(text)),
+                as_number(stamped_at),
+                as_number(moment),
+                as_number(visible_at),
+            )
+            if not 0 <= made.number < NUMBERS_END:
+                raise ValueError(made.number)
         return made if earlier is None else made.after(earlier)
 
     def after(self, earlier: Stamp) -> Self:
@@ -191,7 +204,7 @@ def add_stamp(connection: Connection, tenant: int, *, may_be_empty: bool = False
         parameters,
     )
     if count:
-        visible_at = max(made.first_visible_at, made_at)
+        visible_at = max(made.first_visible_at, as_number(made_at))
     elif may_be_empty:
         visible_at = last.visible_at
     else:
