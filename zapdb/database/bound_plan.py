@@ -79,6 +79,10 @@ class BoundPlan:
         self.watched: Watched | None = None
         """The iteration that the plan is a branch of."""
         self.reached: Reached = None
+        self.is_merged = False
+        """Whether its records are merged with those of other plans."""
+        self.moved = dict[bytes, bytes]()
+        """The places in the order of records that come where they were, by their keys."""
         self._fields = None if fields is None else fields | fields_of(plan)
         self.bind(bound)
 
@@ -171,6 +175,8 @@ class BoundPlan:
 
     def sort_key(self, found: Found) -> bytes:
         """The place in the total order: no order's key is the beginning of another one."""
+        if self.moved and found[0] in self.moved:
+            return self.moved.pop(found[0])
         return self.position(self.place(found))
 
     def position(self, place: QueryPlace) -> bytes:

@@ -57,7 +57,8 @@ class Owed(NamedTuple):
     path_key: bytes
     key: bytes
     stored: bytes | None
-    """Its bytes as of the beginning; None: it comes as it is now."""
+    """Its bytes as of the beginning. Outside of transactions it comes as it is now, in the order of
+    then."""
     archive: bytes | None
     """Its archived values of then, if its table has any."""
 
@@ -182,7 +183,7 @@ class Iteration:
         elif self.is_inside:
             self._add(key, was, before, self._load_archive(connection, key))
         elif after is not None and self._find_new(key, after) != was:
-            self._add(key, was)
+            self._add(key, was, before)
 
     def _comes_again(self, key: bytes, after: bytes) -> bool:
         place = self._find_new(key, after)

@@ -155,7 +155,11 @@ def _read_now(
     )
     matches, read = compile_predicate(predicate, bound.adapter.schema), bound.adapter.reader.read
     found = [(one, (one.key, read(one.key, stored[one.key]))) for one in owed if one.key in stored]
-    return [one for one in found if matches(one[1][1])]
+    found = [one for one in found if matches(one[1][1])]
+    if bound_plan.is_merged:
+        for one, _ in found:
+            bound_plan.moved[one.key] = bound_plan.sort_key(bound_plan.read_then(one))
+    return found
 
 
 def _is_up_to(last: Last, descending: bool) -> Callable[[PagedRow], bool] | None:

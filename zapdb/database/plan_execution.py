@@ -56,6 +56,8 @@ class PlanExecution:
         self.plan = plan = self._planning.plan(bound)
         self._first_page = FirstPage()
         self._bound_plans = [self._bind(branch) for branch in plan.branches]
+        for bound_plan in self._bound_plans:
+            bound_plan.is_merged = self._is_merged
 
     def _bind(self, plan: QueryPlan) -> BoundPlan:
         return BoundPlan(plan, self.bound, self._fields, self._first_page)
