@@ -64,6 +64,8 @@ def test_every_value_of_every_type_comes_out_as_it_went_in(
     assert (written.key_lower, written.key_upper) == (rows[0][0], rows[-1][0])
     assert read_digest(path) == written.sha256
     assert read_footer(path) == (FOOTER, bound.schema)
+    metadata = parquet.read_metadata(path).metadata
+    assert all(key.decode() and value.decode() for key, value in metadata.items())
     found = parquet.read_table(path)
     assert [field.name for field in found.schema][:4] == ["_key", "_from", "_until", "_operation"]
     assert found.column("_key").to_pylist() == sorted(found.column("_key").to_pylist())

@@ -11,6 +11,7 @@ has lost it writes nothing, and who loses it afterwards has a file that can't be
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import os
@@ -264,9 +265,11 @@ def _list_leaves(column: Any) -> list[str]:
 
 
 def _metadata(footer: FileFooter, schema: TableSchema | None) -> dict[bytes, bytes]:
+    """Return what a footer holds beside the columns, as text: Parquet has nothing else there, and
+    other readers, such as Polars, refuse a file that has."""
     found = {FOOTER_KEY: msgspec.json.encode(asdict(footer))}
     if schema is not None:
-        found[SCHEMA_KEY] = canonical_bytes(schema)
+        found[SCHEMA_KEY] = base64.b64encode(canonical_bytes(schema))
     return found
 
 
@@ -330,7 +333,8 @@ def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
         metadata = parquet.read_metadata(path).metadata or {}
         footer = FileFooter.parse(metadata[FOOTER_KEY])
         packed = metadata.get(SCHEMA_KEY)
-        schema = None if packed is None else read_canonical_bytes(packed)
+        canonical = None if packed is None else base64.b64decode(packed, validate=True)
+        schema = None if canonical is None else read_canonical_bytes(canonical)
     except (pyarrow.ArrowInvalid, KeyError, ValueError, RecursionError, CorruptCatalog) as error:
         raise _not_of_a_store(path, error) from error
     if footer.format > HISTORY_FORMAT:
