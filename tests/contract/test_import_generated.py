@@ -189,7 +189,9 @@ def definitions(tables: list[Table], engine: str) -> tuple[list[str], list[str]]
                 parts.append(
                     f"{quote(name)} {getattr(kind, engine)}" + " NOT NULL" * reference.required
                 )
-        parts.append(f"PRIMARY KEY ({', '.join(quote(column.name) for column in table.key)})")
+        key = ", ".join(quote(column.name) for column in table.key)
+        # Else the server takes a name that another table may have.
+        parts.append(f"CONSTRAINT {quote(f'key of {tables.index(table)}')} PRIMARY KEY ({key})")
         keys_of = []
         for reference in table.references:
             target = tables[reference.target]
