@@ -142,6 +142,12 @@ def test_links_between_documents_lead_somewhere(document):
             assert (document.parent / target).exists(), target
 
 
+def test_each_decision_is_in_the_index():
+    pages = {path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\((0[^)]+)\)", index)) == pages
+
+
 def test_the_generated_reference_is_current():
     subprocess.run([sys.executable, "-m", "tools.docs", "--check"], cwd=ROOT, check=True)
 
