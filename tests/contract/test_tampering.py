@@ -9,8 +9,10 @@ import sqlite3
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import cbor2
 import psycopg
@@ -18,6 +20,7 @@ import pytest
 
 import zapdb
 from tests import forms
+from tests.contract.stored_pasts import begin, flush
 from tests.mutations import CELLS, mutants
 from tests.support import Workspace, error_of
 from tests.unit.migrations.kept import write
@@ -25,9 +28,11 @@ from zapdb.errors import CorruptionError, IncompatibleVersion, StorageError, Zap
 from zapdb.jobs import verify_tenant
 from zapdb.migrations import digest_of, load_directory, read_stored
 from zapdb.storage import connect
+from zapdb.storage.fixed_tables import METADATA
 from zapdb.values.json import dumps
 
 KEPT = load_directory(write.KEPT)
+MET = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
 
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [
@@ -35,7 +40,8 @@ create_table: {table: items, key: [id], fields: [
       {name: fax, type: string}, {name: town, type: reference, to: towns, optional: true},
       {name: at, type: zoned_timestamp, optional: true}]}"""
 FIRST = (
-    "create_table: {table: towns, key: [id], fields: [{name: id, type: integer}]}",
+    "create_table: {table: towns, key: [id], fields: [{name: id, type: integer},"
+    " {name: serial, type: integer, generated: sequence}]}",
     ITEMS,
     "create_index: {table: items, index: by_size, fields: [{field: size}]}",
     "create_index: {table: items, index: one_title, unique: true, fields: [{field: title}]}",
@@ -49,8 +55,9 @@ SECOND = (
 )
 
 
-def fill(workspace: Workspace) -> None:
-    """Records of two layouts, large ones, archived values, a change log, and a job."""
+def fill(workspace: Workspace, past: Path) -> None:
+    """Records of two layouts, large ones, archived values, a change log and its follower, a history
+    store with an erased record, and a job."""
     workspace.write(1, *FIRST)
     with workspace.open() as db:
         db.admin.set_setting("change_log", "on")
@@ -61,7 +68,15 @@ def fill(workspace: Workspace) -> None:
             )
     workspace.write(2, *SECOND)
     with workspace.open() as db:
-        db.table("items").insert(id=9, title="t9", size=9, age=3)
+        db.table("items").update(0, age=8)
+        db.table("items").insert(id=9, title="t9", size=9, age=3, at=MET)
+        db.table("items").insert(id=10, title="gone", size=9, age=3)
+        begin(db, past)
+        db.table("items").delete(10)
+        flush(db)
+        db.history.erase("items", 10)
+        db.change_log.follower("reader").advance(next(iter(db.change_log.read())).bookmark)
+        db.run(lambda tx: tx.table("towns").insert(id=2), token=True)
 
 
 def look_at_all(address: str) -> Iterator[Callable[[], object]]:
@@ -91,10 +106,15 @@ def look_at_all(address: str) -> Iterator[Callable[[], object]]:
             yield lambda db=db: [repr(one) for one in db.admin.schema_history("items")]
             yield lambda db=db: [repr(one) for one in db.admin.tenants()]
             yield lambda items=items: [repr(one) for one in items.history(1)]
-            yield lambda db=db: list(db.at(2).table("items").scan())
-            yield lambda db=db: list(db.diff(1, 3))
-    yield lambda: items.update(1, size=77)
-    yield lambda: items.delete(2)
+            for moment in (2, 9, 11):  # in front of the history store, in its files, behind them
+                yield lambda db=db, at=moment: list(db.at(at).table("items").scan())
+            yield lambda db=db: list(db.diff(9, 11))
+            yield lambda db=db: repr(db.change_log.status())
+            yield lambda db=db: repr(db.history.status())
+            yield lambda db=db: db.history.verify()
+            if not read_only:
+                yield lambda items=items: items.update(1, size=77)
+                yield lambda items=items: items.delete(2)
 
 
 def outcomes(address: str) -> Counter[str]:
@@ -143,8 +163,10 @@ def _read(migration: Any, structure: Any) -> None:
     read_stored(dumps(structure), migration.name, "", drawn, before).check()
 
 
-def test_a_database_with_a_changed_structure_is_refused_or_read(workspace: Workspace) -> None:
-    fill(workspace)
+def test_a_database_with_a_changed_structure_is_refused_or_read(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    fill(workspace, tmp_path / "past")
     number, structure, digest = workspace.execute(
         "SELECT number, structure, digest FROM zapdb_migrations ORDER BY number LIMIT 1"
     )[0]
@@ -180,7 +202,7 @@ def set_structure(workspace: Workspace, number: int, structure: bytes, digest: s
 @pytest.fixture
 def template(workspace: Workspace, tmp_path: Path) -> Path:
     """A closed file of SQLite, whole without others beside it."""
-    fill(workspace)
+    fill(workspace, tmp_path / "past")
     copy = tmp_path / "template.db"
     workspace.execute(f"VACUUM INTO '{copy}'")
     return copy
@@ -242,8 +264,8 @@ def test_a_transaction_of_the_last_number_that_there_is_is_read(template: Path, 
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
-def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace) -> None:
-    fill(workspace)
+def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace, tmp_path: Path) -> None:
+    fill(workspace, tmp_path / "past")
     cells = workspace.execute(
         "SELECT table_name, column_name FROM information_schema.columns"
         " WHERE table_schema = 'public' AND data_type = 'bytea' ORDER BY 1, 2"
@@ -266,20 +288,19 @@ def test_wrong_bytes_in_any_cell_are_refused_or_read(workspace: Workspace) -> No
 
 OF_LOG = ("zapdb_stamps", "zapdb_transactions", "zapdb_followers")
 WRONG: dict[str, list[Any]] = {
-    "text": ["", "zz", "1:2", "x:y:z", "5:1:9,", "1.2.3", "ä" * 5_000],
+    "text": ["", "zz", "1:2", "x:y:z", "5:1:9,", "1.2.3", "{}", "[1]", "null", "ä" * 5_000],
     "bigint": [0, -1, (1 << 63) - 1, -(1 << 63), 1 << 62],
+    "bytea": [b"", b"\0", b"\xff" * 9, b"x" * 100_000],
+    "boolean": [True, False],
 }
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.parametrize("table", OF_LOG)
 def test_wrong_texts_and_numbers_of_the_log_are_refused_or_read(
-    workspace: Workspace, table: str
+    workspace: Workspace, tmp_path: Path, table: str
 ) -> None:
-    fill(workspace)
-    with workspace.open() as db:
-        place = next(iter(db.change_log.read())).bookmark
-        db.change_log.follower("reader").advance(place)
+    fill(workspace, tmp_path / "past")
     columns = workspace.execute(
         "SELECT column_name, data_type FROM information_schema.columns"
         " WHERE table_schema = 'public' AND table_name = ? ORDER BY 1",
@@ -305,6 +326,60 @@ def test_wrong_texts_and_numbers_of_the_log_are_refused_or_read(
             workspace.execute(f"TRUNCATE {table}")
             workspace.execute(f"INSERT INTO {table} SELECT * FROM kept_rows")
             workspace.execute("DROP TABLE kept_rows")
+
+
+EMPTY = {
+    "zapdb_gate": "it never has a row",
+    "zapdb_probes": "of processes that work on a job",
+    "zapdb_quarantine": "of jobs that met damaged records",
+    "zapdb_range_revisions": "of conversions, after which there are no records of two layouts",
+    "zapdb_ranges": "of jobs that are not done",
+}
+"""The fixed tables that have no rows here, and why."""
+MET_RAW = {"zapdb_history_eras": "revision", "zapdb_incarnations": "number"}
+"""Columns whose last number once raised an error that was none of zapdb's."""
+
+
+def damage(workspace: Workspace) -> Iterator[str]:
+    """For each cell of the first and last rows of each fixed table, while it is another one of its
+    type: what was done. It is each seventh case, and in the short form one of each table."""
+    execute, most = workspace.execute, None if forms.is_long else 1
+    types = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = ?"
+    empty = set()
+    for at, name in enumerate(sorted(METADATA.tables)):
+        columns = execute(f"{types} AND table_schema = 'public' ORDER BY 1", [name])
+        ((count,),) = execute(f"SELECT count(*) FROM {name}")
+        if not count:
+            empty.add(name)
+            continue
+        places = ("min", "max")[: min(count, 2)]
+        cases = [(c, w, place) for c, kind in columns for w in WRONG[kind] for place in places]
+        met = [(MET_RAW[name], (1 << 63) - 1, places[-1])] if name in MET_RAW else []
+        for column, wrong, place in (*met, *cases[at % 7 % len(cases) :: 7])[:most]:
+            one = f"ctid = (SELECT {place}(ctid) FROM {name})"
+            execute(f"CREATE TABLE kept_rows AS SELECT * FROM {name}")
+            with contextlib.suppress(psycopg.IntegrityError):  # its key is there
+                execute(f"UPDATE {name} SET {column} = ? WHERE {one}", (wrong,))
+                yield f"{name}.{column} = {wrong!r:.40} in the {place} row"
+            execute(f"TRUNCATE {name}")
+            execute(f"INSERT INTO {name} SELECT * FROM kept_rows")
+            execute("DROP TABLE kept_rows")
+    assert empty == {*EMPTY}
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_cell_of_another_value_is_refused_or_read(workspace: Workspace, tmp_path: Path) -> None:
+    fill(workspace, tmp_path / "past")
+    seen, raw = Counter[str](), list[str]()
+    for done in damage(workspace):
+        try:
+            seen.update(outcomes(workspace.address))
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raw.append(f"{done}: {error!r:.300} in {at.filename}:{at.lineno}")
+    assert raw == []
+    assert seen["read"] > 10
+    assert seen["corrupt"] > 3
 
 
 def look_read_only(address: str) -> list[Callable[[], object]]:

@@ -20,25 +20,31 @@ from typing import Final
 
 from zapdb.errors import CorruptCatalog
 from zapdb.storage.base import Storage
+from zapdb.storage.cells import as_number, as_text, reading
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import not_numbered
+from zapdb.storage.fixed_tables import INCARNATIONS
 from zapdb.storage.transaction_modes import TransactionMode
 
 ID_BITS: Final = 48
 """Of a server's transaction id: at 100,000 a second they last for 89 years. An incarnation has the
 15 bits above, which leaves the sign."""
+NUMBER_MAX: Final = (1 << 63 - ID_BITS) - 1
+
+_IS_NUMBER: Final = f"number BETWEEN 0 AND {NUMBER_MAX}"
+"""Rows with another number are refused where a process opens the database, and count for none."""
 
 # xmin has the lower 32 bits. The row of another server has another one's.
 _XMIN: Final = 4294967295
 _HERE: Final = (
     f"SELECT max(number) << {ID_BITS} FROM zapdb_incarnations"
-    f" WHERE xmin::text::bigint = began_by & {_XMIN}"
+    f" WHERE xmin::text::bigint = began_by & {_XMIN} AND {_IS_NUMBER}"
 )
 _ID: Final = "pg_current_xact_id()::text::bigint"
 _TABLE: Final = "'zapdb_incarnations'::regclass::oid"
 FIRST_NUMBER_SQL: Final = (
-    f"coalesce(({_HERE}),"
-    f" (SELECT (coalesce(max(number), -1) + 1) << {ID_BITS} FROM zapdb_incarnations))"
+    f"coalesce(({_HERE}), (SELECT (coalesce(max(number), -1) + 1) << {ID_BITS}"
+    f" FROM zapdb_incarnations WHERE {_IS_NUMBER}))"
 )
 """What the numbers of this server's transactions are above, even before its incarnation began."""
 
@@ -88,9 +94,15 @@ def _is_here(connection: Connection, server: str) -> bool:
     found = connection.fetch_all(
         "SELECT number, server, began_by, xmin::text FROM zapdb_incarnations"
     )
-    here = [
-        (number, name) for number, name, began_by, xmin in found if int(xmin) == began_by & _XMIN
-    ]
+    with reading(INCARNATIONS.name):
+        for number, *_ in found:
+            if not 0 <= as_number(number) <= NUMBER_MAX:
+                raise ValueError(f"number is {number}, and not from 0 to {NUMBER_MAX}")
+        here = [
+            (number, as_text(name))
+            for number, name, began_by, xmin in found
+            if int(xmin) == as_number(began_by) & _XMIN
+        ]
     if not here:
         return False
     _, name = max(here)
@@ -109,7 +121,7 @@ def _begin_incarnation(connection: Connection, server: str) -> None:
         raise CorruptCatalog(
             "the row of the new incarnation is not of this transaction",
             database=connection.storage.shown_url,
-            table="zapdb_incarnations",
+            table=INCARNATIONS.name,
             hint="the table must have no triggers and rules: drop them",
         )
     # A dump has its sequences, but other ways of copying tables leave them behind.

@@ -42,6 +42,8 @@ from zapdb.records.archive_cells import decode_archive, extract_blobs, large_fie
 from zapdb.records.derivation import restored_in
 from zapdb.records.record_name import name_record
 from zapdb.storage import BlobStatements, Connection, RecordStatements, Storage
+from zapdb.storage.cells import reading
+from zapdb.storage.fixed_tables import HISTORY_ERAS
 from zapdb.storage.history_manifest import HistoryEra
 from zapdb.storage.identifiers import make_uuid7
 
@@ -172,13 +174,14 @@ def open_stored_table(session: PastSession, then: TableThen, state: StoredState)
 
 def _find_stored(era: HistoryEra, then: TableThen, logged: dict[int, RevisionEntry]) -> int:
     """Return the newest revision up to that of the moment whose records can stand in the era."""
-    began = logged[era.revision]
-    return next(
-        revision
-        for revision in sorted(logged, reverse=True)
-        if era.revision <= revision <= then.revision
-        and can_share_era(began, logged[revision].layout_revision, logged[revision].schema)
-    )
+    with reading(HISTORY_ERAS.name):
+        began = logged[era.revision]
+        return max(
+            revision
+            for revision, entry in logged.items()
+            if era.revision <= revision <= then.revision
+            and can_share_era(began, entry.layout_revision, entry.schema)
+        )
 
 
 class _Programs:

@@ -33,7 +33,9 @@ from zapdb.history.columns import (
 from zapdb.history.table_revisions import can_share_era
 from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import BlobStatements
+from zapdb.storage.cells import reading
 from zapdb.storage.change_log import ChangeRow
+from zapdb.storage.fixed_tables import CHANGES, HISTORY_ERAS
 from zapdb.storage.following import follow_moments
 from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.history_manifest import HistoryEra, list_eras, list_history_files
@@ -91,7 +93,9 @@ class StoredVersions:
     def _can_share(self, era: HistoryEra) -> bool:
         """Return whether the rows of an era are as those of the moment."""
         then = self._then
-        return can_share_era(self._logged[era.revision], then.layout_revision, then.schema)
+        with reading(HISTORY_ERAS.name):
+            began = self._logged[era.revision]
+        return can_share_era(began, then.layout_revision, then.schema)
 
     def offer(self) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
         """Return the SELECT of its columns, the files of the relations that it reads, and tables.
@@ -179,7 +183,8 @@ class StoredVersions:
                 if revision is None:
                     rows.add_deletions(made)
                     continue
-                schema = self._logged[revision].schema
+                with reading(CHANGES.name):
+                    schema = self._logged[revision].schema
                 rows.add_records(
                     schema, made, lambda key, value: Attachments(blobs.load, make_uuid7)
                 )
