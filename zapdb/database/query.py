@@ -46,7 +46,7 @@ from zapdb.indexes.predicates import (
     Predicate,
     order_value,
 )
-from zapdb.limits import READ
+from zapdb.limits import PAGE_RECORDS_MAX, READ
 from zapdb.records import Record
 from zapdb.schema import Field
 from zapdb.storage.retries import attempts
@@ -261,11 +261,12 @@ class Query(Uncounted, msgspec.Struct, eq=False):
             )
         known = None if cursor is None else decode_cursor(cursor)
         ordering, index = self._order_pages(known)
-        execution = self._read(ordering)
+        is_watched = count >= PAGE_RECORDS_MAX  # fewer are read at once
+        execution = self._read(ordering, is_watched=is_watched)
         mark = self._mark(execution)
         if known is not None and known.mark != mark:
             self._look()  # an older tenant catalog may have made the difference
-            execution = self._read(ordering)
+            execution = self._read(ordering, is_watched=is_watched)
             mark = self._mark(execution)
             known.check(mark)
         bound, behind = execution.bound, None if known is None else known.place
