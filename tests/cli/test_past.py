@@ -205,7 +205,7 @@ def test_a_record_that_was_never_recorded_says_so(logged: Project) -> None:
     assert logged.run("settings", "set", "change_log", "off").status == 0
     assert logged.run("data", "put", "people", "id=8", "name=Cy", "fax=1").status == 0
     result = logged.run("history", "row", "people", "8")
-    assert (result.status, "the change log is off for the table" in result.err) == (1, True)
+    assert (result.status, "the change log is off, and it has nothing" in result.err) == (1, True)
     assert logged.run("history", "row", "people", "1").status == 0
     assert logged.run("settings", "set", "change_log", "on").status == 0
     result = logged.run("history", "row", "people", "8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.database.history import stored_audit
 from zapdb.database.sql import audit as sql_audit
-from zapdb.errors import UnknownField, UnknownName, UsageError
+from zapdb.errors import HistoryGap, UnknownField, UnknownName, UsageError
 
 
 def told(entries: Any) -> list[tuple[Any, ...]]:
@@ -201,3 +201,46 @@ def test_each_tenant_has_its_own(workspace: Workspace) -> None:
     db.table("days").insert(title="A day", day=date(2026, 1, 31))  # whose key stands last
     told_in_sql += " AND table_name = 'days'"
     assert db.sql(told_in_sql).fetchall() == [(["2026-01-31"],)]
+
+
+@pytest.mark.on_each_engine
+def test_with_the_change_log_off_nothing_to_tell_is_refused(workspace: Workspace) -> None:
+    """Whether something was changed is not known; what was recorded earlier is told."""
+    workspace.write(1, ITEMS, ITEMS.replace("items", "quiet"))
+    db = workspace.open()
+    db.admin.create_tenant("other")
+    db.table("quiet").insert(id=1, title="Milk")
+    refuse_all(db, "items", 1)
+    refuse_all(db.for_tenant("other"), None, 1)
+    with pytest.raises(HistoryGap, match="the change log is off"):
+        db.sql("SELECT count(*) FROM zapdb_audit").fetchall()
+    db.admin.set_setting("change_log", "on")
+    assert (list(db.moments(table="items")), db.table("items").history(1)) == ([], [])
+    assert list(db.audit(principal="nobody")) == []
+    before = datetime.now(UTC)
+    db.table("items").insert(id=1, title="Milk")
+    newest = next(db.moments())
+    db.admin.set_setting("change_log", "off")
+    db.table("items").update(1, title="Rice")
+    told_before = db.moments(table="items"), db.audit(table="items"), db.table("items").history(1)
+    assert [len(list(one)) for one in told_before] == [1, 1, 1]
+    refuse_all(db, "quiet", 1)
+    refuse_all(db, None, 2, since=datetime.now(UTC))
+    assert list(db.moments(until=before, since=before, table="items")) == []
+    assert list(db.moments(since=newest, until=newest)) == []
+    db.admin.set_setting("change_log", "on", table="quiet")  # of two tables, one
+    assert list(db.moments(table="quiet", since=datetime.now(UTC))) == []
+    assert list(db.audit(since=datetime.now(UTC))) == []
+    assert db.sql("SELECT count(*) FROM zapdb_audit").fetchall() != [(0,)]
+
+
+def refuse_all(db: Database, table: str | None, key: int, **given: Any) -> None:
+    for ask in (
+        lambda: list(db.moments(table=table, **given)),
+        lambda: list(db.audit(table=table, **given)),
+        lambda: list(db.audit(table=table, until=datetime.now(UTC), **given)),
+        lambda: db.table(table or "items").history(key),
+    ):
+        with pytest.raises(HistoryGap, match="the change log is off") as raised:
+            ask()
+        assert "change_log" in str(raised.value)

@@ -141,7 +141,8 @@ class Table(TableFace[R]):
 
     async def history(self, /, *key: Any, **named: Any) -> list[Version]:
         """Return the versions of the record with this key, oldest first: what each transaction
-        of the change log made of it, by whom and when. Empty if the log has nothing of it.
+        of the change log made of it, by whom and when. Empty if the log has nothing of it;
+        raises `HistoryGap` if that is because the log is off for the table.
 
         What was pruned from the log is told by the files of the history store, where these
         begin, as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be
@@ -440,7 +441,8 @@ class PastTable(ReadableTableFace):
 
     async def history(self, /, *key: Any, **named: Any) -> list[Version]:
         """Return the versions of the record with this key, oldest first: what each transaction
-        of the change log made of it, by whom and when. Empty if the log has nothing of it.
+        of the change log made of it, by whom and when. Empty if the log has nothing of it;
+        raises `HistoryGap` if that is because the log is off for the table.
 
         What was pruned from the log is told by the files of the history store, where these
         begin, as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be
@@ -1536,7 +1538,8 @@ class Database(DatabaseFace):
         records of which tables, and when. Only those of a principal, or of a table, if they are
         given.
 
-        Raises the errors of `at`, and `UnknownName`.
+        Raises the errors of `at`, `UnknownName`, and `HistoryGap` if there is nothing to tell
+        while the change log is off.
         """
         return self._iterated(
             "task",
@@ -1571,7 +1574,8 @@ class Database(DatabaseFace):
         Only changes by a principal, of a table, or of a field, if they are given; tables and
         fields may have other names by now. What was pruned from the change log is told by the
         files of the history store. In SQL, what the log has is `zapdb_audit`. Raises the errors
-        of `at`, of `past.table`, `UnknownName` and `UnknownField`.
+        of `at`, of `past.table`, `UnknownName` and `UnknownField`, and `HistoryGap` if there is
+        nothing to tell while the change log is off.
         """
         return self._iterated(
             "task",

@@ -33,7 +33,7 @@ from zapdb.database.history.names_then import explain_table_now
 from zapdb.database.history.past import explaining_names
 from zapdb.database.history.versions import Version
 from zapdb.database.opening import open_to_read
-from zapdb.errors import HistoryGap, RecordNotFound, UnknownName, UsageError
+from zapdb.errors import RecordNotFound, UnknownName, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
@@ -145,16 +145,8 @@ def history_moments_command(
                 solid=("moment", "made at"),
                 empty="no moments",
             )
-        if not listed:
-            note_log_off(db)
         if listed and next(found, None) is not None:
             print_note(f"there are earlier moments: --until '#{listed[-1].number - 1}'")
-
-
-def note_log_off(db: Database) -> None:
-    """Say how the change log is switched on, if it is off."""
-    if not any(t.logs_changes for t in db._catalog.tables.values()):
-        print_note("the change log is off: `zapdb settings set change_log on` switches it on")
 
 
 def _moment_to_row(made: MomentSummary) -> tuple[Part, ...]:
@@ -313,19 +305,10 @@ def _read_versions(db: Database, table: str, key: list[str]) -> list[Version]:
     except UnknownName as error:
         explain_table_now(db._session, error)
         raise
-    descriptor = db._catalog.table(table)
-    values = read_key(descriptor.schema, key)
+    values = read_key(db._catalog.table(table).schema, key)
     versions = found.history(*values)
-    if versions or (descriptor.logs_changes and found.exists(*values)):
+    if versions or found.exists(*values):
         return versions
-    if not descriptor.logs_changes:
-        raise HistoryGap(
-            "the change log is off for the table, and nothing of a record with this key is held",
-            table=table,
-            key=", ".join(key),
-            hint="`zapdb settings set change_log on` records changes from then on; `zapdb data get`"
-            " shows the record as it is",
-        )
     raise _no_record("the change log has no record with this key", table, key)
 
 

@@ -12,7 +12,6 @@ from zapdb.cli.history import (
     LIST_MOMENTS,
     SinceOption,
     UntilOption,
-    note_log_off,
     opened_to_read,
     read_moment_argument,
 )
@@ -66,9 +65,7 @@ def history_audit_command(
                 solid=("moment", "made at"),
                 empty="no changes",
             )
-        if not listed:
-            note_log_off(db)
-        elif next(found, None) is not None:
+        if listed and next(found, None) is not None:
             print_note("there are earlier changes: --limit shows more, --until earlier ones")
 
 

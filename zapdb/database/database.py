@@ -194,7 +194,8 @@ class Database(Access):
         """Iterate the moments after one up to another, newest first: who changed how many records
         of which tables, and when. Only those of a principal, or of a table, if they are given.
 
-        Raises the errors of `at`, and `UnknownName`.
+        Raises the errors of `at`, `UnknownName`, and `HistoryGap` if there is nothing to tell while
+        the change log is off.
         """
         return list_moments(self._session, since, until, principal, table)
 
@@ -226,7 +227,8 @@ class Database(Access):
         Only changes by a principal, of a table, or of a field, if they are given; tables and fields
         may have other names by now. What was pruned from the change log is told by the files of
         the history store. In SQL, what the log has is `zapdb_audit`. Raises the errors of `at`, of
-        `past.table`, `UnknownName` and `UnknownField`.
+        `past.table`, `UnknownName` and `UnknownField`, and `HistoryGap` if there is nothing to tell
+        while the change log is off.
         """
         return list_audit(
             self._session, since, until, principal=principal, table=table, field=field

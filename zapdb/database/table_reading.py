@@ -216,7 +216,8 @@ class ReadableTable(Uncounted):
 
     def history(self, /, *key: Any, **named: Any) -> list[Version]:
         """Return the versions of the record with this key, oldest first: what each transaction of
-        the change log made of it, by whom and when. Empty if the log has nothing of it.
+        the change log made of it, by whom and when. Empty if the log has nothing of it; raises
+        `HistoryGap` if that is because the log is off for the table.
 
         What was pruned from the log is told by the files of the history store, where these begin,
         as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be read.
@@ -224,7 +225,7 @@ class ReadableTable(Uncounted):
         if named:
             key = self._join_key(key, named)
         bound = self._current()
-        return list_versions(self._session, bound, self._encode_key(bound, key))
+        return list_versions(self._session, bound, key, self._encode_key(bound, key))
 
     def count(self) -> int:
         _, count = self._read_active(lambda c, t: t.records.count_range(c, None, None, None))

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
 from zapdb.database.changes import find_newest_stamp, reading_log
-from zapdb.database.history.listing import MomentSummary, _Names, iterate_rows, list_with_tables
+from zapdb.database.history.listing import MomentSummary, TableNames, iterate_rows, list_with_tables
 from zapdb.database.history.moment import Moment, When, open_moments, to_moment
+from zapdb.database.history.recorded import require_recorded
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.versions import list_changed, list_changed_archived
 from zapdb.database.session import Session
@@ -76,10 +77,22 @@ def list_audit(
     field: str | None = None,
 ) -> Iterator[AuditEntry]:
     """Yield the changes after `since` up to `until`, newest first: see `Database.audit`."""
-    numbers = None if table is None else _Names(session).find(table)
+    names = TableNames(session)
+    numbers = None if table is None else names.find(table)
     fields = None if field is None else _find_fields(session, table, numbers, field)
+    moments = list_with_tables(session, since, until, principal, numbers, names)
+    found = _list_entries(session, moments, numbers, fields)
+    yield from require_recorded(session, found, numbers, until)
+
+
+def _list_entries(
+    session: Session,
+    moments: Iterator[tuple[MomentSummary, Collection[int]]],
+    numbers: Collection[int] | None,
+    fields: set[tuple[int, int]] | None,
+) -> Iterator[AuditEntry]:
     decoder, stored = ChangeDecoder(session), None
-    for moment, tables in list_with_tables(session, since, until, principal, table):
+    for moment, tables in moments:
         rows = _list_logged(session, moment)
         found = []
         if rows is None:

@@ -19,6 +19,7 @@ from zapdb.database.history.moment import (
     place_before,
     to_moment,
 )
+from zapdb.database.history.recorded import require_recorded
 from zapdb.database.history.replaced_files import explain_missing
 from zapdb.database.session import Session
 from zapdb.errors import HistoryDamaged, HistoryReplaced, UnknownName
@@ -73,8 +74,11 @@ def list_moments(
     table: str | None,
 ) -> Iterator[MomentSummary]:
     """Yield the moments after `since` up to `until`, newest first: see `Database.moments`."""
-    for found, _ in list_with_tables(session, since, until, principal, table):
-        yield found
+    names = TableNames(session)
+    numbers = None if table is None else names.find(table)
+    found = list_with_tables(session, since, until, principal, numbers, names)
+    for one, _ in require_recorded(session, found, numbers, until):
+        yield one
 
 
 def list_with_tables(
@@ -82,14 +86,13 @@ def list_with_tables(
     since: When | None,
     until: When | None,
     principal: str | None,
-    table: str | None,
+    numbers: frozenset[int] | None,
+    names: TableNames,
 ) -> Iterator[tuple[MomentSummary, Collection[int]]]:
     """Yield them with the numbers of the tables that they changed, whose names others may have."""
     moments = open_moments(session)
     first = 0 if since is None else find_moment(session, since).number
     last = find_newest_moment(session) if until is None else find_moment(session, until)
-    names = _Names(session)
-    numbers = None if table is None else names.find(table)
     for found, tables in _list_found(session, moments, last, names):
         if found.number <= first:
             return
@@ -100,7 +103,7 @@ def list_with_tables(
 
 
 def _list_found(
-    session: Session, moments: Moments, last: LoggedMoment, names: _Names
+    session: Session, moments: Moments, last: LoggedMoment, names: TableNames
 ) -> Iterator[tuple[MomentSummary, Collection[int]]]:
     """Yield the moments up to one, with the numbers of their tables: of the log, and those in front
     of it that files have."""
@@ -209,7 +212,7 @@ def iterate_rows(session: Session, moments: Moments, made: LoggedMoment) -> Iter
         yield row
 
 
-class _Names:
+class TableNames:
     """The names of tables by number, the newest that they had."""
 
     def __init__(self, session: Session) -> None:
@@ -240,7 +243,7 @@ class _Names:
 
 
 def _count_changes(
-    connection: Connection, moments: Moments, page: list[LoggedMoment], names: _Names
+    connection: Connection, moments: Moments, page: list[LoggedMoment], names: TableNames
 ) -> dict[int, dict[int, ChangeCounts]]:
     """Return the changes of transactions by their numbers, for each table."""
     if not page:

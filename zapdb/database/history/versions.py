@@ -11,6 +11,7 @@ from typing import Any, Literal
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import find_newest_stamp, reading_log
 from zapdb.database.history.moment import Moment, open_moments, to_moment
+from zapdb.database.history.recorded import is_recording, make_unrecorded
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.session import Session
 from zapdb.errors import TransactionConflict
@@ -56,12 +57,23 @@ class Version:
         return f"<{self.operation}: {self.record!r}{at}{by}>"
 
 
-def list_versions(session: Session, bound: BoundTable, key: bytes) -> list[Version]:
-    """Return the versions of the record with an encoded key, oldest first.
+def list_versions(
+    session: Session, bound: BoundTable, key: tuple[Any, ...], encoded: bytes
+) -> list[Version]:
+    """Return the versions of the record with a key, oldest first.
 
-    Raises `TransactionConflict` if the log is pruned between its two readings again and again.
+    Raises `HistoryGap` if there are none, while the change log is off for the table, and
+    `TransactionConflict` if the log is pruned between its two readings again and again.
     """
-    moments, table = open_moments(session), bound.schema.number
+    table = bound.schema.number
+    found = _list_of(session, table, encoded)
+    if not found and not is_recording(session, [table]):
+        raise make_unrecorded(table=bound.schema.name, key=", ".join(map(str, key)))
+    return found
+
+
+def _list_of(session: Session, table: int, key: bytes) -> list[Version]:
+    moments = open_moments(session)
     find_newest_stamp(session, moments.log)
     for _ in attempts(READ):
         with reading_log(session) as connection:

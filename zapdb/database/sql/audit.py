@@ -14,6 +14,7 @@ import pyarrow
 
 from zapdb.database.changes import find_newest_stamp, open_log
 from zapdb.database.history.audit import AuditEntry, iterate_audit
+from zapdb.database.history.recorded import require_recorded
 from zapdb.database.session import Session
 from zapdb.database.sql.relations import ARROW, INTEGER, JSON, TEXT, TIME
 from zapdb.records import Record
@@ -57,7 +58,8 @@ class AuditSource:
         """Raises what reading the change log raises."""
         places = [list(AUDIT_COLUMNS).index(name) for name in names]
         wanted = pyarrow.schema([self.schema.field(name) for name in names])
-        rows = (row for entry in iterate_audit(self._session) for row in _list_rows(entry))
+        entries = require_recorded(self._session, iterate_audit(self._session))
+        rows = (row for entry in entries for row in _list_rows(entry))
         while page := list(islice(rows, BATCH_ROWS)):
             arrays = [
                 pyarrow.array([row[at] for row in page], field.type)
