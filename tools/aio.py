@@ -336,6 +336,7 @@ FACES = {
             "before": TASK,
             "audit": Method("task rows"),
             "moments": Method("task rows"),
+            "versions": TASK,
             "diff": Method("task rows"),
             "diff_schemas": TASK,
             "transaction": Method("block", words=ASYNC_WITH),

@@ -210,3 +210,31 @@ def test_a_record_that_was_never_recorded_says_so(logged: Project) -> None:
     assert logged.run("settings", "set", "change_log", "on").status == 0
     result = logged.run("history", "row", "people", "8")
     assert (result.status, result.out) == (0, "no changes since the change log was switched on\n")
+
+
+def test_a_record_of_a_dropped_table_is_told(logged: Project) -> None:
+    """By the name that it had, also where another table has that name now."""
+    before = logged.run("history", "row", "people", "1").out
+    head = "zapdb: 1\nsummary: People\nrollback: inferred\nchanges:\n"
+    text = "  - drop_table: {table: people, records: archive}\n"
+    logged.file("0002_gone").write_text(head + text, encoding="utf-8")
+    assert logged.run("migrate", "up").status == 0
+    told = logged.run("history", "row", "people", "1")
+    assert told.status == 0
+    assert told.out.split("\n")[2:-2] == before.split("\n")[2:-1]
+    assert " drop " in told.out.split("\n")[-2]
+    found = logged.run("history", "row", "people", "1", "--json").lines
+    assert [one["operation"] for one in found][-1] == "drop"
+    assert found[-1]["record"] is None
+    fields = "[{name: id, type: integer}, {name: town, type: string}]"
+    text = f"  - create_table: {{table: people, key: [id], fields: {fields}}}\n"
+    logged.file("0003_again").write_text(head + text, encoding="utf-8")
+    assert logged.run("migrate", "up").status == 0
+    assert logged.run("data", "put", "people", "id=1", "town=Rome").status == 0
+    lines = logged.run("history", "row", "people", "1").out.split("\n")
+    assert lines[-3] == told.out.split("\n")[-2]
+    assert lines[-2].endswith("insert     town=Rome")
+    missing = logged.run("history", "row", "people", "77")
+    assert (missing.status, "has no record with this key" in missing.err) == (1, True)
+    missing = logged.run("history", "row", "peopel", "1")
+    assert (missing.status, "hint" in missing.err) == (1, True)

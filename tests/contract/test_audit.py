@@ -204,6 +204,59 @@ def test_each_tenant_has_its_own(workspace: Workspace) -> None:
 
 
 @pytest.mark.on_each_engine
+def test_a_record_of_dropped_tables_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    """By the name that they had, from the log and from files, and in front of the table that has
+    the name now. Keys of another form are none of the record's."""
+    days = "create_table: {table: items, key: [day], fields: [{name: day, type: date}]}"
+    drop = "drop_table: {table: items, records: discard}"
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begin(db, tmp_path)
+    old = db.table("items")
+    old.insert(id=1, title="Milk")
+    old.insert(id=2, title="Salt")
+    old.delete(2)
+    flush(db)
+    workspace.write(2, drop)
+    db.close()
+    db = workspace.open()
+    with pytest.raises(UnknownName):
+        db.table("items")
+    assert biography(db.versions("items", 1)) == [("insert", "Milk"), ("drop", None)]
+    assert biography(db.versions("items", 2)) == [("insert", "Salt"), ("delete", None)]
+    assert db.versions("items", 3) == []
+    with pytest.raises(UsageError, match="these are not the fields of the key"):
+        db.versions("items", 1, 2)
+    with pytest.raises(UnknownName):
+        db.versions("itms", 1)
+    for number, operation in enumerate((days, drop, ITEMS), start=3):
+        workspace.write(number, operation)
+    db.close()
+    db = workspace.open()
+    db.table("items").insert(id=1, title="Rice")
+    flush(db)
+    every = [("insert", "Milk"), ("drop", None), ("insert", "Rice")]
+    assert biography(db.table("items").history(1)) == every
+    assert biography(db.table("items").history(id=1)) == every
+    for found in (db.versions("items", 1), db.table("items").history(1)):
+        first, dropped, last = found
+        assert (first.until, last.until) == (dropped.since, None)
+        assert (dropped.until, dropped.fields) == (None, ("id", "title", "size", "note"))
+        assert None not in (dropped.principal, dropped.made_at)
+    db.change_log.prune(db.change_log.end())
+    found = db.versions("items", 1)
+    assert [one.operation for one in found] == ["insert", "drop", "insert"]
+    assert found[1].since.number == dropped.since.number
+    with pytest.raises(UsageError, match="these are not the fields of the key"):
+        db.table("items").history(1, 2)
+
+
+def biography(versions: Any) -> list[tuple[str, Any]]:
+    return [(one.operation, values(one.record)) for one in versions]
+
+
+@pytest.mark.on_each_engine
 def test_with_the_change_log_off_nothing_to_tell_is_refused(workspace: Workspace) -> None:
     """Whether something was changed is not known; what was recorded earlier is told."""
     workspace.write(1, ITEMS, ITEMS.replace("items", "quiet"))

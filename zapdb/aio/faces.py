@@ -144,6 +144,10 @@ class Table(TableFace[R]):
         of the change log made of it, by whom and when. Empty if the log has nothing of it;
         raises `HistoryGap` if that is because the log is off for the table.
 
+        Those of dropped tables that had the table's name come first, each up to a `drop`; one
+        whose key can't have these values is left out. `db.versions` tells those of a table that
+        is gone.
+
         What was pruned from the log is told by the files of the history store, where these
         begin, as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be
         read.
@@ -443,6 +447,10 @@ class PastTable(ReadableTableFace):
         """Return the versions of the record with this key, oldest first: what each transaction
         of the change log made of it, by whom and when. Empty if the log has nothing of it;
         raises `HistoryGap` if that is because the log is off for the table.
+
+        Those of dropped tables that had the table's name come first, each up to a `drop`; one
+        whose key can't have these values is left out. `db.versions` tells those of a table that
+        is gone.
 
         What was pruned from the log is told by the files of the history store, where these
         begin, as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be
@@ -1583,6 +1591,12 @@ class Database(DatabaseFace):
                 since=since, until=until, principal=principal, table=table, field=field
             ),
         )
+
+    async def versions(self, table: str, /, *key: Any) -> list[Version]:
+        """Return the versions of the record with this key in the table with this name, and in
+        dropped tables that had it, oldest first: as `db.table(name).history(key)`, also where
+        there is no such table any more. Raises its errors, and `UnknownName`."""
+        return await self._done("task", lambda sync: sync.versions(table, *key))
 
     async def diff_schemas(self, first: When, second: When) -> list[TableDifference]:
         """Return how the schemas of tables differ between two moments; raises the errors of

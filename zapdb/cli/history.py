@@ -29,11 +29,10 @@ from zapdb.database import Database
 from zapdb.database.history.difference import RecordDifference
 from zapdb.database.history.listing import MomentSummary
 from zapdb.database.history.moment import parse_moment
-from zapdb.database.history.names_then import explain_table_now
 from zapdb.database.history.past import explaining_names
-from zapdb.database.history.versions import Version
+from zapdb.database.history.versions import Version, list_versions_of
 from zapdb.database.opening import open_to_read
-from zapdb.errors import RecordNotFound, UnknownName, UsageError
+from zapdb.errors import RecordNotFound, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
@@ -253,6 +252,8 @@ def history_row_command(
 ) -> None:
     """Show what each transaction changed in a record, oldest first; with --at, the record of then.
 
+    Also in dropped tables that had the name.
+
     With `--json`: one object per line, `{operation, moment, made_at, principal, fields, record}`,
     with `fields` the names of the changed fields; with `--at` the record as an object of its
     fields.
@@ -300,14 +301,11 @@ def note_doubts(doubts: Mapping[str, Doubt]) -> None:
 def _read_versions(db: Database, table: str, key: list[str]) -> list[Version]:
     """Return the versions of a record that there are; none of one that has not changed since the
     change log was switched on."""
-    try:
-        found = db.table(table)
-    except UnknownName as error:
-        explain_table_now(db._session, error)
-        raise
-    values = read_key(db._catalog.table(table).schema, key)
-    versions = found.history(*values)
-    if versions or found.exists(*values):
+    versions = list_versions_of(db._session, table, lambda schema: read_key(schema, key))
+    descriptor = db._catalog.tables.get(table)
+    if versions or (
+        descriptor is not None and db.table(table).exists(*read_key(descriptor.schema, key))
+    ):
         return versions
     raise _no_record("the change log has no record with this key", table, key)
 
@@ -325,6 +323,8 @@ def _list_rows(versions: Sequence[Version]) -> Iterator[Sequence[Part]]:
     schema: TableSchema | None = None
     record: Record | None = None
     for version in versions:
+        if schema and version.schema and schema.number != version.schema.number:
+            schema = record = None
         moment = "" if version.since is None else f"#{version.since.number}"
         made = "" if version.made_at is None else f"{version.made_at:%Y-%m-%d %H:%M:%S}"
         told = show_change(schema, record, version.schema, version.record)

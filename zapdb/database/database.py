@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies
@@ -31,6 +31,7 @@ from zapdb.database.history.difference import (
 from zapdb.database.history.listing import MomentSummary, list_moments
 from zapdb.database.history.moment import Moment, When, find_before, find_moment
 from zapdb.database.history.past import Past
+from zapdb.database.history.versions import Version, list_versions_of
 from zapdb.database.history_store import DatabaseHistory
 from zapdb.database.history_threads import HistoryThreads
 from zapdb.database.job_control import DatabaseJobs
@@ -233,6 +234,12 @@ class Database(Access):
         return list_audit(
             self._session, since, until, principal=principal, table=table, field=field
         )
+
+    def versions(self, table: str, /, *key: Any) -> list[Version]:
+        """Return the versions of the record with this key in the table with this name, and in
+        dropped tables that had it, oldest first: as `db.table(name).history(key)`, also where there
+        is no such table any more. Raises its errors, and `UnknownName`."""
+        return list_versions_of(self._session, table, lambda _: key)
 
     def diff_schemas(self, first: When, second: When) -> list[TableDifference]:
         """Return how the schemas of tables differ between two moments; raises the errors of

@@ -163,6 +163,25 @@ def list_of_record(
     ]
 
 
+def find_drop(
+    connection: Connection, moments: Moments, table: int
+) -> tuple[LoggedMoment, str, int] | None:
+    """Return the moment at which a table was dropped for the last time, by whom, and when, if the
+    log has it with a stamp."""
+    tenant = moments.log.tenant
+    later = moments.find_later(connection, moments.find_newest(connection))
+    found = connection.fetch_one(
+        "SELECT t.number, t.principal, t.made_at FROM zapdb_changes AS c"
+        " JOIN zapdb_transactions AS t ON t.tenant = c.tenant AND t.number = c.transaction_number"
+        f" WHERE c.tenant = {tenant} AND c.table_number = {int(table)} AND c.event = 'drop'"
+        f" AND NOT {later('c.transaction_number')} ORDER BY t.commit_order DESC LIMIT 1"
+    )
+    if found is None:
+        return None
+    number, principal, made_at = found
+    return moments.find_transaction(connection, as_number(number)), principal, as_number(made_at)
+
+
 class NetChange(NamedTuple):
     """What became of a record between two moments."""
 

@@ -24,6 +24,7 @@ from zapdb.database.history.replaced_files import explain_missing
 from zapdb.database.session import Session
 from zapdb.errors import HistoryDamaged, HistoryReplaced, UnknownName
 from zapdb.printing import one_line, show_moment
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
 from zapdb.storage.change_log import ChangeRow
@@ -216,6 +217,7 @@ class TableNames:
     """The names of tables by number, the newest that they had."""
 
     def __init__(self, session: Session) -> None:
+        self._schemas: dict[int, TableSchema] = {}
         self._names: dict[int, set[str]] = {}
         self._newest: dict[int, str] = {OF_TENANT: ""}
         self._dropped = set[int]()
@@ -224,6 +226,7 @@ class TableNames:
                 name = entry.schema.name
                 self._names.setdefault(entry.table_number, set()).add(name)
                 self._newest[entry.table_number] = name
+                self._schemas[entry.table_number] = entry.schema
                 if entry.event == "drop":
                     self._dropped.add(entry.table_number)
                 else:
@@ -231,6 +234,18 @@ class TableNames:
 
     def __getitem__(self, number: int) -> str:
         return self._newest.get(number, str(number))
+
+    def find_dropped(self, name: str) -> list[int]:
+        """Return the tables that had a name when they were dropped, in the order of their
+        creation."""
+        return sorted(number for number in self._dropped if self._newest[number] == name)
+
+    def is_dropped(self, number: int) -> bool:
+        return number in self._dropped
+
+    def schema(self, number: int) -> TableSchema:
+        """Return the newest schema of a table."""
+        return self._schemas[number]
 
     def find(self, name: str) -> frozenset[int]:
         """Return the tables that have a name, or had it when they were dropped: one may have been

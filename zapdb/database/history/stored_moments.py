@@ -154,6 +154,18 @@ class StoredMoments:
         timeline = self._find_timeline(number)
         return [made for at, made in timeline.list_numbered() if at == number]
 
+    def find_drop(self, table: int) -> StoredMoment | None:
+        """Return the moment at which a table was dropped for the last time, if files have it."""
+        for timeline in self._timelines:
+            dropped = [
+                at
+                for at, made in timeline.list_numbered()
+                if made.table == table and made.event == "drop"
+            ]
+            if dropped:
+                return next(self.list_back(max(dropped)), None)
+        return None
+
     def list_later_events(self, moment: LoggedMoment) -> list[LoggedEvent]:
         """Return the events after a moment, up to the end of its timeline."""
         return self._find_timeline(moment.number).list_events_after(moment.number)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -10,15 +11,16 @@ from typing import Any, Literal
 
 from zapdb.database.change_decoding import ChangeDecoder
 from zapdb.database.changes import find_newest_stamp, reading_log
+from zapdb.database.history.listing import TableNames
 from zapdb.database.history.moment import Moment, open_moments, to_moment
+from zapdb.database.history.names_then import explain_table_now
 from zapdb.database.history.recorded import is_recording, make_unrecorded
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.session import Session
-from zapdb.errors import TransactionConflict
-from zapdb.indexes import BoundTable
+from zapdb.errors import InvalidValue, TransactionConflict, UnknownName, UsageError, ZapdbError
 from zapdb.limits import READ
 from zapdb.printing import one_line, show_moment
-from zapdb.records import Attachments, Record, raw_value
+from zapdb.records import Attachments, Record, codec_for, raw_value
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
@@ -26,17 +28,18 @@ from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.history_manifest import list_timelines
 from zapdb.storage.moments import Moments
 from zapdb.storage.retries import attempts
-from zapdb.storage.rewinding import list_of_record
+from zapdb.storage.rewinding import find_drop, list_of_record
 from zapdb.values import Blob
 
-VersionOperation = Literal["baseline", "insert", "update", "delete"]
+VersionOperation = Literal["baseline", "insert", "update", "delete", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """One state of a record: from a moment until the next one, or until now.
 
-    `record` is under the table's schema of that time; None after a deletion. `fields` are the names
+    `record` is under the table's schema of that time; None after a deletion, and after a `drop` of
+    its table, which is the last version if the log or the files have it. `fields` are the names
     of the fields that the transaction changed, also of dropped ones that are archived. A `baseline`
     was there when the log began, or the files of the history store: since when is not known, and
     `since`, `principal` and `made_at` are None.
@@ -58,18 +61,85 @@ class Version:
 
 
 def list_versions(
-    session: Session, bound: BoundTable, key: tuple[Any, ...], encoded: bytes
+    session: Session,
+    name: str,
+    number: int | None,
+    read_key: Callable[[TableSchema], tuple[Any, ...]],
 ) -> list[Version]:
-    """Return the versions of the record with a key, oldest first.
+    """Return the versions of the record with a key, oldest first: in the dropped tables that had a
+    name, and then in the table with a number. `read_key` gives the key for a table's schema; a
+    table whose key can't have these values is left out.
 
-    Raises `HistoryGap` if there are none, while the change log is off for the table, and
+    Raises `UnknownName` if there is no such table; what `read_key` raises, or `InvalidValue`, if
+    all are left out; `HistoryGap` if there are no versions, while the change log is off; and
     `TransactionConflict` if the log is pruned between its two readings again and again.
     """
-    table = bound.schema.number
-    found = _list_of(session, table, encoded)
-    if not found and not is_recording(session, [table]):
-        raise make_unrecorded(table=bound.schema.name, key=", ".join(map(str, key)))
+    names = TableNames(session)
+    dropped = [one for one in names.find_dropped(name) if one != number]
+    tables = dropped if number is None else [*dropped, number]
+    if not tables:
+        error = UnknownName.of_table(name, session.catalog.tables)
+        explain_table_now(session, error)
+        raise error
+    found, refused, key = list[Version](), list[ZapdbError](), tuple[Any, ...]()
+    for table in tables:
+        schema = names.schema(table)
+        try:
+            key = read_key(schema)
+            encoded = _encode_key(session, schema, key)
+        except (InvalidValue, UsageError) as error:
+            refused.append(error)
+            continue
+        versions = _list_of(session, table, encoded)
+        if names.is_dropped(table) and versions and versions[-1].record is not None:
+            _append_drop(session, table, versions)
+        found += versions
+    if len(refused) == len(tables):
+        raise refused[-1]
+    if not found and not is_recording(session, tables):
+        raise make_unrecorded(table=name, key=", ".join(map(str, key)))
     return found
+
+
+def list_versions_of(
+    session: Session, name: str, read_key: Callable[[TableSchema], tuple[Any, ...]]
+) -> list[Version]:
+    """The same for the table that has a name now, if there is one."""
+    number = None
+    with suppress(UnknownName):
+        number = session.bind_served(name).schema.number
+    return list_versions(session, name, number, read_key)
+
+
+def _encode_key(session: Session, schema: TableSchema, key: tuple[Any, ...]) -> bytes:
+    names = [field.name for field in schema.key_fields]
+    if len(key) != len(names):
+        raise UsageError(
+            "these are not the fields of the key",
+            table=schema.name,
+            key=", ".join(names),
+            given=len(key),
+            hint="give one value for each field of the key, in this order",
+        )
+    return codec_for(schema, session.catalog.zones).key_of(*key)
+
+
+def _append_drop(session: Session, table: int, found: list[Version]) -> None:
+    """Append that the table of a record was dropped, if that was recorded."""
+    moments = open_moments(session)
+    with reading_log(session) as connection:
+        made = find_drop(connection, moments, table)
+        if made is None and list_timelines(connection, session.catalog.tenant):
+            from zapdb.database.history.stored_moments import StoredMoments
+
+            stored = StoredMoments(connection, moments).find_drop(table)
+            made = None if stored is None else stored[:3]
+    if made is None:
+        return
+    moment, principal, made_at = made
+    state = found[-1].schema, found[-1].record
+    _append(found, state, (state[0], None), to_moment(moment), ())
+    found[-1] = replace(found[-1], operation="drop", principal=principal, made_at=as_time(made_at))
 
 
 def _list_of(session: Session, table: int, key: bytes) -> list[Version]:
