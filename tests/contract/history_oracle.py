@@ -17,6 +17,7 @@ import zapdb
 from zapdb.database import Database
 from zapdb.database.change_decoding import RecordChange
 from zapdb.schema import TableSchema
+from zapdb.storage.history_manifest import path_of
 
 Rows = list[dict[str, Any]]
 
@@ -38,7 +39,7 @@ class FilesOracle:
     def __init__(self, db: Database) -> None:
         self._db, self._duck = db, duckdb.connect()
         fetch = db._storage.connection().fetch_all
-        tenant = db._catalog.tenant
+        tenant = self._tenant = db._catalog.tenant
         ((timeline, directory),) = fetch(
             f"SELECT timeline, directory FROM zapdb_history_stores WHERE tenant = {tenant}"
         )
@@ -48,7 +49,7 @@ class FilesOracle:
             f"SELECT table_number, era, first_moment FROM zapdb_history_eras WHERE {mine}"
         )
         self._files = fetch(
-            "SELECT table_number, era, path FROM zapdb_history_files"
+            "SELECT table_number, era, kind, id FROM zapdb_history_files"
             f" WHERE {mine} AND state = 'live' AND kind IN ('checkpoint', 'ended', 'segment')"
         )
 
@@ -56,8 +57,8 @@ class FilesOracle:
         """The records of a table, by the numbers of its fields."""
         era = max(era for number, era, first in self._eras if number == table and first <= moment)
         paths = [
-            str(self._directory / path)
-            for number, of, path in self._files
+            str(self._directory / path_of(self._tenant, number, kind, name))
+            for number, of, kind, name in self._files
             if (number, of) == (table, era)
         ]
         if not paths:

@@ -14,7 +14,7 @@ from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.database.history.moment import open_moments
-from zapdb.errors import HistoryDamaged, IncompatibleVersion, MomentInFuture
+from zapdb.errors import CorruptCatalog, IncompatibleVersion, MomentInFuture
 from zapdb.history import batches
 from zapdb.storage.cells import as_time
 from zapdb.values.timestamp import MICROSECOND
@@ -71,10 +71,12 @@ def test_a_file_is_never_read_outside_of_the_store(workspace: Workspace, tmp_pat
     db = make_items(workspace, place)
     (file,) = [one for one in read_manifest(db)[2] if one.table_number]
     (tmp_path / "outside.parquet").write_bytes(file.place_in(place).read_bytes())
-    for path in ("../outside.parquet", f"{tmp_path}/outside.parquet"):
-        workspace.execute("UPDATE zapdb_history_files SET path = ? WHERE id = ?", (path, file.id))
-        with pytest.raises(HistoryDamaged, match="its path leaves the directory"):
+    given = file.id
+    for name in ("../outside", f"{tmp_path}/outside", f"../../{'f' * 26}"):
+        workspace.execute("UPDATE zapdb_history_files SET id = ? WHERE id = ?", (name, given))
+        with pytest.raises(CorruptCatalog):
             db.at(newest(db)).sql("SELECT count(*) FROM items")
+        given = name
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
