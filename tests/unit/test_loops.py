@@ -14,6 +14,7 @@ SLEEPS = {
     "jobs/throttle.py": "a job keeps to its rate",
     "jobs/undivided.py": "a job keeps to its rate, or waits until an operator resumes it",
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
+    "database/history/moment.py": "a time that is over within a second is waited for, once",
     "history/retention.py": "a throttle: other processes write in the pauses of a pruning",
     "cli/sources/following.py": "the source is read again at the interval that the operator gave",
 }

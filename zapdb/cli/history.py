@@ -30,7 +30,7 @@ from zapdb.database.history.difference import RecordDifference
 from zapdb.database.history.listing import MomentSummary
 from zapdb.database.history.moment import parse_moment
 from zapdb.database.history.past import explaining_names
-from zapdb.database.history.versions import Version, list_versions_of
+from zapdb.database.history.versions import Version, list_named_versions
 from zapdb.database.opening import open_to_read
 from zapdb.errors import RecordNotFound, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
@@ -301,7 +301,7 @@ def note_doubts(doubts: Mapping[str, Doubt]) -> None:
 def _read_versions(db: Database, table: str, key: list[str]) -> list[Version]:
     """Return the versions of a record that there are; none of one that has not changed since the
     change log was switched on."""
-    versions = list_versions_of(db._session, table, lambda schema: read_key(schema, key))
+    versions = list_named_versions(db._session, table, lambda schema: read_key(schema, key))
     descriptor = db._catalog.tables.get(table)
     if versions or (
         descriptor is not None and db.table(table).exists(*read_key(descriptor.schema, key))

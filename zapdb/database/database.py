@@ -31,7 +31,7 @@ from zapdb.database.history.difference import (
 from zapdb.database.history.listing import MomentSummary, list_moments
 from zapdb.database.history.moment import Moment, When, find_before, find_moment
 from zapdb.database.history.past import Past
-from zapdb.database.history.versions import Version, list_versions_of
+from zapdb.database.history.versions import Version, list_named_versions
 from zapdb.database.history_store import DatabaseHistory
 from zapdb.database.history_threads import HistoryThreads
 from zapdb.database.job_control import DatabaseJobs
@@ -239,7 +239,7 @@ class Database(Access):
         """Return the versions of the record with this key in the table with this name, and in
         dropped tables that had it, oldest first: as `db.table(name).history(key)`, also where there
         is no such table any more. Raises its errors, and `UnknownName`."""
-        return list_versions_of(self._session, table, lambda _: key)
+        return list_named_versions(self._session, table, lambda _: key)
 
     def diff_schemas(self, first: When, second: When) -> list[TableDifference]:
         """Return how the schemas of tables differ between two moments; raises the errors of

@@ -101,7 +101,7 @@ def list_versions(
     return found
 
 
-def list_versions_of(
+def list_named_versions(
     session: Session, name: str, read_key: Callable[[TableSchema], tuple[Any, ...]]
 ) -> list[Version]:
     """The same for the table that has a name now, if there is one."""
