@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,6 +265,47 @@ def test_rule_19_pruning_ends_when_the_schema_changes(
         )
         events = [m.event for m in db.change_log.read() if isinstance(m, SchemaEvent)]
         assert (events.count("archive_pruning"), events.count("archive_pruned")) == (2, 0)
+
+
+def test_rule_19_pruning_goes_on_beside_an_index_a_setting_and_an_erasure(
+    workspace: Workspace,
+    base: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Each raises the version of the catalog, and none of them changes the schema."""
+    workspace.write(2, DROP)
+    with workspace.open() as db:
+        db.admin.set_setting("change_log", "on")
+        db.admin.run_jobs()
+        db.history.start(tmp_path / "past")
+        db.history.flush()
+    workspace.write(3, INDEX)
+    storage, begin = workspace.connect(), archives._begin_deleting
+    with workspace.open() as db:
+        meanwhile = iter(
+            [
+                lambda: db.admin.set_setting("history_grace_seconds", "0"),
+                lambda: db.admin.run_jobs(),
+                lambda: db.history.erase("items", 7, now=True),
+            ]
+        )
+        versions = set[int]()
+
+        def begin_pruning(*given: Any) -> Any:
+            next(meanwhile, lambda: None)()
+            with storage.transaction(TransactionMode.READ) as connection:
+                versions.add(load_tenant_catalog(connection, DEFAULT_TENANT).version)
+            return begin(*given)
+
+        db.table("items").delete(7)
+        monkeypatch.setattr(archives, "_begin_deleting", begin_pruning)
+        assert prune_archives(storage, DEFAULT_TENANT) == COUNT - 1
+        assert (next(meanwhile, None), len(versions)) == (None, 3)
+        assert count_archives(workspace) == 0
+        events = [m.event for m in db.change_log.read() if isinstance(m, SchemaEvent)]
+        assert (events.count("archive_pruning"), events.count("archive_pruned")) == (1, 1)
+        assert_clean(db)
 
 
 def test_rule_19_an_archived_table_comes_back_with_its_records(

@@ -52,7 +52,7 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
             if field.number in kept and not _has_stale(connection, catalog, descriptor.schema.name)
         ]
     try:
-        return _delete(tenant, fields, partial(_begin_deleting, storage, catalog))
+        return _delete(tenant, fields, partial(_begin_sweeping, storage, catalog))
     except ConcurrencyError:
         return 0  # the next sweep decides anew
 
@@ -136,10 +136,12 @@ def _begin_deleting(
     storage: Storage, catalog: TenantCatalog, mode: TransactionMode = TransactionMode.JOB
 ) -> Iterator[Connection]:
     """A transaction beside which the schema does not change, and has not changed; raises
-    `ConcurrencyError`."""
+    `ConcurrencyError`. An index, a setting or an erasure is no change of the schema. The newest
+    migration has an id of its own, also where it was rolled back and stored again."""
     with storage.transaction(mode) as connection:
         now = load_tenant_catalog(connection, catalog.tenant, catalog)
-        if now.version != catalog.version or now.rolling_back is not None:
+        is_same = (now.position, now.chain_state) == (catalog.position, catalog.chain_state)
+        if not is_same or now.rolling_back is not None:
             raise ConcurrencyError(
                 "the schema changed while archived values were deleted",
                 position=now.position,
@@ -147,4 +149,13 @@ def _begin_deleting(
                 hint="some are left; see what is archived now with `zapdb migrate prune-archive"
                 " --dry-run`",
             )
+        yield connection
+
+
+@contextmanager
+def _begin_sweeping(storage: Storage, catalog: TenantCatalog) -> Iterator[Connection]:
+    """The same, where nothing else of the catalog has changed either: another sweep follows."""
+    with _begin_deleting(storage, catalog) as connection:
+        if load_tenant_catalog(connection, catalog.tenant, catalog).version != catalog.version:
+            raise ConcurrencyError("the catalog changed while archived values were swept")
         yield connection
