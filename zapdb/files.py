@@ -3,7 +3,8 @@
 A regular file is written beside its place, and takes it when it is whole and on the disk: with the
 mode and the owner of the file that was there, behind the link that leads to it. So an error leaves
 what was there before. Anything else, such as a pipe, a device, or a descriptor (`/dev/stdout`),
-keeps its place: it is opened as it is, and written into.
+keeps its place: it is opened as it is, and written into; a descriptor of this process by itself, so
+that what others write there comes behind.
 
 A database that this process has open is never written over, nor is any SQLite file, nor a source.
 """
@@ -14,6 +15,7 @@ import errno
 import io
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +29,8 @@ _COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 _SQLITE_MARK: Final = b"SQLite format 3\0"
 _LINKS_MAX: Final = 40
 """Of links that lead to each other; the system follows as many."""
+_OWN_DESCRIPTORS: Final = "/proc/self/fd"
+_STANDARD_OUTPUT: Final = 1
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -87,7 +91,7 @@ def writing_file(path: str | Path, mode: int = NEW_MODE) -> Iterator[IO[bytes]]:
     require_no_database(path)
     try:
         if is_written_into(path):
-            with path.open("ab") as file:
+            with open_to_write_into(path) as file:
                 yield file
         else:
             with _replacing(Path(os.path.realpath(path)), mode) as file:
@@ -153,19 +157,44 @@ def is_written_into(path: Path) -> bool:
     return not stat.S_ISDIR(mode) and (not stat.S_ISREG(mode) or _is_descriptor(path))
 
 
+def open_to_write_into(path: Path) -> IO[bytes]:
+    """Open what is not replaced. Opened anew, a file behind a descriptor would have another place
+    to write at, and what is written by the descriptor then would overwrite this."""
+    directory, _, number = (_find_descriptor(path) or "").rpartition("/")
+    if directory != os.path.realpath(_OWN_DESCRIPTORS):
+        return path.open("ab")
+    if int(number) == _STANDARD_OUTPUT:
+        sys.stdout.flush()
+    return os.fdopen(os.dup(int(number)), "wb")
+
+
+def is_standard_output(path: Path) -> bool:
+    """Return whether a path names what the standard output of this process goes to."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(_STANDARD_OUTPUT))
+    except OSError:
+        return False
+
+
 def _is_descriptor(path: Path) -> bool:
     """Whether a path leads through an open descriptor, such as `/dev/stdout`: the file behind it
     has other bytes already, or others yet to come."""
+    return _find_descriptor(path) is not None
+
+
+def _find_descriptor(path: Path) -> str | None:
+    """Return the path of the open descriptor that a path leads through, if any."""
     at = os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the links
     for _ in range(_LINKS_MAX):
-        directory = os.path.realpath(os.path.dirname(at))  # noqa: PTH120 - of a text
+        directory, name = os.path.split(at)
+        directory = os.path.realpath(directory)
         if directory.startswith("/proc/"):
-            return True
+            return f"{directory}/{name}"
         try:
             at = os.path.join(directory, os.readlink(at))  # noqa: PTH115, PTH118 - of a text
         except OSError:  # no link
-            return False
-    return False
+            return None
+    return None
 
 
 def require_no_database(path: Path, sources: tuple[str | Path, ...] = ()) -> None:

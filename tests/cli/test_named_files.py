@@ -3,16 +3,20 @@ database."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.cli.program import Project, Result
 from zapdb.cli.program import app
 
@@ -110,6 +114,27 @@ def test_the_reader_of_a_pipe_gets_what_a_file_gets(
     if not suffix:  # a zip file differs where it can't be gone back in
         assert read[0].splitlines()[skip:] == file.read_bytes().splitlines()[skip:]
     assert len(read[0]) > 20
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if not WRITING[name].suffix])
+def test_standard_output_has_the_file_alone_and_what_came_before_and_after(
+    run: Callable[[str, Path | str], Result], current: Project, name: str, tmp_path: Path
+) -> None:
+    """A report is on standard error then: in the file it would be among what was asked for."""
+    file, found = tmp_path / "file", tmp_path / "found"
+    assert run(name, file).status == WRITING[name].status
+    command = [sys.executable, "-m", "zapdb", *WRITING[name].arguments, "/dev/stdout", "--json"]
+    with found.open("wb", buffering=0) as stream:
+        stream.write(b"before\n")
+        done = processes.run(command, cwd=current.directory, stdout=stream, stderr=PIPE, text=True)
+        stream.write(b"after\n")
+    assert done.returncode == WRITING[name].status
+    begin, end = done.stderr.index("{"), done.stderr.rindex("}") + 1
+    assert json.loads(done.stderr[begin:end])
+    written = found.read_bytes()
+    assert (written[:7], written[-6:]) == (b"before\n", b"after\n")
+    skip = 2 if name.startswith("export --sql") else 0  # the time of day
+    assert written[7:-6].splitlines()[skip:] == file.read_bytes().splitlines()[skip:]
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -37,7 +37,7 @@ def codegen_json_schema_command(
     With `--json`: the schema, or with `--output` `{path, state}`, and the state is `written` or
     `unchanged`.
     """
-    out = Output(as_json)
+    out = Output(as_json, file=output)
     text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
         print(text, end="", flush=True)  # as it is, on a terminal too: to be copied

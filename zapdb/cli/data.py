@@ -193,7 +193,7 @@ def data_export_command(
                 )
     if as_json:
         written = {"table": table, "format": form, "path": str(target), "records": counter.count}
-        Output(as_json).document(written)
+        Output(as_json, file=target).document(written)
         return
     where_to = "" if target is None else f" to {target}"
     print_note(f"exported {format_count(counter.count, 'record')}{where_to}")

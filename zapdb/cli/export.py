@@ -79,7 +79,8 @@ def export_command(
 
     With `--sql`, a file is written, and replaced: plain tables with types, keys, references and
     indexes, and their rows, for `psql` or `sqlite3`. Nothing of zapdb is left in it. Checks are
-    comments. A pipe or a device is written into.
+    constraints, or comments where the other database can't have them. A pipe or a device is written
+    into; with `/dev/stdout`, the report goes to standard error.
 
     The export is a job, which `zapdb jobs` shows, pauses, throttles and cancels. While it is
     paused, its snapshot stays open. After a failure, run the command again with a new directory.
@@ -95,7 +96,7 @@ def export_command(
     given |= {"--change-log": change_log, "--tenant": tenant is not None}
     _refuse_together(given)
     job = CommandJob("export", place_of(target), database, tenant)
-    output, counter = Output(as_json), JobCounter(job)
+    output, counter = Output(as_json, file=target), JobCounter(job)
     if sql is not None:
         with _opened(database, tenant) as db, counter:
             counter.begin()

@@ -68,7 +68,7 @@ def codegen_models_command(
     `--output` `{path, state, migration}`; the state is `written` or `unchanged`, with `--check`
     `current`, `outdated` or `missing`.
     """
-    out = Output(as_json)
+    out = Output(as_json, file=output)
     if check and output is None:
         raise UsageError("--check compares with a file", hint="add --output FILE")
     there = None if output is None else _read_generated(output)

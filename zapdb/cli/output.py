@@ -13,9 +13,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from zapdb.errors import InvalidMigration, UsageError, ZapdbError
+from zapdb.files import is_standard_output
 from zapdb.printing import one_line, printable
 
 if TYPE_CHECKING:
@@ -33,15 +35,20 @@ Part = str | tuple[str, str]
 
 
 class Output:
-    """The standard output of one command; with `--json`, text is dropped."""
+    """The standard output of one command; with `--json`, text is dropped.
 
-    def __init__(self, as_json: bool = False) -> None:
+    It is standard error where the command's file is standard output: nothing else is in that.
+    """
+
+    def __init__(self, as_json: bool = False, *, file: Path | None = None) -> None:
         self.as_json = as_json
-        self.is_terminal = sys.stdout.isatty() and not as_json
+        is_taken = file is not None and is_standard_output(file)
+        self._stream = sys.stderr if is_taken else sys.stdout
+        self.is_terminal = self._stream.isatty() and not as_json
 
     @cached_property
     def console(self) -> Console:
-        return _make_console(sys.stdout)
+        return _make_console(self._stream)
 
     def write(self, *parts: Part) -> None:
         """Write a line of text."""
@@ -50,7 +57,7 @@ class Output:
         if self.is_terminal:
             self.console.print(_assemble(parts))
         else:
-            print("".join(map(_text_of, parts)), flush=True)
+            print("".join(map(_text_of, parts)), file=self._stream, flush=True)
 
     def table(
         self,
@@ -71,7 +78,7 @@ class Output:
             self.write(empty)
         elif not self.is_terminal:
             for line in _align(columns, [list(map(_cell_of, row)) for row in rows], right):
-                print(line)
+                print(line, file=self._stream)
         elif self.console.width >= _least_width(columns, rows, {*right, *solid}):
             self._write_grid(columns, rows, right, solid)
         else:
@@ -117,13 +124,13 @@ class Output:
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
         if self.as_json:
-            print(json.dumps(value, indent=2), flush=True)
+            print(json.dumps(value, indent=2), file=self._stream, flush=True)
 
     def lines(self, values: Iterable[Any]) -> None:
         """JSON objects, one a line."""
         if self.as_json:
             for value in values:
-                print(json.dumps(value, separators=(",", ":")), flush=True)
+                print(json.dumps(value, separators=(",", ":")), file=self._stream, flush=True)
 
 
 def report_error(error: ZapdbError, *, as_json: bool, hide: Callable[[str], str] = str) -> None:

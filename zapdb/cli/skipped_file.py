@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from zapdb.database.imports import SkippedRow
 from zapdb.errors import UsageError
-from zapdb.files import is_written_into, require_no_database
+from zapdb.files import is_written_into, open_to_write_into, require_no_database
 
 _MARKS: Final = {"source", "row", "error", "given"}
 """What each line has."""
@@ -39,7 +39,7 @@ class SkippedFile:
             return
         require_no_database(path, (source.removeprefix("sqlite:///"),))
         if is_written_into(path):
-            with path.open("ab") as file:
+            with open_to_write_into(path) as file:
                 written = _SkippedStream(file)
                 yield written
                 written.pass_on()
