@@ -26,6 +26,7 @@ from tests.contract.tables import ADD_COLOR, INDEX_TITLE, ITEMS
 from tests.support import HIDDEN, PostgresServer, Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import PendingMigrations, UsageError
+from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage.fixed_tables import METADATA, VERSION_TABLE
 from zapdb.storage.home_schema import HomeSchema
 
@@ -127,6 +128,25 @@ def test_the_schema_stands_in_the_address(place: Workspace, tmp_path: Path) -> N
     assert found.status == 0, found.err
     assert place.execute("SELECT count(*) FROM reporting.items") == [(8,)]
     assert count_tables(place, "public") == 0
+
+
+def test_iterations_of_two_schemas_of_one_database_are_apart(place: Workspace) -> None:
+    """Their tables have the same numbers; what is written to one is told to no other one."""
+    public, opened = place.address, list[Database]()
+    for schema in ("one", "two"):
+        place.address = f"{public}&schema={schema}"
+        opened.append(place.open())
+    one, two = (db.table("items") for db in opened)
+    one.insert_many({"id": 2 * at, "title": "x"} for at in range(PAGE_RECORDS_MAX + 1))
+    found = []
+    for item in one:
+        if not found:
+            two.insert(id=2 * PAGE_RECORDS_MAX, title="x")  # a key behind the first page
+        found.append(item.id)
+    assert found == [2 * at for at in range(PAGE_RECORDS_MAX + 1)]
+    place.address = f"{public}&schema=one&application_name=other"
+    assert place.open()._storage.own_writes is opened[0]._storage.own_writes
+    assert opened[0]._storage.own_writes is not opened[1]._storage.own_writes
 
 
 def test_a_search_path_among_the_options_goes_on(place: Workspace) -> None:

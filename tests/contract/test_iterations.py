@@ -8,6 +8,7 @@ as it was then. Pages are made small, so that a few records have many.
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -474,3 +475,27 @@ def test_threads_that_write_hide_and_repeat_no_record(
             is_over.set()
         for writer in writers:
             writer.result()
+
+
+def test_an_iteration_ends_with_what_reads_it(workspace: Workspace) -> None:
+    """At once, and not when garbage is collected: each write after it would be told to it."""
+    db = start(workspace)
+    Program(Random("ended")).fill(db)
+    tasks, told = db.table("tasks"), db._storage.own_writes
+    calls: dict[str, Callable[[], object]] = {
+        "first": lambda: tasks.where(tasks.f.kind < 3).order_by("due").first(),
+        "exists": lambda: tasks.where(tasks.f.text != "x").exists(),
+        "page": lambda: tasks.order_by("due").page(5),
+        "count": lambda: tasks.where(tasks.f.text != "x").count(),
+        "update": lambda: tasks.where(tasks.f.kind == 1).update(kind=1),
+    }
+    for name, way in WAYS.items():
+        calls[name] = lambda way=way: list(way.read(tasks))
+        calls[f"{name}, broken off"] = lambda way=way: next(iter(way.read(tasks)))
+    gc.disable()
+    try:
+        for name, call in calls.items():
+            call()
+            assert len(told._iterations) == 0, name
+    finally:
+        gc.enable()

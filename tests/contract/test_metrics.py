@@ -36,6 +36,16 @@ def parse(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
+def test_the_lag_of_the_catalog_cache_counts_writes(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    seq = db.admin.catalog_seq()
+    db.admin.create_tenant("other")
+    gauges = database_metrics.read_gauges(db._storage, db._catalog, cache_seq=seq)
+    (lag,) = (gauge.samples for gauge in gauges if gauge.name == "zapdb_catalog_cache_lag")
+    assert 0 < lag[0][1] < 20
+
+
 def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()

@@ -20,6 +20,8 @@ import zapdb
 from tests.contract.tables import ITEMS
 from tests.contract.test_backups import dsn_of, run
 from tests.support import PostgresServer, Workspace, error_of
+from zapdb.activation.up import MigrationChoice, migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cache import load_cache
 from zapdb.cli.program import run_program
 from zapdb.cluster import registration
@@ -32,7 +34,8 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.storage import TransactionMode
+from zapdb.jobs import roll_back_newest
+from zapdb.storage import TransactionMode, connect
 from zapdb.storage.incarnations import ensure_incarnation
 
 TICKETS = """\
@@ -221,6 +224,25 @@ def test_rule_07_a_process_whose_schema_came_back_reads_on(
         db.table("items").update(1, color="green")
     assert newer.table("items").get(1).color == "green"
     assert type(error_of(lambda: newer.table("items").insert(id=3, title="x"))) is LeaseLost
+
+
+def test_rule_07_a_process_that_only_reads_goes_on_when_a_migration_is_applied_again(
+    workspace: Workspace,
+) -> None:
+    """It has other numbers then, and means the same."""
+    workspace.write(1, ITEMS)
+    workspace.write(2, RED)
+    with workspace.open() as db:
+        db.table("items").insert(id=1, title="one")
+    reader = workspace.open(apply="never", read_only=True)
+    storage = connect(workspace.address)
+    try:
+        roll_back_newest(storage)
+        assert type(error_of(lambda: reader.table("items").get(1))) is PendingMigrations
+        migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
+    finally:
+        storage.close()
+    assert reader.table("items").get(1).color == "red"
 
 
 def test_rule_09_a_process_that_came_after_the_backup_ends(

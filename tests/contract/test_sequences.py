@@ -380,6 +380,23 @@ def test_a_number_of_a_transaction_that_was_rolled_back_is_never_given_again(
     assert len(set(given)) == len(given)
 
 
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("options", ["", "&prepared_statements=off"])
+def test_what_is_left_of_a_block_is_thrown_away_with_a_rollback(
+    workspace: Workspace, db: Database, options: str
+) -> None:
+    """Another process may have drawn the same block between ROLLBACK and moving the row on."""
+    workspace.address += options
+    other = workspace.open()
+    insert_undone(other, insert_some(3))
+    found = workspace.execute("SELECT last FROM zapdb_sequences ORDER BY field")
+    order = other.table("orders").insert()
+    assert [n > int(last) for n, (last,) in zip((order.id, order.number), found, strict=True)] == [
+        True,
+        True,
+    ]
+
+
 def test_numbers_outlive_the_savepoint_that_drew_them(workspace: Workspace, db: Database) -> None:
     orders, given = db.table("orders"), list[int]()
     with db.transaction() as tx:

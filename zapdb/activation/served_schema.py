@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.errors import PendingMigrations, ServedSchemaUnavailable, UnknownName
-from zapdb.schema import Schema
+from zapdb.schema import fingerprint
 
 _ALL = "all"
 
@@ -43,13 +43,22 @@ def require_active(catalog: TenantCatalog, served_position: int) -> None:
         )
 
 
-def find_served_schema(catalog: TenantCatalog, served_position: int | None) -> Schema | None:
-    """Return the schema that a process serves, if it serves one of its own."""
-    return None if served_position is None else catalog.chain.schema_at(served_position)
+ServedFingerprints = dict[str, int]
+"""Of the tables of a served schema, by name. Numbers are no part of them: a migration that was
+rolled back and is stored again has others."""
+
+
+def find_served_fingerprints(
+    catalog: TenantCatalog, served_position: int | None
+) -> ServedFingerprints | None:
+    """Return those of the schema that a process serves, if it serves one of its own."""
+    if served_position is None:
+        return None
+    return {table.name: fingerprint(table) for table in catalog.chain.schema_at(served_position)}
 
 
 def require_served_schema(
-    catalog: TenantCatalog, served_position: int, served: Schema | None
+    catalog: TenantCatalog, served_position: int, served: ServedFingerprints | None
 ) -> None:
     """Raise `ServedSchemaUnavailable` if another migration is in the place of the one that leads to
     the schema that a process serves: a backup was restored, and that one was applied to it. A
@@ -57,7 +66,7 @@ def require_served_schema(
     chain = catalog.chain
     if not chain.start < served_position <= catalog.position:
         return
-    if chain.schema_at(served_position) != served:
+    if find_served_fingerprints(catalog, served_position) != served:
         raise ServedSchemaUnavailable(
             "the database has another schema there than the files of this process",
             files_end=served_position,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
+from weakref import proxy
 
 from zapdb.database.cursors import QueryPlace
 from zapdb.database.iteration import Iteration, Owed, Reached, begin_iteration
@@ -197,7 +198,8 @@ def watch(
 ) -> bool:
     """Begin an iteration that reads these plans together, all records that match a predicate; see
     `begin_iteration`."""
-    iteration = Iteration(plans)
+    # The plans refer to it: it ends with them, at once, and not when garbage is collected.
+    iteration = Iteration([proxy(plan) for plan in plans])
     for number, plan in enumerate(plans):
         plan.watched = Watched(iteration, number, predicate)
     return begin_iteration(session, plans[0].bound, iteration, since)

@@ -123,7 +123,8 @@ class KeyBranch:
 
 
 class Iteration:
-    """One iteration of a table's records; it is told of writes as long as it is referred to."""
+    """One iteration of a table's records; it is told of writes as long as it is referred to, by
+    those who read its branches."""
 
     def __init__(self, branches: Sequence[Branch]) -> None:
         self.is_inside = False
@@ -160,6 +161,8 @@ class Iteration:
                     self._mark(connection, (key, before, after), is_sure=is_sure)
         except sqlite3.Error as error:  # it is the iteration that can't go on, not the writer
             self._failure = error
+        except ReferenceError:
+            return  # another thread has ended it meanwhile
 
     def take_back(self, serial: int) -> None:
         with self._lock:

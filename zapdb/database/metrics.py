@@ -28,6 +28,7 @@ from zapdb.printing import ShownText
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.change_log import ChangeLog
 from zapdb.storage.history_manifest import read_store
+from zapdb.storage.identities import count_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -213,7 +214,7 @@ def _read(
     yield HORIZON.of(read_horizon(connection))
     if cache_seq is not None:
         yield CACHE_SEQ.of(cache_seq)
-        yield CACHE_LAG.of(max(0, seq - cache_seq))
+        yield CACHE_LAG.of(max(0, count_of(seq) - count_of(cache_seq)))
     tenants = sorted(list_tenants(connection), key=lambda tenant: (tenant.position, tenant.number))
     yield _TENANTS.of(len(tenants))
     yield BEHIND.of(sum(tenant.position < end for tenant in tenants))

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinning import Pins, Violations
 from zapdb.activation.served_schema import (
-    find_served_schema,
+    find_served_fingerprints,
     find_served_table,
     require_active,
     require_served_schema,
@@ -91,7 +91,7 @@ class SessionCatalog:
         nothing."""
         self.open: OpenTransaction | None = None
         """The transaction that this session is bound to; None if each call finds its own."""
-        self._served = find_served_schema(catalog, served_position)
+        self._served = find_served_fingerprints(catalog, served_position)
         self._pins = pins
         self._shared = _Shared(catalog)
 

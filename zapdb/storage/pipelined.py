@@ -188,9 +188,8 @@ class PipelinedConnection(Connection):
         if self.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             again = [] if self.drawn is None else self.drawn.again(self.storage.placeholder)
             # psycopg would drop all prepared statements, also zapdb's.
-            outcome = self._pipeline.run([Statement("ROLLBACK"), *starmap(Statement, again)])
-            if self.drawn is not None:
-                self.drawn.is_kept = outcome.error is None
+            # Another process may have drawn the same numbers in between, so none is kept in hand.
+            self._pipeline.run([Statement("ROLLBACK"), *starmap(Statement, again)])
 
     def _forget(self) -> None:
         self.waiting, self._size_bytes = [], 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -148,6 +148,13 @@ class PostgreSQL(PostgreSQLStatements):
         if self.home.name is not None:
             options[SCHEMA] = self.home.name
         return self.url.update_query_dict(options).render_as_string(hide_password=False)
+
+    @property
+    def identity(self) -> str:
+        """The database and its schema, whoever has opened it, and with whatever options."""
+        place = {name: self.url.query[name] for name in ("host", "port") if name in self.url.query}
+        url = self.url.set(username=None, password=None, query=place)
+        return f"{url.render_as_string()} {self.home.name}"
 
     @property
     def shown_url(self) -> str:
@@ -329,8 +336,10 @@ class PostgreSQL(PostgreSQLStatements):
         if connection.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             connection.driver.execute("ROLLBACK")
             if connection.drawn is not None:
-                connection.drawn.draw_again(connection.driver, self.placeholder)
-                connection.drawn.is_kept = True
+                # Another process may have drawn the same numbers in between, so none is kept in
+                # hand; and where the row can't be moved on, they are drawn another time.
+                with suppress(psycopg.Error):
+                    connection.drawn.draw_again(connection.driver, self.placeholder)
 
     def is_lost(self, driver: Any) -> bool:
         return bool(driver.closed)
