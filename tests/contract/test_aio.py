@@ -25,6 +25,7 @@ from zapdb.catalog import principal
 from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import (
     ConnectionsBusy,
+    HistoryGap,
     RecordNotFound,
     TransactionConflict,
     UnknownName,
@@ -87,6 +88,21 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 # What there is
+
+
+def test_what_was_never_recorded_is_refused(place: Workspace) -> None:
+    async def main() -> None:
+        async with opened(place) as db:
+            await insert(db, 1)
+            asked = (anext(db.moments()), anext(db.audit()), db.versions("items", 1))
+            for work in (*asked, db.table("items").history(1)):
+                assert isinstance(await error_of(work), HistoryGap)
+            await db.admin.set_setting("change_log", "on")
+            assert await db.versions("items", 1) == []
+            await insert(db, 2)
+            assert [one.operation for one in await db.versions("items", 2)] == ["insert"]
+
+    asyncio.run(main())
 
 
 def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:

@@ -193,7 +193,8 @@ class HistoryBehind(HistoryUnavailable):
 
 
 class HistoryGap(HistoryUnavailable):
-    """The changes of the table were not recorded all the time since the moment."""
+    """The changes of the table were not recorded all the time since the moment; or the change log
+    is off, and has nothing of what is asked."""
 
     code = "history.gap"
 
