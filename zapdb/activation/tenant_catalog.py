@@ -223,7 +223,7 @@ def _read_state(
     cache, if one statement shows that it is current."""
     if cache is not None and cache.seq == read_seq(connection):
         active = connection.fetch_one(catalog_version_sql(tenant))
-        return None if active is None else active[0], cache
+        return None if active is None else as_number(active[0]), cache
     version, texts = rows.read_tenant_state(connection, tenant)
     return version, SomeRows(texts)
 

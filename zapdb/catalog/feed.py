@@ -93,11 +93,10 @@ def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
 
 def _count_since_purge(connection: Connection) -> int:
     """Return how many changes were made since the horizon, by one statement."""
-    found = connection.fetch_one(f"SELECT ({SEQ_SQL}), ({HORIZON_SQL})")
-    for counter, value in zip(("seq", "horizon"), found, strict=True):
-        if value is None:
-            raise wrong_counter(counter)
-    return count_of(as_number(found[0])) - count_of(as_number(found[1]))
+    seq, horizon = connection.fetch_one(f"SELECT ({SEQ_SQL}), ({HORIZON_SQL})")
+    if seq is None or horizon is None:
+        raise wrong_counter("seq" if seq is None else "horizon")
+    return count_of(as_number(seq)) - count_of(as_number(horizon))
 
 
 def purge_if_long(storage: Storage) -> int:

@@ -14,7 +14,7 @@ from zapdb.catalog.schema_events import TenantEvent
 from zapdb.catalog.schema_history import RevisionEntry, RevisionEvent
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, as_text
 from zapdb.storage.moments import LaterSql
 from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
 
@@ -65,8 +65,8 @@ def read_later_events(
     )
     revisions: dict[int, int] = {}
     switched, positions = set[int](), list[int]()
-    for table, event, before, after in (*stored, *rows):
-        number = as_number(table)
+    for table, named, before, after in (*stored, *rows):
+        number, event = as_number(table), as_text(named)
         if event in SWITCHES:
             switched.add(number)
         elif number == OF_TENANT and event in POSITIONS:

@@ -207,7 +207,9 @@ def read_tenant_state(connection: Connection, tenant: int) -> tuple[Any, Texts]:
         f" ON c.kind IN ({_marks(mark, kinds)}) AND c.key IN ({_marks(mark, keys)})",
         (*kinds, *keys),
     )
-    return found[0][0], _as_texts(row[1:] for row in found if row[1] is not None)
+    version = found[0][0]
+    texts = _as_texts(row[1:] for row in found if row[1] is not None)
+    return None if version is None else as_number(version), texts
 
 
 def _as_texts(found: Iterable[Any]) -> Texts:

@@ -14,6 +14,7 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.stored import read_chain_state
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, STAMPED_TENANTS_MAX
 from zapdb.storage import Storage, TransactionMode
+from zapdb.storage.cells import as_number
 from zapdb.storage.change_log import ChangeLog
 from zapdb.storage.moments import moments_of
 from zapdb.storage.stamps import add_stamp, needs_stamp
@@ -51,7 +52,7 @@ def list_due(storage: Storage) -> list[int]:
             "SELECT tenant FROM zapdb_transactions WHERE"
             f" (SELECT value FROM zapdb_counters WHERE name = 'change_at') < {before} LIMIT 1"
         )
-        return [int(tenant) for (tenant,) in found]
+        return [as_number(tenant) for (tenant,) in found]
     found = connection.fetch_all(
         # One search in the index for each tenant, however many transactions it has.
         "WITH RECURSIVE logged (tenant) AS (SELECT min(tenant) FROM zapdb_transactions UNION ALL"
@@ -66,4 +67,4 @@ def list_due(storage: Storage) -> list[int]:
         " >= coalesce(split_part(newest.snapshot, ':', 1)::bigint, 0) DESC,"
         f" coalesce(newest.stamped_at, 0) LIMIT {STAMPED_TENANTS_MAX}"
     )
-    return [int(tenant) for (tenant,) in found]
+    return [as_number(tenant) for (tenant,) in found]

@@ -235,8 +235,8 @@ def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
     found = connection.fetch_all(
         f"SELECT number, digest FROM zapdb_migrations WHERE state = '{ROLLED_BACK}'"
     )
-    checked((MIGRATIONS.c.number, MIGRATIONS.c.digest), found)
-    return {(number, digest) for number, digest in found}
+    read = checked((MIGRATIONS.c.number, MIGRATIONS.c.digest), found)
+    return {(number, digest) for number, digest in read}
 
 
 def store(connection: Connection, migration: Migration, source: bytes) -> None:

@@ -28,6 +28,8 @@ from zapdb.catalog.settings import (
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
 from zapdb.storage import Connection
+from zapdb.storage.cells import as_number, as_text, checked
+from zapdb.storage.fixed_tables import CATALOG
 from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 from zapdb.storage.statements import raise_catalog_version
 
@@ -68,7 +70,7 @@ def read_history_settings(source: Connection | LoadedRows, tenant: int) -> Setti
         tenant,
         (
             load_row(SettingRow, key, text)
-            for key, text in found
+            for key, text in checked((CATALOG.c.key, CATALOG.c.value), found)
             if key.split("/")[0] in (ANY, str(tenant))
         ),
     )
@@ -175,12 +177,11 @@ def _list_switched(connection: Connection, tenant: int, scope: Scope) -> list[in
     if scope.table is not None:
         return [scope.table]
     names = [row.key for row in rows.list_rows(connection, SettingRow) if row.name == CHANGE_LOG]
-    last: dict[int, str] = dict(
-        connection.fetch_all(
-            "SELECT table_number, event FROM zapdb_schema_history"
-            f" WHERE tenant = {int(tenant)} ORDER BY table_number, revision"
-        )
+    found = connection.fetch_all(
+        "SELECT table_number, event FROM zapdb_schema_history"
+        f" WHERE tenant = {int(tenant)} ORDER BY table_number, revision"
     )
+    last = {as_number(table): as_text(event) for table, event in found}
     own = {t for t in last if {Scope(of, t).key(CHANGE_LOG) for of in (tenant, None)} & {*names}}
     return sorted(t for t in {*last} - own if last[t] != "drop") if own else [OF_TENANT]
 

@@ -231,7 +231,7 @@ def _insert(connection: Connection, name: str, owner: Owner, seconds: float) -> 
         f" RETURNING {_COLUMNS}",
         (name, owner.to_text()),
     )
-    return _from_columns(*found[0]) if found else None
+    return next((_from_columns(*row) for row in checked(LEASES.c, found)), None)
 
 
 def _update(connection: Connection, name: str, **columns: Any) -> None:

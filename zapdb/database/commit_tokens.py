@@ -24,6 +24,7 @@ from typing import Final
 from zapdb.errors import CommitUnknown, TransactionConflict, ZapdbError
 from zapdb.limits import COMMIT_OUTCOME, COMMIT_TOKEN_KEPT_SECONDS, COMMIT_TOKEN_PURGE_SECONDS
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.cells import as_number
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.retries import retry
 
@@ -54,7 +55,7 @@ def write_commit_token(connection: Connection, owner: str) -> CommitToken:
     (expires_at,) = connection.fetch_one(
         _insert_sql(connection.storage) + " RETURNING expires_at", (made, owner)
     )
-    return CommitToken(made, owner, int(expires_at))
+    return CommitToken(made, owner, as_number(expires_at))
 
 
 def send_commit_token(connection: Connection, owner: str, clock_us: int) -> CommitToken:

@@ -45,6 +45,7 @@ from zapdb.storage import (
     Storage,
     TransactionMode,
 )
+from zapdb.storage.cells import as_number
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import Beaten, retry
@@ -125,7 +126,7 @@ class Session(SessionCatalog):
     def read_catalog_version(self, connection: Connection) -> int:
         """Return the catalog version now; 0, which no tenant has, if the tenant was removed."""
         row = connection.fetch_one(self.catalog_version_sql)
-        return 0 if row is None else int(row[0])
+        return 0 if row is None else as_number(row[0])
 
     def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """Read a table, and read it again by its new schema if that changed meanwhile (rule 8).
@@ -413,7 +414,8 @@ class Session(SessionCatalog):
         # Of another tenant's session, what it knew when the transaction began.
         epoch = next(iter(connection.checked.values()), self.node.own.epoch)
         version, found = connection.fetch_one(self._check_sql)
-        require_own_lease(connection, self.node, found, epoch)
+        stored = None if found is None else as_number(found)
+        require_own_lease(connection, self.node, stored, epoch)
         if version != self._shared.loaded.catalog.version:
             self.reload()
         return epoch

@@ -49,6 +49,7 @@ from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.cells import as_bytes
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -247,7 +248,7 @@ def _find_duplicates(
             continue
         if len(examples) == EXAMPLES_MAX:
             break
-        record = work.read(key, bytes(connection.fetch_one(work.records.get_sql, (key,))[0]))
+        record = work.read(key, as_bytes(connection.fetch_one(work.records.get_sql, (key,))[0]))
         found = find_collision(connection, index, key, record)
         if found is not None:
             examples.append(violations.describe_collision(work.bound, found, record))

@@ -76,8 +76,8 @@ class ArchiveStatements:
         """Return a record, or None if it does not exist, and its archived values by field
         number."""
         rows = connection.fetch_all(self._load_sql, (key, key))
-        found = {field: as_bytes(value) for field, value in rows}
-        return found.pop(None, None), found
+        record = next((as_bytes(value) for field, value in rows if field is None), None)
+        return record, {as_number(at): as_bytes(value) for at, value in rows if at is not None}
 
     def load_many(
         self, connection: Connection, keys: Sequence[bytes]

@@ -17,7 +17,7 @@ from typing import Any
 from zapdb.errors import BlobMissing, CorruptBlob
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
 from zapdb.storage.base import Storage
-from zapdb.storage.cells import as_number
+from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
 from zapdb.values import Blob
 
@@ -93,7 +93,7 @@ class BlobStatements:
             f"SELECT DISTINCT id FROM zapdb_blobs WHERE {condition} ORDER BY id LIMIT {int(limit)}",
             parameters,
         )
-        return [bytes(made) for (made,) in rows]
+        return [as_bytes(made) for (made,) in rows]
 
     def measure(self, connection: Connection, made: bytes) -> tuple[int, bool]:
         """Return a blob's size in bytes, 0 if it does not exist, and whether all chunks before its

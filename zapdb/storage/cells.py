@@ -50,6 +50,11 @@ def require_bytes(rows: list[_Row]) -> list[_Row]:
     return rows
 
 
+def optional_bytes(cell: Any) -> bytes | None:
+    """The same of a cell that may be null."""
+    return None if cell is None else as_bytes(cell)
+
+
 def as_number(cell: Any) -> int:
     """Return a number of a fixed table; raises `CorruptCatalog`."""
     if type(cell) is int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zapdb.limits import CHANGES_COUNTED_MAX, PRUNE_BATCH_CHANGES
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, as_text
 from zapdb.storage.change_log import (
     BEGINNING,
     COMMIT_ORDER_MAX,
@@ -60,14 +60,14 @@ class ChangeLogPruning:
                 " AND number > ? ORDER BY number LIMIT 1",
                 (moment_us, beginning.stamp),
             )
-            last = newest if first is None else int(first[0]) - 1
+            last = newest if first is None else as_number(first[0]) - 1
             return self._find_last(connection, last, COMMIT_ORDER_MAX)
         (began,) = connection.fetch_one(
             f"SELECT min(number) FROM zapdb_stamps WHERE {self._mine} AND stamped_at >= %s",
             (moment_us,),
         )
         if began is not None:  # all changes with an earlier stamp were made before
-            start = Bookmark(max(int(began), beginning.stamp), 0, 0, b"")
+            start = Bookmark(max(as_number(began), beginning.stamp), 0, 0, b"")
             for found in self.log.list_stamps(connection.fetch_all, start, newest):
                 condition, parameters = found.condition
                 after = beginning.commit_order if found.number == beginning.stamp else 0
@@ -77,7 +77,7 @@ class ChangeLogPruning:
                     [*parameters, moment_us, after],
                 )
                 if commit_order is not None:
-                    return self._find_last(connection, found.number, int(commit_order) - 1)
+                    return self._find_last(connection, found.number, as_number(commit_order) - 1)
         return self._find_last(connection, newest, COMMIT_ORDER_MAX)
 
     def find_last_up_to(self, connection: Connection, bookmark: Bookmark) -> Bookmark:
@@ -98,7 +98,10 @@ class ChangeLogPruning:
                 f" ORDER BY transaction_number DESC, {LAST_FIRST} LIMIT 1",
                 (upto,),
             )
-            return START if row is None else Bookmark(row[0], row[0], row[1], as_bytes(row[2]))
+            if row is None:
+                return START
+            transaction, table = as_number(row[0]), as_number(row[1])
+            return Bookmark(transaction, transaction, table, as_bytes(row[2]))
         beginning = self.log.read_beginning(connection.fetch_all)
         for number in range(stamp, max(beginning.stamp, 1) - 1, -1):
             bound = commit_order if number == stamp else COMMIT_ORDER_MAX
@@ -148,7 +151,7 @@ class ChangeLogPruning:
             f"SELECT name, bookmark FROM zapdb_followers WHERE {self._mine}"
             f" AND name <> '{BEGINNING}' ORDER BY name"
         )
-        return [name for name, text in rows if Bookmark.stored(text) < place]
+        return [as_text(name) for name, text in rows if Bookmark.stored(text) < place]
 
     # Doing it
 
@@ -182,7 +185,7 @@ class ChangeLogPruning:
             f" AND number > {int(after)} ORDER BY number LIMIT {PRUNE_BATCH_CHANGES}",
             parameters,
         )
-        numbers = [int(number) for (number,) in rows]
+        numbers = [as_number(number) for (number,) in rows]
         if not numbers:
             return PrunedBatch(0, 0, after, is_last=not self._delete_stamps(connection, beginning))
         changes = self._delete_changes(connection, numbers)

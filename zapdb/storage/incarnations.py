@@ -58,10 +58,10 @@ def transaction_number_sql(connection: Connection) -> str:
     """
     storage = connection.storage
     if storage.incarnation is None:
-        table, first = connection.fetch_one(f"SELECT {_TABLE}, ({_HERE})")
-        if first is None:
+        oid, begun = connection.fetch_one(f"SELECT {_TABLE}, ({_HERE})")
+        if begun is None:
             raise not_numbered(storage.shown_url)
-        storage.incarnation = (int(table), int(first))
+        storage.incarnation = (as_number(oid), as_number(begun))
     table, first = storage.incarnation
     return f"CASE WHEN {_TABLE} = {table} THEN {first} + {_ID} END"
 

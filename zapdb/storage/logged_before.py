@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_left
 from typing import Final
 
-from zapdb.storage.cells import as_bytes
+from zapdb.storage.cells import as_bytes, optional_bytes
 from zapdb.storage.change_log import ChangeLog
 from zapdb.storage.connection import Connection
 
@@ -67,8 +67,8 @@ class LoggedBefore:
             rows = connection.fetch_all(self._sql, self._place)
             for _, table, key, is_record, before in rows:
                 if table == self._table and is_record:
-                    self._before.setdefault(as_bytes(key), before)
-                    self._size_bytes += 0 if before is None else len(as_bytes(before))
+                    self._before.setdefault(as_bytes(key), optional_bytes(before))
+                    self._size_bytes += 0 if before is None else len(before)
             if rows:
                 self._place = rows[-1][:3]
                 self._count += len(rows)

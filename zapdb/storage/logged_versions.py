@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from zapdb.records import decode_prefix
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, optional_bytes
 from zapdb.storage.change_log import START, Bookmark, ChangeLog
 from zapdb.storage.connection import Connection
 from zapdb.storage.moments import Moments
@@ -27,7 +27,7 @@ def list_versions_of(
         f" ORDER BY transaction_number LIMIT {VERSIONS_PAGE}"
     )
     while page := connection.fetch_all(sql, (key, after)):
-        yield [(as_number(row[0]), LoggedChange(*map(_bytes, row[1:]))) for row in page]
+        yield [(as_number(row[0]), LoggedChange(*map(optional_bytes, row[1:]))) for row in page]
         after = as_number(page[-1][0])
 
 
@@ -120,7 +120,3 @@ def find_place_before(connection: Connection, log: ChangeLog, place: Bookmark) -
 def _of(tenant: int, table: int, mark: str) -> str:
     mine = f"tenant = {int(tenant)} AND table_number = {int(table)}"
     return f"{mine} AND key = {mark} AND event IS NULL"
-
-
-def _bytes(cell: object) -> bytes | None:
-    return None if cell is None else as_bytes(cell)

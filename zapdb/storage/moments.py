@@ -154,10 +154,12 @@ class NumberedMoments(Moments):
             " AND number <= ? ORDER BY number DESC LIMIT ?",
             (last.number, count),
         )
-        return [
-            (LoggedMoment(number, number, number, made_at, number), as_text(principal), made_at)
-            for number, principal, made_at in rows
-        ]
+        found = []
+        for cell, principal, at in rows:
+            number, made_at = as_number(cell), as_number(at)
+            moment = LoggedMoment(number, number, number, made_at, number)
+            found.append((moment, as_text(principal), made_at))
+        return found
 
     def read_watermark(self, connection: Connection) -> int:
         return as_number(
@@ -211,7 +213,7 @@ class StampedMoments(Moments):
             stamp = read_stamp(connection, tenant, number)
             return stamp is not None and is_wanted(stamp)
 
-        return read_stamp(connection, tenant, _bisect(first, last, is_true))
+        return read_stamp(connection, tenant, _bisect(as_number(first), as_number(last), is_true))
 
     def _find_last(self, connection: Connection, stamp: Stamp | None) -> LoggedMoment:
         return BEFORE_ALL if stamp is None else self._find_in(connection, stamp, "TRUE", ())
@@ -256,10 +258,14 @@ class StampedMoments(Moments):
         return [
             (
                 LoggedMoment(
-                    stamp.moment_before + place, stamp.number, commit_order, visible_at, number
+                    stamp.moment_before + as_number(place),
+                    stamp.number,
+                    as_number(commit_order),
+                    as_number(visible_at),
+                    as_number(number),
                 ),
-                principal,
-                made_at,
+                as_text(principal),
+                as_number(made_at),
             )
             for place, number, commit_order, visible_at, principal, made_at in rows
         ]

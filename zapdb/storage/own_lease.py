@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from zapdb.errors import LeaseLost
+from zapdb.storage.cells import as_number
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
@@ -44,7 +45,7 @@ class OwnLease:
         rows = connection.fetch_all(self._raise_sql(columns))
         if not rows:
             raise self.lost(connection.fetch_one(self.epoch_sql))
-        return int(rows[0][0])
+        return as_number(rows[0][0])
 
     def rise_again(self, driver: Any) -> int:
         """Do the same on SQLite, after a rollback that took the other one back."""

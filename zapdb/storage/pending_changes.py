@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zapdb.errors import CorruptCatalog
 from zapdb.limits import (
@@ -410,6 +410,11 @@ def append_event(connection: Connection, principal: str, event: LogEvent) -> Non
 # For the maintenance of stored changes
 
 
+def _place_of(row: Any) -> tuple[int, int, int, bytes]:
+    tenant, transaction, table, key, *_ = row
+    return as_number(tenant), as_number(transaction), as_number(table), as_bytes(key)
+
+
 def iter_changes(
     connection: Connection, size_bytes_min: int
 ) -> Iterator[list[tuple[int, int, bytes]]]:
@@ -431,7 +436,7 @@ def iter_changes(
             for value in (before, after)
             if value is not None and len(as_bytes(value)) >= size_bytes_min
         ]
-        place = (*page[-1][:3], as_bytes(page[-1][3]))
+        place = _place_of(page[-1])
 
 
 def iter_archives_of_changes(
@@ -456,7 +461,7 @@ def iter_archives_of_changes(
             for cell in row[4:]
             if cell is not None
         ]
-        place = (*page[-1][:3], as_bytes(page[-1][3]))
+        place = _place_of(page[-1])
 
 
 def count_changes(connection: Connection, tenant: int, table: int) -> list[tuple[bytes, int]]:

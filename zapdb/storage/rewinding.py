@@ -11,9 +11,9 @@ bytes of them (see `zapdb.database.history`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
-from zapdb.storage.cells import as_bytes, as_number
+from zapdb.storage.cells import as_bytes, as_number, as_text, optional_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import record_table_name
 from zapdb.storage.moments import LaterSql, LoggedMoment, Moments
@@ -142,6 +142,17 @@ class LoggedVersion(NamedTuple):
     archive_before: bytes | None
     archive_after: bytes | None
 
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> Self:
+        before, after, principal, made_at, *archives = row
+        return cls(
+            optional_bytes(before),
+            optional_bytes(after),
+            as_text(principal),
+            as_number(made_at),
+            *map(optional_bytes, archives),
+        )
+
 
 def list_of_record(
     connection: Connection, moments: Moments, table: int, key: bytes
@@ -158,7 +169,7 @@ def list_of_record(
         (key,),
     )
     return [
-        (moments.find_transaction(connection, as_number(number)), LoggedVersion(*row))
+        (moments.find_transaction(connection, as_number(number)), LoggedVersion.from_row(row))
         for number, *row in rows
     ]
 
@@ -179,7 +190,8 @@ def find_drop(
     if found is None:
         return None
     number, principal, made_at = found
-    return moments.find_transaction(connection, as_number(number)), principal, as_number(made_at)
+    moment = moments.find_transaction(connection, as_number(number))
+    return moment, as_text(principal), as_number(made_at)
 
 
 class NetChange(NamedTuple):
@@ -218,4 +230,4 @@ def list_net_changes(
         f" WHERE place = 1 ORDER BY key LIMIT {NET_CHANGES_PAGE}",
         (behind,),
     )
-    return [NetChange(as_bytes(key), *rest) for key, *rest in rows]
+    return [NetChange(as_bytes(key), *map(optional_bytes, rest)) for key, *rest in rows]

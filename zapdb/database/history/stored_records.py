@@ -23,6 +23,7 @@ from zapdb.records import Attachments
 from zapdb.records.arrow import encode_batch
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage
+from zapdb.storage.cells import as_number
 from zapdb.storage.history_erasures import list_half_erased
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.last_changes import (
@@ -166,7 +167,7 @@ class StoredRecords:
 
     def read_catalog_version(self, connection: Connection) -> int:
         row = connection.fetch_one(catalog_version_sql(self.tenant))
-        return 0 if row is None else int(row[0])
+        return 0 if row is None else as_number(row[0])
 
     # What is read in order
 
