@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from zapdb.history.purge import find_stored_before
 from zapdb.history.retention import Retention
 from zapdb.history.stores import hold_store
 from zapdb.history.working_store import WorkingStore
-from zapdb.storage import change_log_pruning
+from zapdb.storage import TransactionMode, change_log_pruning
+from zapdb.storage.history_manifest import list_history_files, list_timelines
 from zapdb.values.timestamp import EPOCH, MICROSECOND
 
 PEOPLE = """\
@@ -440,6 +442,56 @@ def test_it_is_not_finished_while_files_can_not_be_told_apart(
     assert not killed.exists()
     assert db.history.status().unfinished_erasures == 0
     assert_gone(workspace, place)
+
+
+def _cut(raw: bytes) -> bytes:
+    return raw[: len(raw) // 2]
+
+
+def _clear_footer(raw: bytes) -> bytes:
+    """Arrow tells of this as an error of the system that has no number."""
+    size = int.from_bytes(raw[-8:-4], "little")
+    return raw[: -8 - size] + b"\xff" * size + raw[-8:]
+
+
+def _change_what_it_says(raw: bytes) -> bytes:
+    assert b'{"format":' in raw
+    return raw.replace(b'{"format":', b'["format":')
+
+
+DAMAGES = (_cut, _clear_footer, _change_what_it_says, lambda raw: b"")
+
+
+@pytest.mark.parametrize("how", ["erase", "sweep"])
+def test_h13_a_damaged_file_that_nobody_needs_is_deleted_as_another_is(
+    workspace: Workspace, tmp_path: Path, how: str
+) -> None:
+    """It can't say of which database it is, but its row does."""
+    place = tmp_path / "store"
+    db = make_people(workspace, place)
+    db = delete_and_drop(workspace, db)
+    flush(db)
+    with db._storage.transaction(TransactionMode.READ) as connection:
+        (store,) = list_timelines(connection, 1)
+        retired = list_history_files(connection, store, state="retired")
+    paths = [file.place_in(place) for file in retired]
+    there = [path for path in paths if path.exists()]
+    for path, damage in zip(there, cycle(DAMAGES), strict=False):
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(HistoryDamaged):
+            history_files.read_footer(path)
+    assert len(there) >= len(DAMAGES)
+    if how == "erase":
+        db.history.erase("people", KEY, now=True)
+        assert db.history.status().unfinished_erasures == 0
+        assert sum(not path.exists() for path in there) >= len(DAMAGES)
+    db.admin.set_setting("history_grace_seconds", "0")
+    with hold_store(db._storage, 1, Owner.here()) as working:
+        delete_retired(working)
+    assert not any(path.exists() for path in there)
+    if how == "erase":
+        assert_gone(workspace, place)
+    check_store(db)
 
 
 def test_an_archived_value_and_a_record_of_a_dropped_table_are_erased(

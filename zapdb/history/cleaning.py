@@ -20,7 +20,13 @@ from zapdb.catalog.stored_settings import read_settings
 from zapdb.cluster.leases import list_leases
 from zapdb.errors import HistoryDamaged, HistoryUnreachable, StorageError, UsageError
 from zapdb.history.directories import require_directory, writing_to
-from zapdb.history.files import UNFINISHED, delete_file, list_directory, read_footer
+from zapdb.history.files import (
+    UNFINISHED,
+    delete_file,
+    delete_file_of_row,
+    list_directory,
+    read_footer,
+)
 from zapdb.history.manifest_files import is_of_database, list_manifests
 from zapdb.history.working_store import WorkingStore
 from zapdb.limits import HISTORY_ORPHAN_SECONDS
@@ -79,7 +85,7 @@ def _delete(working: WorkingStore, store: HistoryStore, file: HistoryFile) -> bo
         directory = file.directory or store.directory
         with writing_to(directory):
             require_directory(directory, store.tenant)
-            delete_file(file.place_in(store.directory), working.database)
+            delete_file_of_row(store.directory, file, working.database)
     except (StorageError, HistoryDamaged) as error:
         logger.warning("a retired file of the history store is not deleted: %s", error)
         return False

@@ -26,7 +26,7 @@ from zapdb.history.directories import is_there, require_directory, writing_to
 from zapdb.history.erased_columns import open_erased
 from zapdb.history.erased_moments import forget_in_moments
 from zapdb.history.field_erasing import erase_from_database
-from zapdb.history.files import delete_file, read_footer, write_file
+from zapdb.history.files import delete_file_of_row, read_footer, write_file
 from zapdb.history.store_changes import StoreChange, StoreCommit
 from zapdb.history.working_store import WorkingStore, to_row
 from zapdb.jobs.erased_keys import forget_examples
@@ -178,7 +178,7 @@ def _delete_former(working: WorkingStore, erasure: Erasure, *, now: bool) -> int
         directory = Path(file.directory or store.directory)
         with writing_to(str(directory)):
             require_directory(directory, store.tenant)
-            delete_file(directory / file.path, working.database)
+            delete_file_of_row(directory, file, working.database)
     if gone:
         with working.changing() as connection:
             delete_file_rows(connection, [file for _, file in gone])

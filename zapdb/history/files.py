@@ -327,10 +327,20 @@ def _not_of_a_store(path: Path, error: Exception) -> HistoryDamaged:
     )
 
 
+def _read_metadata(path: Path) -> dict[bytes, bytes]:
+    """Raises `ArrowInvalid` for a damaged file, and `OSError` for what the system refuses."""
+    try:
+        return parquet.read_metadata(path).metadata or {}
+    except OSError as error:
+        if error.errno is None:  # Arrow's own, of bytes that are no footer
+            raise pyarrow.ArrowInvalid(str(error)) from error
+        raise
+
+
 def read_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:
     """Read what a file says of itself; raises `HistoryDamaged` for a file that no store has."""
     try:
-        metadata = parquet.read_metadata(path).metadata or {}
+        metadata = _read_metadata(path)
         footer = FileFooter.parse(metadata[FOOTER_KEY])
         packed = metadata.get(SCHEMA_KEY)
         canonical = None if packed is None else base64.b64decode(packed, validate=True)
@@ -352,17 +362,47 @@ def delete_file(path: Path, database: str) -> None:
     """Delete a file of a store, if it is there. Raises `OSError`, and `HistoryDamaged` for one that
     this database has not written, by what it says of itself: whoever can write rows of the manifest
     deletes nothing else."""
+    _delete(path, database, is_named=False)
+
+
+def delete_file_of_row(store_directory: str | Path, row: HistoryFile, database: str) -> None:
+    """Do the same for the file of a row. One that is so damaged that it says nothing of itself is
+    deleted, too: it has a name that only zapdb makes, and nobody could read it."""
+    _delete(row.place_in(store_directory), database, is_named=True)
+
+
+def _delete(path: Path, database: str, *, is_named: bool) -> None:
     try:
-        footer, _ = read_footer(path)
+        written_by = _read_writer(path)
     except FileNotFoundError:
         return
-    if footer.database != database:
+    except (pyarrow.ArrowInvalid, ValueError, RecursionError) as error:
+        if not is_named:
+            raise _not_of_a_store(path, error) from error
+        written_by = database
+    if written_by != database:
         raise HistoryDamaged(
             "the file to be deleted is of another database",
             path=str(path),
             hint="nothing was deleted: somebody may have written to zapdb_history_files",
         )
     path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """What is read of a footer of whatever format."""
+
+    database: str
+
+
+def _read_writer(path: Path) -> str:
+    """Return the database that has written a file. Raises `OSError`; `HistoryDamaged` for a file of
+    another program, and `ArrowInvalid`, `ValueError` and `RecursionError` for a damaged one."""
+    metadata = _read_metadata(path)
+    if FOOTER_KEY not in metadata:
+        raise _not_of_a_store(path, KeyError(FOOTER_KEY))
+    return msgspec.json.decode(metadata[FOOTER_KEY], type=_Writer).database
 
 
 def read_untrusted_footer(path: Path) -> tuple[FileFooter, TableSchema | None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zapdb.errors import UsageError
 from zapdb.history.directories import writing_to
-from zapdb.history.files import UNFINISHED, delete_file, list_directory
+from zapdb.history.files import UNFINISHED, delete_file_of_row, list_directory
 from zapdb.history.manifest_files import ManifestFile, list_manifests, write_manifest
 from zapdb.history.moving import HistoryMove, copy_file, plan_copy
 from zapdb.history.rebuilding import find_keys, find_manifests, rebuild_manifest
@@ -81,7 +81,7 @@ def _make_free(working: WorkingStore, timelines: list[HistoryStore], directory: 
         ]
     for file in retired:
         with writing_to(str(directory)):
-            delete_file(directory / file.path, working.database)
+            delete_file_of_row(directory, file, working.database)
             (directory / f"{file.path}{UNFINISHED}").unlink(missing_ok=True)
     if retired:
         with working.changing() as connection:
