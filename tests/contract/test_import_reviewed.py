@@ -143,6 +143,7 @@ def test_what_is_deleted_from_the_file_is_not_imported(place: Place) -> None:
     copied = place.copy("--json")
     assert copied.status == 0, copied.err
     assert copied.json["not_here"] == ["logs", "people.secret"]
+    assert copied.json["tables_left_out"] == []
     assert "logs, people.secret" in copied.err
     assert place.records("people") == [{"id": 1, "name": "a", "log": 1}]
     only = place.copy(

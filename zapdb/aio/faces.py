@@ -1257,9 +1257,9 @@ class Transaction(TransactionFace):
         That is the moment of the snapshot or transaction that the task is in, or its own. The
         used columns of the named tables are streamed; the result is in memory. `params` are the
         values of `?` or `$1`, or by name of `$name`. The catalog is available as
-        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
-        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
-        of their field: `as_text=["orders.serial"]`.
+        `zapdb_migrations`, `zapdb_tables` and others: `show tables` lists all. Integers beyond
+        64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes
+        strings of their field: `as_text=["orders.serial"]`.
 
         A statement runs in its own process, which opens no file and is killed when it takes
         longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
@@ -1318,9 +1318,9 @@ class Snapshot(SnapshotFace):
         That is the moment of the snapshot or transaction that the task is in, or its own. The
         used columns of the named tables are streamed; the result is in memory. `params` are the
         values of `?` or `$1`, or by name of `$name`. The catalog is available as
-        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
-        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
-        of their field: `as_text=["orders.serial"]`.
+        `zapdb_migrations`, `zapdb_tables` and others: `show tables` lists all. Integers beyond
+        64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes
+        strings of their field: `as_text=["orders.serial"]`.
 
         A statement runs in its own process, which opens no file and is killed when it takes
         longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
@@ -1373,9 +1373,9 @@ class Past(PastFace):
         That is the moment of the snapshot or transaction that the task is in, or its own. The
         used columns of the named tables are streamed; the result is in memory. `params` are the
         values of `?` or `$1`, or by name of `$name`. The catalog is available as
-        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
-        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
-        of their field: `as_text=["orders.serial"]`.
+        `zapdb_migrations`, `zapdb_tables` and others: `show tables` lists all. Integers beyond
+        64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes
+        strings of their field: `as_text=["orders.serial"]`.
 
         A statement runs in its own process, which opens no file and is killed when it takes
         longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the
@@ -1457,9 +1457,9 @@ class Database(DatabaseFace):
         That is the moment of the snapshot or transaction that the task is in, or its own. The
         used columns of the named tables are streamed; the result is in memory. `params` are the
         values of `?` or `$1`, or by name of `$name`. The catalog is available as
-        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
-        bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings
-        of their field: `as_text=["orders.serial"]`.
+        `zapdb_migrations`, `zapdb_tables` and others: `show tables` lists all. Integers beyond
+        64 bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes
+        strings of their field: `as_text=["orders.serial"]`.
 
         A statement runs in its own process, which opens no file and is killed when it takes
         longer than `seconds`, or more than `max_memory` bytes. `SqlLimitExceeded` names the

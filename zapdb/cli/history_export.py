@@ -41,7 +41,7 @@ def history_export_command(
     The directory has to be new or empty. It is what `zapdb export` would have written then. `zapdb
     history restore DIRECTORY`, or `zapdb import DIRECTORY`, loads it into an empty database, on
     either engine. Settings and the last numbers of sequences are the current ones. Archived values
-    of fields that had been dropped are left out.
+    of fields that had been dropped by then are in it, but for those that were pruned since.
 
     With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, doubts}`.
     """

@@ -73,10 +73,10 @@ def history_start_command(
     With --all-tenants, a tenant that refuses is named, the others get theirs, and the exit status
     is 1.
 
-    With `--json`: `{stores: [STORE]}`, as `zapdb history status`; with --all-tenants also
-    `refused: [{tenant, error}]`.
+    With `--json`: `{stores: [STORE]}`, as `zapdb history status`; with --all-tenants
+    `{tenants: [STORE | {tenant, error}]}`.
     """
-    output, found, refused = Output(as_json), list[dict[str, Any]](), list[dict[str, str]]()
+    output, found, exit_status = Output(as_json), list[dict[str, Any]](), 0
     with opened_tenants(database, tenant, all_tenants) as databases:
         for name, db in databases:
             try:
@@ -85,13 +85,14 @@ def history_start_command(
                 if not all_tenants:
                     raise
                 print_note(f"{name}: {error}")
-                refused.append({"tenant": name, "error": error.message})
+                found.append({"tenant": name, "error": error.message})
+                exit_status = EXIT_ERROR
                 continue
             found.append(_to_json(name, status))
             what = f"{name}: " if all_tenants else ""
             output.write(f"{what}history from moment #{status.begins} on in {status.directory}")
-    output.document({"stores": found, **({"refused": refused} if all_tenants else {})})
-    return EXIT_ERROR if refused else 0
+    output.document({"tenants" if all_tenants else "stores": found})
+    return exit_status
 
 
 def _start(name: str, db: Database, directory: Path | None) -> HistoryStatus:

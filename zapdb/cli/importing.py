@@ -181,10 +181,10 @@ def import_command(
     The exit status is 3 if rows were skipped, or tables of a database were left out.
 
     With `--json`: `{table, source, read, written, skipped, resumed_after, seconds}`; for a database
-    `{source, tables: [{source, table, rows, records, skipped}], left_out, not_here, is_complete}`;
-    for a directory `{source, position, inserted, tables: {NAME: RECORDS}}`; with `--infer` `{path,
-    source, tables, carried: {KIND: COUNT}, changed: [{subject, text}], left_out: [{subject,
-    text}]}`; with `--switch` `{source, tables: [{table, rows, digest}], repaired}`.
+    `{source, tables: [{source, table, rows, records, skipped}], tables_left_out: [NAME], not_here,
+    is_complete}`; for a directory `{source, position, inserted, tables: {NAME: RECORDS}}`; with
+    `--infer` `{path, source, tables, carried: {KIND: COUNT}, changed: [{subject, text}], left_out:
+    [{subject, text}]}`; with `--switch` `{source, tables: [{table, rows, digest}], repaired}`.
     """
     refuse_spark("import", engine)
     if (on_error == "skip") != (skipped is not None):

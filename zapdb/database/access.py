@@ -65,7 +65,7 @@ class ReadAccess:
         That is the moment of the snapshot or transaction that this thread is in, or its own. The
         used columns of the named tables are streamed; the result is in memory. `params` are the
         values of `?` or `$1`, or by name of `$name`. The catalog is available as
-        `zapdb_migrations`, `zapdb_nodes` and others: `show tables` lists all. Integers beyond 64
+        `zapdb_migrations`, `zapdb_tables` and others: `show tables` lists all. Integers beyond 64
         bits, and decimals beyond 38 digits, raise `InvalidValue`, unless `as_text` makes strings of
         their field: `as_text=["orders.serial"]`.
 

@@ -94,7 +94,7 @@ def write_copies(
                 }
                 for copy in copies
             ],
-            "left_out": found.left_out,
+            "tables_left_out": found.left_out,
             "not_here": found.not_here,
             "is_complete": not wrong,
         }
