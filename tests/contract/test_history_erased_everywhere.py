@@ -218,7 +218,7 @@ def plant(db: Database, job: str, key: bytes) -> None:
     index = db._catalog.table("people").indexes[0].index
     with db._storage.transaction(TransactionMode.DDL) as connection:
         mark = connection.storage.placeholder
-        insert_ranges(connection, job, [(b"", key), (key, None)], first=100)
+        insert_ranges(connection, job, [(b"", key), (key, None)], fence=0, first=100)
         connection.run(f"UPDATE zapdb_ranges SET resume_after = {mark} WHERE range = 100", (key,))
         put_in_quarantine(connection, 1, job, {key: "it can't be read"})
         for lower, upper in ((b"", key), (key, None)):

@@ -25,6 +25,7 @@ from zapdb.errors import CorruptCatalog, MissingSchemaHistory
 from zapdb.jobs import Job, roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage.identities import count_of
 
 pytestmark = pytest.mark.long_on("sqlite")
 
@@ -81,7 +82,7 @@ def test_rule_01_a_lost_history_begins_at_the_revision_that_the_records_have(
         load_tenant_catalog(connection, DEFAULT_TENANT)
     catalog = load_or_recover(workspace.control, DEFAULT_TENANT)
     # From here on all is written under a number that nobody has used.
-    new = catalog.version
+    new = count_of(catalog.version)
     assert {(state.schema.name, state.revision) for state in catalog.tables.values()} == {
         ("items", new), ("tags", new)
     }  # fmt: skip
@@ -192,7 +193,7 @@ def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspac
         thread.join()
     assert errors == []
     assert sorted(begun) == [[], [], [], [], ["items", "tags"]]
-    new = workspace.open()._catalog.version
+    new = count_of(workspace.open()._catalog.version)
     assert stamps(workspace) == [
         ("items", 1, "recovered"), ("items", new, "recovered"), ("tags", new, "recovered")
     ]  # fmt: skip
@@ -276,7 +277,7 @@ def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace
     for _ in range(2):
         with workspace.control.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
-        assert max(entry.revision for entry in log(workspace)) <= catalog.version
+        assert max(entry.revision for entry in log(workspace)) <= count_of(catalog.version)
         lose(workspace)
         recover_schema_histories(workspace.control, DEFAULT_TENANT)
 
