@@ -95,6 +95,15 @@ def test_a_write_goes_on_after_the_driver_has_dropped_all_prepared_statements(
         connection.run("DROP TABLE made_up")
     assert items.insert(id=3, title="after").id == 3
     assert items.count() == 4
+    # Also where the first statement is to be prepared anew anyway, and not those behind it.
+    with storage.transaction(TransactionMode.READ) as connection:
+        connection.run("DEALLOCATE ALL")
+    names = connection._pipeline._names
+    for sql in [sql for sql in names if sql.startswith("BEGIN")]:
+        del names[sql]
+    assert names
+    assert items.insert(id=4, title="after").id == 4
+    assert items.count() == 5
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

@@ -127,7 +127,11 @@ class Pipeline:
             return outcome
         self._names.clear()
         is_idle = self._driver.pgconn.transaction_status == TransactionStatus.IDLE
-        # Nothing was done if the first statement failed, so they are sent again, to be prepared.
+        # Nothing was done if the first statement failed, or if it began the transaction: all are
+        # sent again, to be prepared.
+        if not is_idle and statements[0].begins:
+            self._run([Statement("ROLLBACK")])
+            return self._run(statements)
         return self._run(statements) if is_idle and not outcome.answers else outcome
 
     def _run(self, statements: Sequence[Statement]) -> Outcome:
