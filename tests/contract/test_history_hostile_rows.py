@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.test_history_erased import ANOTHER, KEY, make_people
@@ -93,6 +95,13 @@ def test_a_file_of_another_database_is_not_deleted(workspace: Workspace, tmp_pat
     assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == there
     db.table("people").delete(KEY)
     with pytest.raises(HistoryDamaged, match="of another database"):
+        db.history.erase("people", KEY)
+    assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == there
+    # Nor is a whole file of another program, which is not a damaged one.
+    parquet.write_table(pyarrow.table({"n": [1, 2]}), foreign)
+    there[foreign] = foreign.read_bytes()
+    sweep(db)
+    with pytest.raises(HistoryDamaged, match="not a file of a history store"):
         db.history.erase("people", KEY)
     assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == there
 

@@ -291,9 +291,10 @@ def test_what_has_no_equivalent_is_said(place: Place) -> None:
         assert part in place.migration(), part
     assert "{type: reference, to: tags, optional: true, name: tag}" in place.migration()
     place.migrate()
-    copied = place.copy()
+    copied = place.copy("--json")
     assert copied.status == 3
     assert "not imported: logs" in copied.err
+    assert copied.json["tables_left_out"] == ["logs", "weights"]
     (tag,) = place.records("tags")
     assert (tag["name"], tag["hours"], tag["amount"] == decimal.Decimal("1.25")) == (
         "x",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
+from zapdb.database import Database
 from zapdb.database.sql import RELATIONS
 from zapdb.jobs.findings import add_findings
 from zapdb.storage import TransactionMode
@@ -24,6 +26,9 @@ def test_rule_30_the_catalog_is_readable(workspace: Workspace) -> None:
     for relation in RELATIONS.values():
         assert db.sql(f"SELECT * FROM {relation.name}").columns == tuple(relation.columns)
     assert ask("SHOW TABLES") == [("items",), *((name,) for name in RELATIONS), ("zapdb_audit",)]
+    told = set(re.findall("zapdb_[a-z_]+", str(Database.sql.__doc__)))
+    assert told
+    assert told <= RELATIONS.keys()
     migrations = "SELECT number, state, active, stored_by FROM zapdb_migrations ORDER BY 1"
     assert [row[:3] for row in ask(migrations)] == [(1, "stored", True), (2, "stored", True)]
     shown = db.admin.schema_history("items")[-1]
