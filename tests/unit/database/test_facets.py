@@ -39,7 +39,7 @@ def names_of(found: object) -> list[str]:
 
 def test_each_facet_has_what_its_reader_needs_and_no_internals(db: zapdb.Database) -> None:
     with db:
-        assert names_of(db) == [*DATABASE.split(), "table", "tables", "transaction"]
+        assert names_of(db) == [*DATABASE.split(), "table", "tables", "transaction", "versions"]
         assert names_of(db.admin) == ADMIN.split()
         assert names_of(db.change_log) == CHANGE_LOG.split()
         assert names_of(db.jobs) == JOBS.split()
