@@ -1,4 +1,4 @@
-"""Giving stamps to the change log: whoever may write does it for those who only read (rule 29).
+"""Giving stamps to the change log: what may write does it for what only reads (rule 29).
 
 A process that writes nothing sees the changes that have a stamp. So each node gives stamps with its
 heartbeats, for all tenants, and once more for its own when it closes: what is behind for longer was

@@ -121,13 +121,13 @@ class Sequences:
             own = None if connection.drawn is None else connection.drawn.hands.get(self._at(field))
             if own is not None:
                 return cast(Hand, own)
-            self._settle()
+            self._take_over_rest()
             return self._hands.setdefault(field, Hand())
 
     def _at(self, field: int) -> tuple[int, int]:
         return self._tenant, field
 
-    def _settle(self) -> None:
+    def _take_over_rest(self) -> None:
         """Take over what transactions that have ended leave of the blocks that they drew."""
         left = list[tuple[DrawnInside, int]]()
         for inside, field in self._inside:
@@ -145,7 +145,7 @@ class Sequences:
         with self._lock:
             return any(at == field and inside.is_open for inside, at in self._inside)
 
-    def lack(self, hand: Hand, above: int, count: int) -> bool:
+    def needs_block(self, hand: Hand, above: int, count: int) -> bool:
         """Whether a block is to be drawn, before `count` numbers can be given, or before a record
         is written with the explicit number `above`; passes over the numbers up to that one."""
         with self._lock:
@@ -238,7 +238,7 @@ class OperationNumbers:
         """Make sure that this many numbers are available. Raises `BlockNeeded`, `CatalogChanged`
         and `SequenceExhausted`."""
         sequences = self._session.sequences
-        while sequences.lack(sequences.find(connection, field), above, count):
+        while sequences.needs_block(sequences.find(connection, field), above, count):
             needed = BlockNeeded(bound, field, above, count)
             if not connection.has_place:  # the transaction is this operation's alone
                 raise needed

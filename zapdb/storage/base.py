@@ -118,8 +118,10 @@ class Storage(Transactions):
     def table_names(self, connection: Connection) -> list[str]:
         """Return the tables and views of the schema in use."""
 
-    home_name: str | None = None
-    """On PostgreSQL, the schema that zapdb's tables are in, once it is known."""
+    @property
+    def home_name(self) -> str | None:
+        """On PostgreSQL, the schema that zapdb's tables are in, once it is known."""
+        return None
 
     def find_home(self, connection: Connection) -> bool:
         """Return whether the database has zapdb's tables, in whichever schema."""

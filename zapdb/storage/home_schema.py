@@ -52,7 +52,7 @@ _ON_PATH: Final = (
 
 
 class HomeSchema:
-    """The schema, once it is known. Thread-safe: whoever finds it first finds the same."""
+    """The schema, once it is known. Thread-safe: all threads find the same one."""
 
     def __init__(self, given: str | None = None) -> None:
         self.given = given

@@ -151,7 +151,7 @@ class PostgreSQL(PostgreSQLStatements):
 
     @property
     def identity(self) -> str:
-        """The database and its schema, whoever has opened it, and with whatever options."""
+        """The database and its schema: the same for all users and all other options."""
         place = {name: self.url.query[name] for name in ("host", "port") if name in self.url.query}
         url = self.url.set(username=None, password=None, query=place)
         return f"{url.render_as_string()} {self.home.name}"

@@ -72,7 +72,7 @@ class PostgreSQLStatements(Storage):
         return [name for (name,) in rows]
 
     @property
-    def home_name(self) -> str | None:  # type: ignore[override]  # found once
+    def home_name(self) -> str | None:
         return self.home.name
 
     def find_home(self, connection: Connection) -> bool:
