@@ -359,6 +359,8 @@ LATE = "late:"
 """Before the module of a name that is there for type checkers alone: it needs an extra."""
 OF_RECORDS = frozenset(("Table", "Query"))
 """Those that are of the records of one table: a model's, if the table is asked for by its class."""
+CLOSED = frozenset(("Database", "Past"))
+"""Those that a block closes: `async with db.at(…) as past`."""
 NAMES = frozenset({*FACES, "Block"})
 """Those that mean another class in the asynchronous face."""
 
@@ -385,6 +387,7 @@ def generate() -> str:
                     *(f"from {module} import {name}" for name, module in now),
                     "from collections.abc import AsyncIterator",
                     "from zapdb.aio.block import Block",
+                    "from zapdb.aio.opening import opens",
                     *(f"from {module} import {name}" for name, module in sorted(bases)),
                     "from zapdb.database.opening import open as open_sync",
                     "if TYPE_CHECKING:",
@@ -547,7 +550,8 @@ def write_method(name: str, written: ast.FunctionDef, method: Method) -> str:
     if returns in FACES:
         made = f"await self._done({method.kind!r}, {act})"
         body = f"return {returns}(self._runtime, {made})"
-    return signed("async def", name, given, returns, doc, held + body)
+    how = "@opens\n    async def" if returns in CLOSED else "async def"
+    return signed(how, name, given, returns, doc, held + body)
 
 
 def signed(how: str, name: str, given: str, returns: str, doc: str, body: str) -> str:
@@ -598,7 +602,7 @@ def write_open(known: Mapping[str, str], needed: dict[str, str]) -> str:
     doc = textwrap.indent(inspect.cleandoc(ast.get_docstring(node) or ""), "    ").strip()
     passed = ", ".join(arguments(node.args))
     return (
-        f"async def open({ast.unparse(node.args)}) -> Database:\n"
+        f"@opens\nasync def open({ast.unparse(node.args)}) -> Database:\n"
         f'    """{doc}\n    """\n'
         f"    return await open_database(Database, lambda: open_sync({passed}))\n"
     )

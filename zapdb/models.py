@@ -1,6 +1,6 @@
 """What modules import that `zapdb codegen models` wrote; see docs/guides/models.md."""
 
-from zapdb.database.async_typing import AsyncFile, AsyncTypedTable
+from zapdb.database.async_typing import AsyncFile, AsyncFileOpening, AsyncTypedTable
 from zapdb.database.models import Model, Models, TableModel
 from zapdb.database.typing_protocols import (
     AnyField,
@@ -18,6 +18,7 @@ from zapdb.database.typing_protocols import (
 __all__ = [
     "AnyField",
     "AsyncFile",
+    "AsyncFileOpening",
     "AsyncTypedTable",
     "BytesLike",
     "FieldOf",

@@ -16,7 +16,7 @@ import zapdb.aio
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with await zapdb.aio.open(DATABASE, migrations=MIGRATIONS) as app.state.db:
+    async with zapdb.aio.open(DATABASE, migrations=MIGRATIONS) as app.state.db:
         yield
 
 

@@ -38,7 +38,7 @@ class Write(BaseModel):
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     address, files = os.environ["SOAK_DATABASE"], os.environ["SOAK_FILES"]
     with zapdb.open(address, migrations=files) as app.state.db:
-        async with await zapdb.aio.open(address, migrations=files) as app.state.aio:
+        async with zapdb.aio.open(address, migrations=files) as app.state.aio:
             yield
 
 

@@ -51,7 +51,7 @@ def place(workspace: Workspace) -> Workspace:
 @asynccontextmanager
 async def opened(place: Workspace, **options: Any) -> AsyncIterator[zapdb.aio.Database]:
     opening = zapdb.aio.open(place.address, migrations=place.directory, apply="auto", **options)
-    async with await opening as db:
+    async with opening as db:
         yield db
 
 
@@ -88,6 +88,37 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 # What there is
+
+
+def test_whatever_is_closed_is_awaited_or_a_block_at_once(place: Workspace) -> None:
+    async def main() -> None:
+        options = {"migrations": place.directory, "apply": "auto"}
+        async with zapdb.aio.open(place.address, **options) as db:
+            await db.admin.set_setting("change_log", "on")
+            await insert(db, 1)
+            moment = await anext(db.moments())
+            await db.table("pictures").insert(id=1, picture=b"0123")
+            await db.admin.create_tenant("south")
+            async with db.for_tenant("south") as south, db.at(moment) as past:
+                assert await ids(south) == []
+                assert await (await past.table("items")).count() == 1
+            async with db.before(moment) as past:
+                assert await (await past.table("items")).count() == 0
+            async with db.table("pictures").open(1, field="picture") as file:
+                assert await file.read() == b"0123"
+            opening = db.table("pictures").open(1, field="picture")
+            async with await asyncio.create_task(opening) as file:
+                assert await file.read() == b"0123"
+            with pytest.raises(RecordNotFound):
+                async with db.table("pictures").open(2, field="picture"):
+                    pass
+        with pytest.raises(UsageError, match="closed"):
+            await db.table("items").count()
+        again = await zapdb.aio.open(place.address, **options)
+        assert await ids(again) == [1]
+        await again.close()
+
+    asyncio.run(main())
 
 
 def test_what_was_never_recorded_is_refused(place: Workspace) -> None:

@@ -52,7 +52,7 @@ def place(workspace: Workspace) -> Workspace:
 async def opened(place: Workspace, **options: Any) -> AsyncIterator[zapdb.aio.Database]:
     """With one record, of the key 0."""
     opening = zapdb.aio.open(place.address, migrations=place.directory, apply="auto", **options)
-    async with await opening as db:
+    async with opening as db:
         if not await db.table("items").exists(0):
             await db.table("items").insert(id=0, title="x")
         yield db

@@ -116,7 +116,7 @@ def test_the_event_loop_is_never_held_up_by_clients(workspace: Workspace) -> Non
 
     async def main() -> None:
         opening = zapdb.aio.open(workspace.address, migrations=workspace.directory, apply="auto")
-        async with await opening as db:
+        async with opening as db:
             many = ({"id": n, "title": "x", "size": n % 10} for n in range(RECORDS))
             await db.table("items").insert_many(many)
             end = time.perf_counter() + SECONDS

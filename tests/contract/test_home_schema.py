@@ -112,7 +112,7 @@ def test_the_schema_stands_in_the_address(place: Workspace, tmp_path: Path) -> N
     assert isinstance(error_of(lambda: zapdb.open(place.address, schema="b")), UsageError)
 
     async def use_async() -> None:
-        async with await zapdb.aio.open(public, schema="my-App.1") as opened:
+        async with zapdb.aio.open(public, schema="my-App.1") as opened:
             assert await opened.table("items").count() == 8
             assert len(await opened.sql("SELECT * FROM items")) == 8
 

@@ -337,7 +337,7 @@ def test_tasks_of_asyncio_iterate_so_too(workspace: Workspace) -> None:
 
     async def run() -> None:
         opening = zapdb.aio.open(workspace.address, migrations=workspace.directory)
-        async with await opening as db:
+        async with opening as db:
             groups, tasks = db.table("groups"), db.table("tasks")
             await groups.insert(id=0, name="a")
             program = Program(Random("asyncio"))

@@ -245,7 +245,7 @@ def test_mistakes_in_tasks(workspace: Workspace) -> None:
     async def run() -> None:
         url = workspace.address
         opening = zapdb.aio.open(url, migrations=workspace.directory, apply="auto")
-        async with await opening as db:
+        async with opening as db:
             shops: Any = db.table("shops")
             for mistake, said in (
                 (lambda: list(shops), "write `async for`"),

@@ -114,7 +114,7 @@ def test_tasks_come_through_a_pool_of_one(pooled: Workspace) -> None:
     pooled.open().close()
 
     async def work() -> list[int]:
-        async with await zapdb.aio.open(pooled.address) as db:
+        async with zapdb.aio.open(pooled.address) as db:
 
             async def insert(worker: int) -> int:
                 async def attempt(tx: zapdb.aio.Transaction) -> int:

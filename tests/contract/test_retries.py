@@ -139,7 +139,7 @@ def test_rule_15_tasks_repeat_the_same_with_awaited_pauses(workspace: Workspace)
 
     async def main() -> tuple[int, list[int]]:
         opening = zapdb.aio.open(workspace.address, migrations=workspace.directory, apply="auto")
-        async with await opening as db:
+        async with opening as db:
             handles = list[Any]()
             act = dropping(workspace, lambda: handles[-1]._open.connection)
 
@@ -267,7 +267,7 @@ def run_async(workspace: Workspace, tries: list[int], rival: Rival) -> None:
         await tx.table("items").update(1, title="mine", size=size + 1)
 
     async def main() -> None:
-        async with await zapdb.aio.open(workspace.address) as opened:
+        async with zapdb.aio.open(workspace.address) as opened:
             await opened.run(write)
 
     asyncio.run(main())

@@ -177,7 +177,7 @@ def test_rule_29_what_has_no_stamp_is_told_and_never_passed_over(place: Workspac
             list(reader.change_log.read())
 
         async def ask_async() -> None:
-            async with await zapdb.aio.open(place.address, read_only=True) as other:
+            async with zapdb.aio.open(place.address, read_only=True) as other:
                 assert (await other.change_log.status()).waiting.changes == 2
                 with pytest.raises(HistoryBehind):
                     [made async for made in other.change_log.read()]

@@ -168,7 +168,9 @@ def test_names_parameters_and_types_are_the_same(sync: type, member: str) -> Non
             assert shown(other[name]) == wanted, name
     kind = tool.FACES[sync.__name__].methods[member].kind
     if kind in ("read", "write", "sql", "task"):
-        assert inspect.iscoroutinefunction(theirs)
+        is_closed = getattr(ours, "__annotations__", {}).get("return") in tool.CLOSED
+        assert inspect.iscoroutinefunction(inspect.unwrap(theirs))
+        assert is_closed == hasattr(theirs, "__wrapped__")
     if kind in ("build", "block", "rows", "task rows"):
         assert not inspect.iscoroutinefunction(theirs)
 
@@ -202,7 +204,7 @@ async def work(tx: zapdb.aio.Transaction, more: int = 1) -> int:
     return more
 
 async def main() -> None:
-    async with await zapdb.aio.open("sqlite://") as db:
+    async with zapdb.aio.open("sqlite://") as db:
         items = db.table("items")
         reveal_type(await items.get(1))
         reveal_type(await items.find(1))

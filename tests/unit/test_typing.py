@@ -70,7 +70,7 @@ except zapdb.errors.RecordNotFound as error:
     reveal_type(error.message)
 
 async def main(key: uuid.UUID) -> None:
-    async with await zapdb.aio.open("sqlite:///shop.db", migrations="migrations") as db:
+    async with zapdb.aio.open("sqlite:///shop.db", migrations="migrations") as db:
         items = db.table(Item)
         reveal_type(await items.get(key))
         reveal_type(await items.find(key))
@@ -81,7 +81,7 @@ async def main(key: uuid.UUID) -> None:
         reveal_type(await items.upsert(id=key, title="Tea"))
         reveal_type(await items.insert_many([{"title": "Milk"}, {"title": "Tea", "size": 1}]))
         reveal_type(await items.delete(key))
-        async with await items.open(key, field="title") as file:
+        async with items.open(key, field="title") as file:
             reveal_type(await file.read(10))
         reveal_type(items.f.title)
         reveal_type(await items.first())

@@ -1,6 +1,6 @@
 """zapdb for asyncio: the same as the synchronous face, with what waits for the database awaited.
 
-    async with await zapdb.aio.open("sqlite:///items.db", migrations="migrations") as db:
+    async with zapdb.aio.open("sqlite:///items.db", migrations="migrations") as db:
         async with db.transaction() as tx:
             await tx.table("items").insert(title="Milk")
 
@@ -24,6 +24,7 @@ from zapdb.aio.faces import (
     open,
 )
 from zapdb.aio.file import BlobFile
+from zapdb.aio.opening import OpeningBlock
 
 __all__ = [
     "BlobFile",
@@ -34,6 +35,7 @@ __all__ = [
     "DatabaseChangeLog",
     "DatabaseHistory",
     "DatabaseJobs",
+    "OpeningBlock",
     "Past",
     "PastTable",
     "Query",

@@ -24,6 +24,7 @@ from zapdb.activation.up import AppliedMigration
 from zapdb.aio.block import Block
 from zapdb.aio.errand import Errand
 from zapdb.aio.file import BlobFile
+from zapdb.aio.opening import opens
 from zapdb.aio.records import Records, loaded
 from zapdb.aio.retries import retry
 from zapdb.aio.runtime import CallKind, Runtime
@@ -325,6 +326,7 @@ class ReadableTableFace(AwaitedRecords, Face[Any], Generic[R]):
         field: FieldExpression = self._built(lambda items: items[name])
         return field
 
+    @opens
     async def open(self, *key: Any, field: str) -> BlobFile:
         """A string or binary field of a record as a binary file, a string as its UTF-8.
 

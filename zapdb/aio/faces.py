@@ -27,6 +27,7 @@ from zapdb.aio.face import (
     TransactionFace,
     open_database,
 )
+from zapdb.aio.opening import opens
 from zapdb.aio.past_face import PastFace
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.kinds import Job, JobKind, JobState, Tenant
@@ -1482,6 +1483,7 @@ class Database(DatabaseFace):
             ),
         )
 
+    @opens
     async def for_tenant(self, name: str) -> Database:
         """Return the database for another tenant, which is migrated first if it is behind.
 
@@ -1516,6 +1518,7 @@ class Database(DatabaseFace):
         """The history store: the past of the tables in files, written behind the change log."""
         return DatabaseHistory(self._runtime, self._built(lambda sync: sync.history))
 
+    @opens
     async def at(self, when: When) -> Past:
         """Return the database as it was at a moment, read by the change log: `db.at(yesterday)`.
 
@@ -1530,6 +1533,7 @@ class Database(DatabaseFace):
         """
         return Past(self._runtime, await self._done("task", lambda sync: sync.at(when)))
 
+    @opens
     async def before(self, change: RecordChange | SchemaEvent | Moment) -> Past:
         """Return the database as it was before the whole transaction of a change, or a moment."""
         return Past(self._runtime, await self._done("task", lambda sync: sync.before(change)))
@@ -1640,6 +1644,7 @@ class Database(DatabaseFace):
         )
 
 
+@opens
 async def open(
     url: str,
     *,

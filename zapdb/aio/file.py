@@ -11,7 +11,7 @@ from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
 
 
 class BlobFile:
-    """A string or binary field as a file: `async with await items.open(1, field="picture") as f`.
+    """A string or binary field as a file: `async with items.open(1, field="picture") as f`.
 
     Read-only and seekable; `async for chunk in f` gives it chunk by chunk.
     """

@@ -75,7 +75,7 @@ def describe_methods(
         yield (
             "open",
             [*by_key[:-1], "/", "*", f"field: {_literal(files)}"],
-            "AsyncFile" if is_async else "BufferedReader",
+            "AsyncFileOpening" if is_async else "BufferedReader",
             "A string or binary field of a record as a binary file.",
         )
 

@@ -46,7 +46,7 @@ IMPORTS: Final = {
     ),
     "zapdb.models": (
         "AnyField",
-        "AsyncFile",
+        "AsyncFileOpening",
         "AsyncTypedTable",
         "BytesLike",
         "FieldOf",
@@ -278,7 +278,7 @@ class _Writer:
             parameters = [f"name: {field_name}", "/"]
             yield from method("__getitem__", parameters, kind, decorator=overload)
         for one in describe_methods(table, record, self.types, is_async=is_async):
-            yield from method(*one, is_async=is_async)
+            yield from method(*one, is_async=is_async and one[0] != "open")
 
     def _attributes(self, held: Mapping[str, str]) -> Iterator[str]:
         yield ""

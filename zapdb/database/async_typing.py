@@ -6,7 +6,7 @@ Protocols alone, as `typing_protocols` has for synchronous programs: at run time
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Generator, Mapping
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -50,6 +50,16 @@ class AsyncFile(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class AsyncFileOpening(Protocol):
+    """See `zapdb.aio.OpeningBlock`: `await` gives the file, `async with` also closes it."""
+
+    def __await__(self) -> Generator[Any, Any, AsyncFile]: ...
+
+    async def __aenter__(self) -> AsyncFile: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
 
 
 class AsyncTypedTable(Protocol[R]):
@@ -195,3 +205,6 @@ if TYPE_CHECKING:
 
     def _check_file(file: aio.BlobFile) -> AsyncFile:
         return file
+
+    def _check_opening(opening: aio.OpeningBlock[aio.BlobFile]) -> AsyncFileOpening:
+        return opening
