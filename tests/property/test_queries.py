@@ -5,21 +5,30 @@ Against every index by itself, with values around the length at which keys are t
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.forms import cases
-from zapdb.database.fields import bind, make_field
+from zapdb.database.fields import FieldExpression, bind, make_field
 from zapdb.datasets import Collation
 from zapdb.indexes import build_keys
 from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
 from zapdb.indexes.ordering import Order, Ordering
 from zapdb.indexes.paths import list_paths
 from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, compile_predicate
+from zapdb.indexes.predicates import (
+    And,
+    Comparison,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    compile_predicate,
+)
 from zapdb.records.record import record_class
 from zapdb.schema import Field, Index, IndexComponent, TableSchema
 from zapdb.values import Float, Integer, String
@@ -51,26 +60,26 @@ def comparisons() -> st.SearchStrategy[Predicate]:
 def unbound_comparisons(draw: st.DrawFn) -> Predicate:
     name = draw(st.sampled_from(["id", "word", "word", "rank", "size"]))
     field, value = make_field(TABLE, name), draw(VALUES[name])
-    kind = draw(st.sampled_from(["==", "<", "<=", ">", ">=", "in", "null", "text", "collated"]))
-    if name == "word" and kind == "collated":
+    op = draw(st.sampled_from(get_args(Operator)))
+    if draw(st.integers(0, 8)) == 0:
+        return draw(st.sampled_from([field == None, field != None]))
+    if name == "word" and op != "starts with" and draw(st.integers(0, 8)) == 0:
         field = field.collated("und", "primary")
-        kind = draw(st.sampled_from(["==", "<", "<=", ">", ">=", "in"]))
-    match kind:
-        case "<":
-            return field < value
-        case "<=":
-            return field <= value
-        case ">":
-            return field > value
-        case ">=":
-            return field >= value
-        case "in":
-            return field.in_([value, draw(VALUES[name]), None])
-        case "null":
-            return draw(st.sampled_from([field == None, field != None]))
-        case "text" if name == "word":
-            return field.startswith(value)
-    return field == value
+    return MAKERS[op](field, value, draw(VALUES[name]))
+
+
+MAKERS: dict[Operator, Callable[[FieldExpression, Any, Any], Predicate]] = {
+    "==": lambda field, value, _: field == value,
+    "in": lambda field, value, other: field.in_([value, other, None]),
+    "<": lambda field, value, _: field < value,
+    "<=": lambda field, value, _: field <= value,
+    ">": lambda field, value, _: field > value,
+    ">=": lambda field, value, _: field >= value,
+    "starts with": lambda field, value, _: (
+        field.startswith(value) if isinstance(value, str) else field == value
+    ),
+}
+"""A condition with each operator, of a field and one or two values."""
 
 
 conditions = st.recursive(

@@ -6,16 +6,24 @@ this is turned into predicates of queries: no text is ever run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from zapdb.database.fields import FieldExpression
 from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UsageError
 from zapdb.expressions import Expression, ExpressionError, Literal, parse_expression
 from zapdb.expressions.parse import NO_POINT
-from zapdb.expressions.tree import Call, Compare, IsNull, Logic, LogicalNot, Name
-from zapdb.indexes.predicates import Predicate
+from zapdb.expressions.tree import (
+    Call,
+    Compare,
+    ComparisonOperator,
+    IsNull,
+    Logic,
+    LogicalNot,
+    LogicalOperator,
+    Name,
+)
+from zapdb.indexes.predicates import And, Or, Predicate, parts_of
 from zapdb.records.cell_format import from_plain
 from zapdb.schema import Field
 from zapdb.schema import TableSchema as Schema
@@ -23,14 +31,13 @@ from zapdb.values import Boolean
 
 _WORDS: Final = {"true": True, "false": False, "null": None}
 """As they are written in JSON; the language has True, False and None."""
-FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "==": lambda field, value: field == value,
-    "!=": lambda field, value: field != value,
-    "<": lambda field, value: field < value,
-    "<=": lambda field, value: field <= value,
-    ">": lambda field, value: field > value,
-    ">=": lambda field, value: field >= value,
+_FLIPPED: Final[dict[ComparisonOperator, ComparisonOperator]] = {
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+    "==": "==",
+    "!=": "!=",
 }
 FORMS: Final = (
     "compare a field with a value: done == true and due < '2024-05-31'; there are is None, and, "
@@ -67,28 +74,21 @@ class _Reader:
     def read(self, node: Expression) -> Predicate:
         match node:
             case Logic(word, operands):
-                first, *rest = map(self.read, operands)
-                for other in rest:
-                    first = first & other if word == "and" else first | other
-                return first
+                return _join(word, list(map(self.read, operands)))
             case LogicalNot(operand):
                 return ~self.read(operand)
             case IsNull(Name() as name, negated):
                 is_null = self._field(name).is_null()
                 return ~is_null if negated else is_null
             case Compare(op, Name() as name, right) if self._is_field(name):
-                return self._compare(op, name, right)
+                return _compare(op, self._field(name), self._value(name, right))
             case Compare(op, left, Name() as name):
-                return self._compare(FLIPPED[op], name, left)
+                return _compare(_FLIPPED[op], self._field(name), self._value(name, left))
             case Name() if isinstance(self._schema_field(node).type, Boolean):
                 return self._field(node) == True  # noqa: E712 - makes a condition
             case Call(function, (Name() as name, *values), None):
                 return self._call(function, name, values, node.column)
         raise ExpressionError("this is not a condition on a field", node.column)
-
-    def _compare(self, op: str, name: Name, value: Expression) -> Predicate:
-        made: Predicate = _COMPARISONS[op](self._field(name), self._value(name, value))
-        return made
 
     def _call(self, function: str, name: Name, values: list[Expression], column: int) -> Predicate:
         field, given = self._field(name), [self._value(name, value) for value in values]
@@ -122,3 +122,31 @@ class _Reader:
             case _:
                 raise ExpressionError("a field is compared with a value", node.column)
         return None if plain is None else from_plain(self._schema, self._schema_field(name), plain)
+
+
+def _join(word: LogicalOperator, parts: list[Predicate]) -> Predicate:
+    match word:
+        case "and":
+            return And(tuple(part for one in parts for part in parts_of(one, And)))
+        case "or":
+            return Or(tuple(part for one in parts for part in parts_of(one, Or)))
+        case _:
+            assert_never(word)
+
+
+def _compare(op: ComparisonOperator, field: FieldExpression, value: object) -> Predicate:
+    match op:
+        case "==":
+            return field == value
+        case "!=":
+            return field != value
+        case "<":
+            return field < value
+        case "<=":
+            return field <= value
+        case ">":
+            return field > value
+        case ">=":
+            return field >= value
+        case _:
+            assert_never(op)

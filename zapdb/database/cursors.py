@@ -23,13 +23,13 @@ import hashlib
 import io
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from zapdb.datasets import Dataset, dataset_of
 from zapdb.errors import InvalidCursor, UsageError
 from zapdb.indexes import BoundTable
 from zapdb.indexes.ordering import TotalOrder
-from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, find_field
+from zapdb.indexes.predicates import And, Comparison, Not, Or, Predicate, Unbound, find_field
 from zapdb.limits import CURSOR_SIZE_BYTES_MAX
 
 ORDERED: Final = b"\x01"
@@ -191,13 +191,15 @@ def _fingerprint(bound: BoundTable, predicate: Predicate, order: TotalOrder) -> 
 
 def _describe(bound: BoundTable, predicate: Predicate) -> Any:
     match predicate:
-        case Comparison(number, name, op, value, collation):
+        case Comparison(number, name, op, _, collation):
             kind = find_field(bound.adapter.schema, number, name).type
-            values = value if op == "in" else (value,)
-            plain = [None if v is None else kind.to_document(v) for v in values]
+            plain = [None if v is None else kind.to_document(v) for v in predicate.values]
             return number, op, str(collation), plain
         case And(parts) | Or(parts):
             return type(predicate).__name__, [_describe(bound, part) for part in parts]
         case Not(part):
             return "Not", _describe(bound, part)
-    raise TypeError(predicate)
+        case Unbound():
+            raise TypeError(predicate)
+        case _:
+            assert_never(predicate)

@@ -9,7 +9,7 @@ field `InvalidValue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, assert_never
 
 import msgspec
 
@@ -25,13 +25,15 @@ from zapdb.indexes.predicates import (
     Operator,
     Or,
     Predicate,
+    Unbound,
     find_field,
+    is_predicate,
     parts_of,
     shorten_value,
 )
 from zapdb.limits import QUERY_CONDITION_DEPTH_MAX, QUERY_CONDITIONS_MAX
 from zapdb.schema import Field, TableSchema
-from zapdb.values import String
+from zapdb.values import String, ValueType
 
 _DECLARED: Final = "declared"
 """Stands for the collation of the table's indexes on the field."""
@@ -160,7 +162,7 @@ class FieldExpression(msgspec.Struct, frozen=True, eq=False):
                 "a field can only be compared with a value, not with a field or a condition",
                 field=self,
                 hint=PARENTHESES
-                if isinstance(value, Predicate)
+                if is_predicate(value)
                 else "compare two fields in Python, or by db.sql('SELECT … WHERE …')",
             )
         if value is None and op != "==":
@@ -220,7 +222,7 @@ class FieldExpression(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-class Condition(Predicate, frozen=True, eq=False):
+class Condition(Unbound, frozen=True, eq=False):
     """An unchecked comparison of a field with a value; with a tuple for `in`."""
 
     field: FieldExpression
@@ -233,7 +235,10 @@ class Condition(Predicate, frozen=True, eq=False):
                 return f"{self.field}.in_({shorten_value(list(self.value))})"
             case "starts with":
                 return f"{self.field}.startswith({shorten_value(self.value)})"
-        return f"{self.field} {self.op} {shorten_value(self.value)}"
+            case "==" | "<" | "<=" | ">" | ">=" as op:
+                return f"{self.field} {op} {shorten_value(self.value)}"
+            case op:
+                assert_never(op)
 
 
 class FieldOrder(msgspec.Struct, frozen=True, eq=False):
@@ -380,27 +385,38 @@ def _bind_condition(table: TableSchema, condition: Condition) -> Comparison:
     field, collation = as_field(table, condition.field)
     op, value, kind = condition.op, condition.value, field.type
     path = f"{table.name}.{field.name}"
-    if op == "starts with" and (not isinstance(kind, String) or collation is not None):
-        raise UsageError("only strings compared by code points have prefixes", field=path)
-    if op in RANGE_OPERATORS and not kind.indexable:
-        raise UsageError("values of this type have no order", field=path, type=kind)
-    if op != "in":
-        try:
-            checked = None if value is None else kind.check(value, path)
-        except InvalidValue as error:
-            if op == "==" and isinstance(value, list | tuple | set | frozenset):
-                error.hint = f"for one of several values: {in_python(path)}.in_([…])"
-            raise
-        return Comparison(field.number, field.name, op, checked, collation)
-    checked = tuple([None if one is None else kind.check(one, path) for one in value])
-    if kind.has_python_order:
-        checked = tuple(dict.fromkeys(checked))
-    if len(checked) == 1:
-        return Comparison(field.number, field.name, "==", checked[0], collation)
-    return Comparison(field.number, field.name, "in", checked, collation)
+    _require_comparable(op, kind, collation, path)
+    if op == "in":
+        several = tuple([None if one is None else kind.check(one, path) for one in value])
+        if kind.has_python_order:
+            several = tuple(dict.fromkeys(several))
+        if len(several) == 1:
+            return Comparison(field.number, field.name, "==", several[0], collation)
+        return Comparison(field.number, field.name, "in", several, collation)
+    try:
+        checked = None if value is None else kind.check(value, path)
+    except InvalidValue as error:
+        if op == "==" and isinstance(value, list | tuple | set | frozenset):
+            error.hint = f"for one of several values: {in_python(path)}.in_([…])"
+        raise
+    return Comparison(field.number, field.name, op, checked, collation)
 
 
-RANGE_OPERATORS: Final = frozenset({"<", "<=", ">", ">="})
+def _require_comparable(
+    op: Operator, kind: ValueType, collation: Collation | None, path: str
+) -> None:
+    """Raise `UsageError` for an operator that values of a type do not have."""
+    match op:
+        case "==" | "in":
+            pass
+        case "<" | "<=" | ">" | ">=":
+            if not kind.indexable:
+                raise UsageError("values of this type have no order", field=path, type=kind)
+        case "starts with":
+            if not isinstance(kind, String) or collation is not None:
+                raise UsageError("only strings compared by code points have prefixes", field=path)
+        case _:
+            assert_never(op)
 
 
 def as_field(table: TableSchema, given: Any) -> tuple[Field, Collation | None]:

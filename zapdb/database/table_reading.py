@@ -27,7 +27,7 @@ from zapdb.database.session import Session, TableRead
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import InvalidValue, RecordNotFound, UnknownField, UsageError
 from zapdb.indexes import BoundTable
-from zapdb.indexes.predicates import Predicate
+from zapdb.indexes.predicates import Predicate, is_predicate
 from zapdb.records import ReadConflict, Record
 from zapdb.storage import Connection, MissingTable
 from zapdb.storage.transaction_owners import has_begun
@@ -349,7 +349,7 @@ class ReadableTable(Uncounted):
                 given=len(key),
                 hint=f"give the key first, without names: ({', '.join(names)}, …)",
             )
-        if isinstance(key[0], Predicate):
+        if is_predicate(key[0]):
             return UsageError(
                 "a key is expected, not a condition",
                 table=self.name,

@@ -9,7 +9,7 @@ changes nothing of the whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from zapdb.export.plain_tables import (
     NUL_SHOWN,
@@ -23,16 +23,18 @@ from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import (
     Call,
     Compare,
+    ComparisonOperator,
     Expression,
     IsNull,
     Literal,
     Logic,
     LogicalNot,
+    LogicalOperator,
     Name,
     unparse,
 )
 
-_OPERATORS: Final = {"==": "=", "!=": "<>"}
+_JOINERS: Final[dict[LogicalOperator, str]] = {"and": " AND ", "or": " OR "}
 _BITS: Final = 63
 
 
@@ -62,8 +64,7 @@ class _Translator:
     def condition(self, expression: Expression) -> str:
         match expression:
             case Logic(operator, operands):
-                joined = f" {operator.upper()} ".join(map(self.condition, operands))
-                return f"({joined})"
+                return f"({_JOINERS[operator].join(map(self.condition, operands))})"
             case LogicalNot(operand):
                 return f"(NOT {self.condition(operand)})"
             case IsNull(Name() as name, negated):
@@ -83,12 +84,20 @@ class _Translator:
             raise _NoEquivalent(name.name)
         return quote_name(columns[-1].name)  # the instant of a zoned time may be missing
 
-    def _compare(self, operator: str, left: _Operand, right: _Operand) -> str:
+    def _compare(self, operator: ComparisonOperator, left: _Operand, right: _Operand) -> str:
         if not _are_alike(left.kind, right.kind) or (left.is_column and right.is_column):
             raise _NoEquivalent(operator)
-        if operator not in _OPERATORS and left.kind in ("text", "boolean"):
-            raise _NoEquivalent(operator)  # an enum has another order, and PostgreSQL no NUL
-        return f"({left.sql} {_OPERATORS.get(operator, operator)} {right.sql})"
+        match operator:
+            case "==":
+                return f"({left.sql} = {right.sql})"
+            case "!=":
+                return f"({left.sql} <> {right.sql})"
+            case "<" | "<=" | ">" | ">=":
+                if left.kind in ("text", "boolean"):
+                    raise _NoEquivalent(operator)  # enums have another order, PostgreSQL no NUL
+                return f"({left.sql} {operator} {right.sql})"
+            case _:
+                assert_never(operator)
 
     def _operand(self, expression: Expression) -> _Operand:
         match expression:

@@ -13,7 +13,7 @@ so by the declared types alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from zapdb.errors import suggest
 from zapdb.expressions.arithmetic import decimal_operation, saturate
@@ -24,14 +24,17 @@ from zapdb.expressions.signatures import BOOLEAN, INTEGER, STRING, Function, is_
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import (
     Arithmetic,
+    ArithmeticOperator,
     Call,
     Compare,
+    ComparisonOperator,
     Conditional,
     Expression,
     IsNull,
     Literal,
     Logic,
     LogicalNot,
+    LogicalOperator,
     Name,
     Negate,
 )
@@ -142,7 +145,7 @@ class _Checker:
                 checker, tests = self, list[TypedExpression]()
                 for operand in operands:
                     tests.append(checker._check_boolean(operand))
-                    checker = checker.after(operand, outcome=operator == "and")
+                    checker = checker.after(operand, outcome=_goes_on_after(operator))
                 return TypedExpression(expression, BOOLEAN_TYPE, tuple(tests))
             case LogicalNot(operand):
                 return TypedExpression(expression, BOOLEAN_TYPE, (self._check_boolean(operand),))
@@ -299,7 +302,18 @@ def _unite(left: Type, right: Type, column: int) -> Type:
     return Type(left.kind, left.optional or right.optional)
 
 
-def _check_comparison(operator: str, left: Type, right: Type, column: int) -> None:
+def _goes_on_after(operator: LogicalOperator) -> bool:
+    """The outcome of an operand after which the next one is evaluated."""
+    match operator:
+        case "and":
+            return True
+        case "or":
+            return False
+        case _:
+            assert_never(operator)
+
+
+def _check_comparison(operator: ComparisonOperator, left: Type, right: Type, column: int) -> None:
     if left.optional or right.optional:
         raise ExpressionError(
             "one side may be null", column, "test `is None` before, or use coalesce()"
@@ -309,8 +323,14 @@ def _check_comparison(operator: str, left: Type, right: Type, column: int) -> No
         raise ExpressionError(f"{left} and {right} cannot be compared", column)
     if left.kind is not None and not left.kind.comparable:
         raise ExpressionError(f"{left} cannot be compared", column)
-    if operator not in ("==", "!=") and left.kind is not None and not left.kind.ordered:
-        raise ExpressionError(f"{left} has no order", column)
+    match operator:
+        case "==" | "!=":
+            pass
+        case "<" | "<=" | ">" | ">=":
+            if left.kind is not None and not left.kind.ordered:
+                raise ExpressionError(f"{left} has no order", column)
+        case _:
+            assert_never(operator)
 
 
 def _equality(kind: ValueType | None) -> Callable[[Any, Any], bool] | None:
@@ -358,7 +378,7 @@ def _check_argument(
 
 
 def _check_arithmetic(
-    node: Arithmetic | Negate, operator: str, *operands: TypedExpression
+    node: Arithmetic | Negate, operator: ArithmeticOperator, *operands: TypedExpression
 ) -> TypedExpression:
     """Integers and decimals mix, an integer as a decimal of scale 0; floats are by themselves."""
     kinds = [_number_of(operator, operand) for operand in operands]
@@ -368,16 +388,23 @@ def _check_arithmetic(
             node.column,
             "make one of them the other's type: float(…, else=…), decimal(…, scale, else=…)",
         )
-    if operator in INSTEAD:
-        _check_divisor(operator, operands[0], operands[1])
-        can_pass = operator == "//" and operands[1].value == -1
-        return TypedExpression(node, Type(INTEGER), operands, apply=saturate if can_pass else None)
+    scales = [kind.scale for kind in kinds if isinstance(kind, Decimal)]
+    match operator:
+        case "//" | "%":
+            _check_divisor(operator, operands[0], operands[1])
+            can_pass = operator == "//" and operands[1].value == -1
+            apply = saturate if can_pass else None
+            return TypedExpression(node, Type(INTEGER), operands, apply=apply)
+        case "+" | "-":
+            scale = max(scales, default=0)
+        case "*":
+            scale = sum(scales)
+        case _:
+            assert_never(operator)
     if isinstance(kinds[0], Float):
         return TypedExpression(node, Type(kinds[0]), operands)
-    scales = [kind.scale for kind in kinds if isinstance(kind, Decimal)]
     if not scales:
         return TypedExpression(node, Type(INTEGER), operands, apply=saturate)
-    scale = sum(scales) if operator == "*" else max(scales)
     if scale > DECIMAL_SCALE_MAX:
         raise ExpressionError(
             f"the product has the scale {scale}; a scale is 0 to {DECIMAL_SCALE_MAX}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, assert_never
 
 from zapdb.expressions.check import COALESCE, annotate_types
 from zapdb.expressions.failure import FAILED
@@ -11,6 +11,7 @@ from zapdb.expressions.tree import (
     Arithmetic,
     Call,
     Compare,
+    ComparisonOperator,
     Conditional,
     Expression,
     IsNull,
@@ -60,10 +61,7 @@ class Emitter:
                 test, then, otherwise = parts
                 return f"({then} if {test} else {otherwise})"
             case Compare(operator):
-                if checked.apply is None:
-                    return f"({parts[0]} {operator} {parts[1]})"
-                is_same = f"{self.names.bind(checked.apply, 'is_same')}({parts[0]}, {parts[1]})"
-                return is_same if operator == "==" else f"(not {is_same})"
+                return self._emit_comparison(operator, checked, *parts)
             case IsNull(_, negated):
                 return f"({parts[0]} is {'not ' if negated else ''}None)"
             case Logic(operator):
@@ -76,6 +74,22 @@ class Emitter:
                 return self._emit_arithmetic(checked, f"{parts[0]} {operator} {parts[1]}", parts)
             case Call(function):
                 return self._emit_call(function, checked, parts)
+
+    def _emit_comparison(
+        self, operator: ComparisonOperator, checked: TypedExpression, left: str, right: str
+    ) -> str:
+        if checked.apply is None:  # Python's operators are called the same
+            return f"({left} {operator} {right})"
+        is_same = f"{self.names.bind(checked.apply, 'is_same')}({left}, {right})"
+        match operator:
+            case "==":
+                return is_same
+            case "!=":
+                return f"(not {is_same})"
+            case "<" | "<=" | ">" | ">=":
+                raise TypeError(f"{checked.parts[0].type} has no order")
+            case _:
+                assert_never(operator)
 
     def _emit_arithmetic(self, checked: TypedExpression, source: str, parts: list[str]) -> str:
         if isinstance(checked.type.kind, Float):

@@ -9,6 +9,7 @@ has one value throughout an expression.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from zapdb.expressions.tree import Conditional, Expression, IsNull, Logic, LogicalNot, Name
 
@@ -42,9 +43,13 @@ def find_not_null(test: Expression) -> NotNull:
             return find_not_null(operand).flip()
         case Logic(operator, operands):
             first, *rest = map(find_not_null, operands)
-            if operator == "and":
-                return _any_of(first.flip(), [other.flip() for other in rest]).flip()
-            return _any_of(first, rest)
+            match operator:
+                case "and":
+                    return _any_of(first.flip(), [other.flip() for other in rest]).flip()
+                case "or":
+                    return _any_of(first, rest)
+                case _:
+                    assert_never(operator)
         case Conditional(condition, then, otherwise):
             tested = find_not_null(condition)
             left, right = find_not_null(then), find_not_null(otherwise)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
 ComparisonOperator = OneOf["==", "!=", "<", "<=", ">", ">="]
+LogicalOperator = OneOf["and", "or"]
 ArithmeticOperator = OneOf["+", "-", "*", "//", "%"]
 
 
@@ -56,7 +57,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
-    operator: OneOf["and", "or"]
+    operator: LogicalOperator
     operands: tuple[Expression, ...]
     column: int = field(default=0, compare=False)
 

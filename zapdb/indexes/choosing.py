@@ -28,6 +28,7 @@ from zapdb.indexes.predicates import (
     Predicate,
     comparisons_in,
     compile_predicate,
+    describe,
     parts_of,
 )
 from zapdb.indexes.sorting import SORTING_SCORES, Sorting
@@ -295,7 +296,7 @@ def shape_of(parts: Sequence[Predicate]) -> Hashable:
     ranges = 1
     shapes: list[Hashable] = []
     for part in parts:
-        shape, count = part.describe()
+        shape, count = describe(part)
         shapes.append(shape)
         ranges *= count
     return None if ranges > PLAN_SPANS_MAX else tuple(shapes)

@@ -8,6 +8,10 @@ Python orders their values, if it does; NaN behind all other floats, members of 
 declared, local times by their instants, structs member by member.
 
 So an index never decides what a comparison means; it may only make it fast.
+
+The kinds of predicates, and the operators of comparisons, are closed sets. What depends on which
+one it is has a case for each, and `assert_never` behind them: so the type checker lists what one
+more has to be told.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeGuard, assert_never
 
 import msgspec
 
@@ -24,42 +28,33 @@ from zapdb.errors import UnknownName, UsageError
 from zapdb.records import Record
 from zapdb.schema import Field, TableSchema
 
-Operator = Literal["==", "<", "<=", ">", ">=", "in", "starts with"]
-_RANGES: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+Bound = Literal["<", "<=", ">", ">="]
+"""True of all values on one side of the given one."""
+Operator = Literal["==", "in", Bound, "starts with"]
 
 Matches = Callable[[Record], bool]
 
 
-class Predicate(msgspec.Struct, frozen=True):
-    """Of a record, true or false; combined with `&`, `|` and `~`.
+class Combinable(msgspec.Struct, frozen=True):
+    """What `&`, `|` and `~` combine: the base of all kinds of `Predicate`.
 
     A structure of msgspec: each query makes some, in a tenth of the time that dataclasses take.
     """
 
-    def describe(self) -> tuple[Hashable, int]:
-        """Return the shape of the condition (all but its values), and how many ranges it makes at
-        most."""
-        raise TypeError(self)
-
     def __and__(self, other: Predicate) -> And:
-        return And((*parts_of(self, And), *parts_of(_as_predicate(other), And)))
+        return And((*parts_of(_as_predicate(self), And), *parts_of(_as_predicate(other), And)))
 
-    def __or__(self, other: Predicate) -> Predicate:
-        return Or((*parts_of(self, Or), *parts_of(_as_predicate(other), Or)))
+    def __or__(self, other: Predicate) -> Or:
+        return Or((*parts_of(_as_predicate(self), Or), *parts_of(_as_predicate(other), Or)))
 
-    def __rand__(self, other: object) -> Predicate:
-        return _as_predicate(other) & self
+    def __rand__(self, other: object) -> And:
+        return _as_predicate(other) & _as_predicate(self)
 
-    def __ror__(self, other: object) -> Predicate:
-        return _as_predicate(other) | self
+    def __ror__(self, other: object) -> Or:
+        return _as_predicate(other) | _as_predicate(self)
 
     def __invert__(self) -> Predicate:
-        return self.part if isinstance(self, Not) else Not(self)
+        return self.part if isinstance(self, Not) else Not(_as_predicate(self))
 
     def __repr__(self) -> str:
         return str(self)
@@ -73,7 +68,7 @@ class Predicate(msgspec.Struct, frozen=True):
         )
 
 
-class Comparison(Predicate, frozen=True):
+class Comparison(Combinable, frozen=True):
     """A field, by its number, compared with a checked value; of `in`, a tuple of them.
 
     `name` is for people: the field may have another one by the time of the query.
@@ -91,35 +86,44 @@ class Comparison(Predicate, frozen=True):
             return f"{left} is null"
         return f"{left} {self.op} {shorten_value(self.value)}"
 
-    def describe(self) -> tuple[Hashable, int]:
-        value, op = self.value, self.op
-        if op != "in":
-            return (self.field, op, value is None, 1, self.collation), 1
-        count = len(value)
-        return (self.field, op, False, count, self.collation), max(count, 1)
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """What the field is compared with."""
+        match self.op:
+            case "==" | "<" | "<=" | ">" | ">=" | "starts with":
+                return (self.value,)
+            case "in":
+                values: tuple[Any, ...] = self.value
+                return values
+            case op:
+                assert_never(op)
+
+    def accepts_null(self) -> bool:
+        """Return whether it is true of records in which the field is null."""
+        match self.op:
+            case "==" | "in":
+                return any(value is None for value in self.values)
+            case "<" | "<=" | ">" | ">=" | "starts with":
+                return False
+            case op:
+                assert_never(op)
 
 
-class And(Predicate, frozen=True):
+class And(Combinable, frozen=True):
     parts: tuple[Predicate, ...]
 
     def __str__(self) -> str:
         return " and ".join(_enclose(part, Or) for part in self.parts) or "anything"
 
-    def describe(self) -> tuple[Hashable, int]:
-        return _describe_parts("and", self.parts)
 
-
-class Or(Predicate, frozen=True):
+class Or(Combinable, frozen=True):
     parts: tuple[Predicate, ...]
 
     def __str__(self) -> str:
         return " or ".join(_enclose(part, And) for part in self.parts) or "nothing"
 
-    def describe(self) -> tuple[Hashable, int]:
-        return _describe_parts("or", self.parts)
 
-
-class Not(Predicate, frozen=True):
+class Not(Combinable, frozen=True):
     part: Predicate
 
     def __str__(self) -> str:
@@ -130,16 +134,13 @@ class Not(Predicate, frozen=True):
             return text.replace(" == ", " != ", 1)
         return f"not ({self.part})"
 
-    def describe(self) -> tuple[Hashable, int]:
-        shape, count = self.part.describe()
-        return ("not", shape), count
+
+class Unbound(Combinable, frozen=True):
+    """A comparison of a field that is not looked up yet: the planner has none of them."""
 
 
-def _describe_parts(word: str, parts: Sequence[Predicate]) -> tuple[Hashable, int]:
-    found = [part.describe() for part in parts]
-    ranges = math.prod(count for _, count in found) * max(len(found), 1)
-    return (word, *(shape for shape, _ in found)), ranges
-
+Predicate = Comparison | And | Or | Not | Unbound
+"""Of a record, true or false."""
 
 EVERYTHING: Final = And(())
 """True of every record."""
@@ -148,6 +149,31 @@ EVERYTHING: Final = And(())
 def parts_of(predicate: Predicate, kind: type[And | Or]) -> tuple[Predicate, ...]:
     """The parts of a conjunction or disjunction, or the predicate as the only one."""
     return predicate.parts if isinstance(predicate, kind) else (predicate,)
+
+
+def describe(predicate: Predicate) -> tuple[Hashable, int]:
+    """The shape of a condition (all but its values), and how many ranges it makes at most."""
+    match predicate:
+        case Comparison(field, _, op, value, collation):
+            count = len(predicate.values)
+            return (field, op, value is None, count, collation), max(count, 1)
+        case And(parts):
+            return _describe_parts("and", parts)
+        case Or(parts):
+            return _describe_parts("or", parts)
+        case Not(part):
+            shape, count = describe(part)
+            return ("not", shape), count
+        case Unbound():
+            raise TypeError(predicate)
+        case _:
+            assert_never(predicate)
+
+
+def _describe_parts(word: str, parts: Sequence[Predicate]) -> tuple[Hashable, int]:
+    found = [describe(part) for part in parts]
+    ranges = math.prod(count for _, count in found) * max(len(found), 1)
+    return (word, *(shape for shape, _ in found)), ranges
 
 
 def comparisons_in(predicate: Predicate) -> Iterator[Comparison]:
@@ -160,6 +186,10 @@ def comparisons_in(predicate: Predicate) -> Iterator[Comparison]:
                 yield from comparisons_in(part)
         case Not(part):
             yield from comparisons_in(part)
+        case Unbound():
+            raise TypeError(predicate)
+        case _:
+            assert_never(predicate)
 
 
 def find_field(table: TableSchema, number: int, name: str) -> Field:
@@ -194,7 +224,10 @@ def compile_predicate(predicate: Predicate, table: TableSchema) -> Matches:
         case Not(part):
             matches = compile_predicate(part, table)
             return lambda record: not matches(record)
-    raise TypeError(predicate)
+        case Unbound():
+            raise TypeError(predicate)
+        case _:
+            assert_never(predicate)
 
 
 def order_value(field: Field, collation: Collation | None) -> Callable[[Any], Any] | None:
@@ -216,17 +249,32 @@ def _compile_and(every: list[Matches]) -> Matches:
 
 
 def _compile_comparison(comparison: Comparison, field: Field) -> Matches:
-    get, op = operator.attrgetter(field.name), comparison.op
-    given = comparison.value if op == "in" else (comparison.value,)
-    values = [None if v is None else field.type.check(v, field.name) for v in given]
-    if op == "starts with":
-        (prefix,) = values
-        return lambda record: (v := get(record)) is not None and v.startswith(prefix)
-    by = order_value(field, comparison.collation)
-    if op == "==" or op == "in":
-        return _compile_equal(get, field, comparison.collation, by, values)
-    (value,) = values
-    is_so = _RANGES[op]
+    get, collation = operator.attrgetter(field.name), comparison.collation
+    values = [None if v is None else field.type.check(v, field.name) for v in comparison.values]
+    match comparison.op:
+        case "==" | "in":
+            return _compile_equal(get, field, collation, order_value(field, collation), values)
+        case "<":
+            return _compile_bound(get, operator.lt, order_value(field, collation), *values)
+        case "<=":
+            return _compile_bound(get, operator.le, order_value(field, collation), *values)
+        case ">":
+            return _compile_bound(get, operator.gt, order_value(field, collation), *values)
+        case ">=":
+            return _compile_bound(get, operator.ge, order_value(field, collation), *values)
+        case "starts with":
+            (prefix,) = values
+            return lambda record: (v := get(record)) is not None and v.startswith(prefix)
+        case op:
+            assert_never(op)
+
+
+def _compile_bound(
+    get: Callable[[Record], Any],
+    is_so: Callable[[Any, Any], bool],
+    by: Callable[[Any], Any] | None,
+    value: Any,
+) -> Matches:
     if by is None:
         return lambda record: (v := get(record)) is not None and is_so(v, value)
     bound = by(value)
@@ -263,8 +311,12 @@ def _compile_equal(
     return matches
 
 
-def _as_predicate(given: Any) -> Predicate:
-    if not isinstance(given, Predicate):
+def is_predicate(given: object) -> TypeGuard[Predicate]:
+    return isinstance(given, Combinable)
+
+
+def _as_predicate(given: object) -> Predicate:
+    if not is_predicate(given):
         raise UsageError(
             "this is not a condition on records",
             got=type(given).__name__,
@@ -273,7 +325,7 @@ def _as_predicate(given: Any) -> Predicate:
     return given
 
 
-def _enclose(part: Predicate, kind: type[Predicate]) -> str:
+def _enclose(part: Predicate, kind: type[And | Or]) -> str:
     return f"({part})" if isinstance(part, kind) else str(part)
 
 

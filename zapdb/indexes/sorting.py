@@ -113,9 +113,7 @@ def _excludes_nulls(part: Predicate, field: int) -> bool:
     """Return whether a condition is false for all records in which the field is null."""
     if isinstance(part, Not):
         return _is_null((part.part,), field)
-    if not isinstance(part, Comparison) or part.field != field:
-        return False
-    return None not in part.value if part.op == "in" else part.value is not None
+    return isinstance(part, Comparison) and part.field == field and not part.accepts_null()
 
 
 def _is_fixed(parts: Sequence[Predicate], field: int, collation: Collation | None) -> bool:

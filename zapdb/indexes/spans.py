@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
@@ -28,7 +28,7 @@ from zapdb.indexes.keys import (
     truncate_key,
 )
 from zapdb.indexes.paths import Path
-from zapdb.indexes.predicates import Comparison, Not, Predicate
+from zapdb.indexes.predicates import And, Bound, Comparison, Not, Or, Predicate, Unbound
 from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX, PLAN_SPANS_MAX
 from zapdb.records import PagedRows
 from zapdb.schema import IndexComponent
@@ -139,7 +139,7 @@ def match_parts(path: Path, parts: Sequence[Predicate]) -> Match:
         best = next((one for one in counted if ranges * one[2] <= PLAN_SPANS_MAX), None)
         if best is None:
             if path.has_order(at):
-                limits = [n for n, part in enumerate(parts) if _interval(path, at, part)]
+                limits = [n for n, part in enumerate(parts) if _find_limit(path, at, part)]
             break
         place, found, count = best
         tells_all = path.fields[at].type.index_key_is_exact or path.keys is None
@@ -171,10 +171,11 @@ def _encode_values(
     encode: Callable[[Any], bytes | None], comparison: Comparison
 ) -> Sequence[bytes]:
     """Return the different keys that a component has if an equality is true, in order."""
-    if comparison.op == "==":
-        key = encode(comparison.value)
+    values = comparison.values
+    if len(values) == 1:
+        key = encode(values[0])
         return () if key is None else (key,)
-    return sorted(key for key in {encode(value) for value in comparison.value} if key is not None)
+    return sorted(key for key in {encode(value) for value in values} if key is not None)
 
 
 def bind_match(
@@ -191,14 +192,11 @@ def bind_match(
         prefixes = [prefix + key for prefix in prefixes for key in some]
         if at < lead_components:
             lead = prefixes[0] if prefixes else b""
-        if not is_exact and _has_value(comparison):
+        if not is_exact and any(value is not None for value in comparison.values):
             rechecked.append(comparison)
     if match.limits:
-        spans = _limit_spans(path, match, parts, prefixes)
-        at = len(match.fixed)
-        if path.components[at].collation is not None:
-            limits = (parts[place] for place in match.limits)
-            rechecked += [p for p in limits if isinstance(p, Comparison) and p.op == "starts with"]
+        spans, inexact = _limit_spans(path, match, parts, prefixes)
+        rechecked += inexact
     else:
         spans = tuple([make_span(prefix, b"", None) for prefix in prefixes])
     for span in spans:
@@ -207,57 +205,83 @@ def bind_match(
     return spans, tuple(rechecked), lead
 
 
-def _has_value(comparison: Comparison) -> bool:
-    if comparison.op == "==":
-        return comparison.value is not None
-    return any(value is not None for value in comparison.value)
-
-
 def _limit_spans(
     path: Path, match: Match, parts: Sequence[Predicate], prefixes: Sequence[bytes]
-) -> tuple[Span, ...]:
-    """Return the spans within the bounds of the component behind the fixed ones."""
-    lower, upper = b"", None
+) -> tuple[tuple[Span, ...], list[Predicate]]:
+    """Return the spans within the bounds of the component behind the fixed ones, and the parts that
+    may be false there."""
+    lower, upper, inexact = b"", None, list[Predicate]()
     for place in match.limits:
-        interval = _interval(path, len(match.fixed), parts[place])
-        assert interval is not None
-        lower = max(lower, interval[0])
-        upper = _least(upper, interval[1])
+        limit = _find_limit(path, len(match.fixed), parts[place])
+        assert limit is not None
+        (first, end), is_exact = limit
+        lower, upper = max(lower, first), _least(upper, end)
+        if not is_exact:
+            inexact.append(parts[place])
     if upper is not None and lower >= upper:
-        return ()
-    return tuple([make_span(prefix, lower, upper) for prefix in prefixes])
+        return (), inexact
+    return tuple([make_span(prefix, lower, upper) for prefix in prefixes]), inexact
 
 
-def _interval(path: Path, at: int, part: Predicate) -> Interval | None:
-    """Return the bytes that a component has if a condition is true; None if the path can't tell."""
+class Limit(NamedTuple):
+    interval: Interval
+    """Of the bytes that a component has if a condition is true."""
+    is_exact: bool
+    """Whether the condition is true of all records whose component has such bytes."""
+
+
+def _find_limit(path: Path, at: int, part: Predicate) -> Limit | None:
+    """Return what a condition says of a component's bytes; None if the path can't tell."""
+    match part:
+        case Comparison():
+            return _limit_by(path, at, part) if part.field == path.components[at].field else None
+        case Not(Comparison() as inner):
+            is_null = inner.field == path.components[at].field and inner.op == "=="
+            if is_null and inner.value is None and path.keys is not None:
+                return Limit(path.present(at), True)
+            return None
+        case Not() | And() | Or():
+            return None
+        case Unbound():
+            raise TypeError(part)
+        case _:
+            assert_never(part)
+
+
+def _limit_by(path: Path, at: int, part: Comparison) -> Limit | None:
     field, component = path.fields[at], path.components[at]
-    if isinstance(part, Not) and isinstance(part.part, Comparison):
-        inner = part.part
-        is_null = inner.field == component.field and inner.op == "==" and inner.value is None
-        return path.present(at) if is_null and path.keys is not None else None
-    if not isinstance(part, Comparison) or part.field != component.field:
-        return None
-    if part.op == "starts with":
-        value = field.type.check(part.value, field.name)
-        if path.keys is None:
-            shared = encode_component_prefix(field, component, value)[len(PRESENT) :]
-        else:
-            shared = path.keys.encode_component_prefix(at, value)
-        return shared, prefix_end(shared)
-    if part.op in ("==", "in") or part.collation != component.collation:
-        return None
-    key = path.encoder(at)(part.value)
-    assert key is not None, "None has no bounds"
-    return _bound_side(part, key, path.present(at), is_descending=component.descending)
+    match part.op:
+        case "==" | "in":
+            return None  # they fix it, or nothing
+        case "<" | "<=" | ">" | ">=" as op:
+            if part.collation != component.collation:
+                return None
+            key = path.encoder(at)(part.value)
+            assert key is not None, "None has no bounds"
+            present, descending = path.present(at), component.descending
+            return Limit(_bound_side(op, key, present, is_descending=descending), True)
+        case "starts with":
+            value = field.type.check(part.value, field.name)
+            if path.keys is None:
+                shared = encode_component_prefix(field, component, value)[len(PRESENT) :]
+            else:
+                shared = path.keys.encode_component_prefix(at, value)
+            return Limit((shared, prefix_end(shared)), component.collation is None)
+        case op:
+            assert_never(op)
 
 
-def _bound_side(
-    part: Comparison, key: bytes, present: Interval, *, is_descending: bool
-) -> Interval:
+def _bound_side(op: Bound, key: bytes, present: Interval, *, is_descending: bool) -> Interval:
     """Return the bytes below or above a value's, among all that are `present`."""
     first, end = present
-    includes, rises = part.op in ("<=", ">="), part.op in (">", ">=")
-    if rises != is_descending:  # from the value on
+    match op:
+        case "<" | ">":
+            includes = False
+        case "<=" | ">=":
+            includes = True
+        case _:
+            assert_never(op)
+    if (op in (">", ">=")) != is_descending:  # from the value on
         if not includes and (after := prefix_end(key)) is None:
             return first, first
         return (key if includes else after or first), end
