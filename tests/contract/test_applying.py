@@ -268,11 +268,9 @@ def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> N
         workspace.write(number, operation)
     workspace.write(1, ITEMS)
     storage = workspace.connect()
-    from zapdb.cluster import ensure_rows
-    from zapdb.storage import ensure_storage
+    from zapdb.cluster import ensure_database
 
-    ensure_storage(storage, create=True)
-    ensure_rows(storage)
+    ensure_database(storage, create=True)
     seen: list[str] = []
     applied = migrate_up(
         storage,

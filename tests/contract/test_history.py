@@ -15,11 +15,11 @@ from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, principal, schema_history
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, read_entries
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.schema import fingerprint
-from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage import Storage, TransactionMode
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 INDEX_EXTENT = INDEX_SIZE.replace("field: size", "field: extent")
@@ -38,8 +38,7 @@ def events_of(storage: Storage, name: str = "items") -> list[tuple[int, str, str
 
 def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
-    ensure_storage(place.control, create=True)
-    ensure_rows(place.control)
+    ensure_database(place.control, create=True)
     migrate_up(place.control, DEFAULT_TENANT, place.directory, MigrationChoice(again=True))
 
 

@@ -17,9 +17,9 @@ from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.database.history import audit, verification
 from zapdb.database.history import versions as history_versions
-from zapdb.database.history.past import Past
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.rewound import RewoundTable
+from zapdb.database.past import Past
 from zapdb.database.sql import run as sql_run
 from zapdb.errors import HistoryDamaged, HistoryErased, HistoryPurged, HistoryReplaced
 from zapdb.history import erasing, verifying

@@ -14,12 +14,12 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
 from zapdb.jobs import Job, roll_back_newest, sweep_blobs
 from zapdb.jobs.archives import prune_archives
 from zapdb.records import asdict
-from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage import Storage, TransactionMode
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -54,8 +54,7 @@ def revisions(place: Workspace, name: str = "items") -> list[int]:
 
 def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
-    ensure_storage(place.control, create=True)
-    ensure_rows(place.control)
+    ensure_database(place.control, create=True)
     migrate_up(place.control, DEFAULT_TENANT, place.directory)
 
 

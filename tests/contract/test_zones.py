@@ -15,11 +15,11 @@ from tests.lookups import between, find
 from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
 from zapdb.catalog.zones import append_zones, load_zones
+from zapdb.cluster import ensure_database
 from zapdb.database import Database
 from zapdb.database.cursors import decode_cursor, encode_cursor
 from zapdb.datasets import TimeZones, dataset_of, zone, zone_names
 from zapdb.errors import CorruptRecord, DatasetMismatch, InvalidValue
-from zapdb.storage import ensure_storage
 
 VISITS = """\
 create_table: {table: visits, key: [id], fields: [
@@ -188,7 +188,7 @@ def test_numbers_are_never_used_again(workspace: Workspace) -> None:
 @pytest.mark.empty
 @pytest.mark.on_each_engine
 def test_processes_that_open_at_once_agree_on_the_numbers(workspace: Workspace) -> None:
-    ensure_storage(workspace.connect(), create=True)
+    ensure_database(workspace.connect(), create=True)
     printed = workspace.run("append_together", "6").stdout.splitlines()
     assert len(printed) == 6
     assert len(set(printed)) == 1

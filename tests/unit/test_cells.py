@@ -52,7 +52,7 @@ RAW: dict[str, str] = {
     "zapdb/storage/database_place.py:read_place": SERVER,
     "zapdb/storage/entry_statements.py:EntryStatements.fetch_page": DATA,
     "zapdb/storage/gate.py:find_holders": SERVER,
-    "zapdb/storage/incarnations.py:read_server": SERVER,
+    "zapdb/storage/database_place.py:read_server": SERVER,
     "zapdb/storage/loop_watch.py:LoopWatch._find_blocking": SERVER,
     "zapdb/storage/moments.py:NumberedMoments._read_last": HANDED_ON,
     "zapdb/storage/own_lease.py:OwnLease.rise": "asks whether the row is there",

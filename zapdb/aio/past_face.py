@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from zapdb.aio.face import Face
-from zapdb.database.history.past import Past
+from zapdb.database.past import Past
 
 if TYPE_CHECKING:
     from zapdb.aio import faces

@@ -40,12 +40,12 @@ from zapdb.cli.job_bar import progress_bar
 from zapdb.cli.job_progress import JobRun, run_jobs_here
 from zapdb.cli.opening import connected, read_tenant_catalog, read_tenant_catalog_if_any
 from zapdb.cli.output import Output, format_count, print_note, report_error
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, ActivationPending, UsageError
 from zapdb.jobs import plan_jobs
 from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files
 from zapdb.migrations.prove import require_proven
-from zapdb.storage import Storage, ensure_storage
+from zapdb.storage import Storage
 
 _STYLES: dict[MigrationPhase, str] = {
     "applied": "green",
@@ -149,8 +149,7 @@ def migrate_up_command(
         pending = _check_pending(storage, directory, tenant, to)
         note_applied = partial(_note_applied, output, done, _widest(pending))
         try:
-            ensure_storage(storage, create=True)
-            ensure_rows(storage)
+            ensure_database(storage, create=True)
             number = find_tenant(storage.connection(), find_tenant_name(tenant)).number
             # With --all-tenants, a tenant that waits is reported, and migrated as far as possible.
             with suppress(ActivationPending) if all_tenants else nullcontext():

@@ -15,13 +15,13 @@ from zapdb.catalog.kinds import Job
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.opening import connected
 from zapdb.cli.output import Output, Part, confirm, format_count, format_seconds
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.cluster import status as cluster
 from zapdb.cluster.nodes import Node
 from zapdb.cluster.status import ClusterStatus, LeaseStatus, LevelUpgrade, NodeStatus
 from zapdb.errors import UsageError
 from zapdb.jobs.job import list_jobs
-from zapdb.storage import Connection, Storage, TransactionMode, ensure_storage
+from zapdb.storage import Connection, Storage, TransactionMode
 
 OVER: Part = ("over", "red")
 
@@ -29,8 +29,7 @@ OVER: Part = ("over", "red")
 @contextmanager
 def _opened(database: str | None) -> Iterator[Storage]:
     with connected(database) as storage:
-        ensure_storage(storage, create=False)
-        ensure_rows(storage)
+        ensure_database(storage, create=False)
         yield storage
 
 

@@ -29,7 +29,7 @@ from zapdb.database import Database
 from zapdb.database.history.difference import RecordDifference
 from zapdb.database.history.listing import MomentSummary
 from zapdb.database.history.moment import parse_moment
-from zapdb.database.history.past import explaining_names
+from zapdb.database.history.past_table import explaining_names
 from zapdb.database.history.versions import Version, list_named_versions
 from zapdb.database.opening import open_to_read
 from zapdb.errors import RecordNotFound, UsageError

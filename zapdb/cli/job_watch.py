@@ -23,7 +23,7 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.job_progress import JobRun, run_one, stopping_on_interrupt, write_job_run
 from zapdb.cli.opening import connected
 from zapdb.cli.output import Output, print_note
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.cluster.level import check_level
 from zapdb.cluster.nodes import Node
 from zapdb.cluster.registration import Heartbeat, deregister, register
@@ -43,7 +43,7 @@ from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
 )
 from zapdb.migrations import Chain
-from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage import Storage, TransactionMode
 
 LOOK_SECONDS: Final = 1.0
 """How often an idle watch looks whether it should end."""
@@ -75,8 +75,7 @@ def convert_watch_command(
     """
     output = Output(as_json)
     with stopping_on_interrupt() as is_interrupted, connected(database) as storage:
-        ensure_storage(storage, create=False)
-        ensure_rows(storage)
+        ensure_database(storage, create=False)
         append_zones(storage)
         check_level(storage.connection())
         only = None if tenant is None else find_tenant(storage.connection(), tenant).number

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from zapdb.activation import TenantCatalog, schema_history_recovery
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.cluster.level import check_level
-from zapdb.storage import Storage, TransactionMode, connect, ensure_storage, read_storage_version
+from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
 
 
 @contextmanager
@@ -32,8 +32,7 @@ def opened(
     Raises `PendingMigrations` for one that is empty or missing.
     """
     with connected(database) as storage:
-        ensure_storage(storage, create=False)
-        ensure_rows(storage)
+        ensure_database(storage, create=False)
         yield storage, read_tenant_catalog(storage, tenant)
 
 
@@ -44,8 +43,7 @@ def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Stora
     Raises `PendingMigrations` for a database that is empty or missing, and `UnknownName`.
     """
     with connected(database) as storage:
-        ensure_storage(storage, create=False)
-        ensure_rows(storage)
+        ensure_database(storage, create=False)
         with storage.transaction(TransactionMode.READ) as connection:
             check_level(connection)
             number = find_tenant(connection, find_tenant_name(tenant)).number
@@ -66,6 +64,5 @@ def read_tenant_catalog_if_any(storage: Storage, tenant: str | None = None) -> T
     created."""
     if read_storage_version(storage) is None:
         return None
-    ensure_storage(storage, create=False)
-    ensure_rows(storage)
+    ensure_database(storage, create=False)
     return read_tenant_catalog(storage, tenant)

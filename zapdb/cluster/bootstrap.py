@@ -10,11 +10,23 @@ from zapdb.catalog.stored import NO_MIGRATIONS
 from zapdb.catalog.tenants import add_tenant
 from zapdb.cluster.level import first_level
 from zapdb.release import __version__
-from zapdb.storage import Storage, TransactionMode
+from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage.incarnations import ensure_incarnation
 
 
-def ensure_rows(storage: Storage) -> None:
-    """Write the first rows if they are missing; several processes may do so at once."""
+def ensure_database(storage: Storage, *, create: bool) -> None:
+    """Create zapdb's own tables and their first rows if there are none.
+
+    With `create` false, an empty database is refused, as `PendingMigrations`. One that was loaded
+    into another server begins an incarnation. Several processes may do so at once.
+    """
+    ensure_storage(storage, create=create)
+    ensure_incarnation(storage)
+    if not storage.read_only:
+        _ensure_rows(storage)
+
+
+def _ensure_rows(storage: Storage) -> None:
     if rows.get(storage.connection(), DatabaseRow) is not None:
         return
     with storage.transaction(TransactionMode.CATALOG) as connection:

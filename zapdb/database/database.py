@@ -30,7 +30,6 @@ from zapdb.database.history.difference import (
 )
 from zapdb.database.history.listing import MomentSummary, list_moments
 from zapdb.database.history.moment import Moment, When, find_before, find_moment
-from zapdb.database.history.past import Past
 from zapdb.database.history.versions import Version, list_named_versions
 from zapdb.database.history_store import DatabaseHistory
 from zapdb.database.history_threads import HistoryThreads
@@ -42,6 +41,7 @@ from zapdb.database.node_context import (
     prepare_tenant_read_only,
     rebuild,
 )
+from zapdb.database.past import Past
 from zapdb.database.session import Session
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument

@@ -22,7 +22,7 @@ from zapdb.catalog.kinds import DatabaseRow
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zones import append_zones
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.cluster.nodes import Node
 from zapdb.cluster.registration import Heartbeat, deregister, register
 from zapdb.database.catalog_watch import CatalogWatcher
@@ -49,7 +49,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs import list_rebuilds
 from zapdb.limits import CATALOG, CONNECTIONS_MAX
-from zapdb.storage import Storage, connect, ensure_storage
+from zapdb.storage import Storage, connect
 from zapdb.storage.addresses import name_schema
 from zapdb.storage.retries import retry
 from zapdb.storage.storage_version import empty_database
@@ -127,8 +127,7 @@ def open(
     try:
         if read_only:
             return _open_read_only(opening)
-        ensure_storage(storage, create=apply == "auto")
-        ensure_rows(storage)
+        ensure_database(storage, create=apply == "auto")
         append_zones(storage)
         number = find_tenant(storage.connection(), tenant).number
         applied: list[AppliedMigration] = []
@@ -222,7 +221,7 @@ def _rebuild_alive(storage: Storage, catalog: TenantCatalog, node: Node) -> Tena
 def _open_read_only(opening: _Opening) -> Database:
     """Open without a node; if it fails, the caller closes the storage."""
     storage, files = opening.storage, opening.files
-    ensure_storage(storage, create=False)
+    ensure_database(storage, create=False)
     connection = storage.connection()
     if rows.get(connection, DatabaseRow) is None:
         raise empty_database(storage, "run `zapdb migrate up`")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.pinning import NO_PINS, Pins
@@ -51,9 +51,6 @@ from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import Beaten, retry
 from zapdb.storage.statements import catalog_version_sql
 from zapdb.storage.transaction_owners import Caller, has_begun
-
-if TYPE_CHECKING:
-    from zapdb.database.history.stored_columns import StoredColumns
 
 T = TypeVar("T")
 
@@ -162,18 +159,6 @@ class Session(SessionCatalog):
 
         stale = (CatalogChanged, MissingTable)
         return retry(READ, read_once, on=stale, before_again=lambda _: self.reload())
-
-    def open_columns(self, name: str) -> StoredColumns | None:
-        """Return what SQL reads of a table in place of its records: columns of files; None if there
-        are none."""
-        return None
-
-    def renew_columns(self) -> bool:
-        """Return whether files of `open_columns` were replaced by others, which are read now.
-
-        Raises `HistoryDamaged` if one of them is not what was written.
-        """
-        return False
 
     def require_pinned(self) -> None:
         """Raise `HistoryErased` if files are gone that this session has pinned."""

@@ -17,8 +17,8 @@ from zapdb.database.blob_streams import StreamedValues
 from zapdb.database.on_delete import apply_on_delete, find_referrers
 from zapdb.database.sequences import OperationNumbers
 from zapdb.errors import RecordNotFound, RollbackInProgress, UsageError
+from zapdb.errors.base import describe_error
 from zapdb.indexes import BoundTable
-from zapdb.jobs.quarantine import describe_error
 from zapdb.records.record_name import show_stored_key
 from zapdb.storage import Connection, TransactionMode
 from zapdb.writes.unreadable import execute_discard, find_damage, has_key

@@ -90,6 +90,13 @@ class ZapdbError(Exception):
         }
 
 
+def describe_error(error: ZapdbError) -> str:
+    """Return in a line what is wrong, such as why a record can't be read."""
+    what = error.context.get("what")
+    text = error.message if what is None else f"{error.message}: {what}"
+    return one_line(text, ERROR_VALUE_CHARS_MAX)
+
+
 INDENTED: Final = re.compile(r"\n(?=    )")
 """The line ends of a value that are kept: the next line is indented further than zapdb's own."""
 

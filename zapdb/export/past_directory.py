@@ -12,7 +12,7 @@ from os.path import realpath
 from pathlib import Path
 
 from zapdb.database.history.chain_then import read_chain_then
-from zapdb.database.history.past import Past
+from zapdb.database.past import Past
 from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
 from zapdb.export.directory import ExportedState, write_export

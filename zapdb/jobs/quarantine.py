@@ -15,9 +15,6 @@ import sqlalchemy as sa
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import Job
-from zapdb.errors import ZapdbError
-from zapdb.limits import ERROR_VALUE_CHARS_MAX
-from zapdb.printing import one_line
 from zapdb.records.record_name import DecodeKey, show_stored_key
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
@@ -41,13 +38,6 @@ class QuarantinedRecord:
         shown = self.key.hex() if decode_key is None else show_stored_key(decode_key, self.key)
         named = raw if shown == self.key.hex() else f"{shown} ({raw})"
         return f"{named}: {self.reason}"
-
-
-def describe_error(error: ZapdbError) -> str:
-    """Return in a line why a record can't be read."""
-    what = error.context.get("what")
-    text = error.message if what is None else f"{error.message}: {what}"
-    return one_line(text, ERROR_VALUE_CHARS_MAX)
 
 
 def put_in_quarantine(

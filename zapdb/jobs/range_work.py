@@ -21,6 +21,7 @@ from typing import TypeVar
 from zapdb.activation import load_tenant_catalog
 from zapdb.cluster.leases import Owner
 from zapdb.errors import CommitUnknown, LeaseLost, StorageError, TransactionConflict, ZapdbError
+from zapdb.errors.base import describe_error
 from zapdb.jobs.job import Range, claim, give_back
 from zapdb.jobs.loading import make_work
 from zapdb.jobs.progress import (
@@ -33,7 +34,6 @@ from zapdb.jobs.progress import (
     send_progress,
 )
 from zapdb.jobs.quarantine import (
-    describe_error,
     put_in_quarantine,
     read_keys_between,
 )

@@ -21,9 +21,9 @@ from zapdb.activation.record_layouts import load_layouts
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.schema_history_faults import find_faults
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
+from zapdb.errors.base import describe_error
 from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.jobs.known_revisions import find_wrong_ranges
-from zapdb.jobs.quarantine import describe_error
 from zapdb.jobs.validation import find_violations
 from zapdb.records import Attachments, Codec, OwnedBlobs, Record, codec_for, decode_prefix
 from zapdb.records.record_name import show_stored_key

@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 
 from zapdb.database import Database
 from zapdb.database.history.moment import When
-from zapdb.database.history.past import Past
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.stored_columns import StoredColumns, TailSource
+from zapdb.database.past import Past
 from zapdb.database.sql.run import as_of_one_moment
 from zapdb.errors import InvalidValue
 from zapdb.history.columns import column_name

@@ -20,13 +20,13 @@ from pyspark.sql.types import StructType
 from zapdb.database.arrow import WHOLE_TABLE, KeyRange
 from zapdb.database.conditions import read_condition
 from zapdb.database.history.moment import find_moment
-from zapdb.database.history.past import Past
 from zapdb.database.key_ranges import (
     RangeQuery,
     bind_now,
     plan_ranges,
     read_ranges,
 )
+from zapdb.database.past import Past
 from zapdb.database.table_reading import ReadableTable
 from zapdb.database.transactions import Snapshot
 from zapdb.errors import UsageError

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from zapdb.storage.base import Storage
     from zapdb.storage.open_transaction import OpenTransaction
     from zapdb.storage.own_writes import WritesToTell
-    from zapdb.storage.pending_changes import PendingChanges
     from zapdb.storage.pipeline import Statement
+    from zapdb.storage.savepoints import WrittenAtCommit
     from zapdb.storage.sequences import DrawnInside
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
@@ -92,8 +92,8 @@ class Connection:
         """Identifies its transaction, or the last one, in this process."""
         self.holds_writer_lock = False
         """Whether it has the turn to write, if the engine has a queue of writers."""
-        self.pending: PendingChanges | None = None
-        """The changes of the transaction for the change log, which are written at its end."""
+        self.pending: WrittenAtCommit | None = None
+        """The changes of the transaction for the change log."""
         self.to_tell: WritesToTell | None = None
         """What the transaction has written, to be told to iterations that are under way."""
         self.drawn: DrawnInside | None = None

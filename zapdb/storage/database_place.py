@@ -14,7 +14,6 @@ from typing import Final
 
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
-from zapdb.storage.incarnations import read_server
 
 _NUMBERS: Final = (
     "SELECT oid, 'zapdb_history_stores'::regclass::oid FROM pg_database"
@@ -32,3 +31,13 @@ def read_place(connection: Connection) -> str:
     else:
         parts = [read_server(connection), *connection.fetch_one(_NUMBERS)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:DIGITS]
+
+
+def read_server(connection: Connection) -> str:
+    """Return a PostgreSQL server's system identifier; nothing where that is not allowed."""
+    (is_allowed,) = connection.fetch_one(
+        "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+    )
+    if not is_allowed:
+        return ""
+    return str(connection.fetch_one("SELECT system_identifier FROM pg_control_system()")[0])

@@ -22,6 +22,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_number, as_text, reading
 from zapdb.storage.connection import Connection
+from zapdb.storage.database_place import read_server
 from zapdb.storage.driver_errors import not_numbered
 from zapdb.storage.fixed_tables import INCARNATIONS
 from zapdb.storage.transaction_modes import TransactionMode
@@ -77,16 +78,6 @@ def ensure_incarnation(storage: Storage) -> None:
     with storage.transaction(TransactionMode.DDL) as connection:  # beside no writer
         if not _is_here(connection, server):
             _begin_incarnation(connection, server)
-
-
-def read_server(connection: Connection) -> str:
-    """Return a PostgreSQL server's system identifier; nothing where that is not allowed."""
-    (is_allowed,) = connection.fetch_one(
-        "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
-    )
-    if not is_allowed:
-        return ""
-    return str(connection.fetch_one("SELECT system_identifier FROM pg_control_system()")[0])
 
 
 def _is_here(connection: Connection, server: str) -> bool:

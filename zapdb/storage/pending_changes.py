@@ -394,17 +394,20 @@ def append_change(
     connection: Connection, principal: str, key: ChangeKey, change: LoggedChange
 ) -> None:
     """Add a record's change inside a transaction; it is written at the transaction's end."""
-    pending = connection.pending
-    if pending is None:
-        pending = connection.pending = PendingChanges(principal)
-    pending.add(connection, *key, change)
+    _pending_of(connection, principal).add(connection, *key, change)
 
 
 def append_event(connection: Connection, principal: str, event: LogEvent) -> None:
     """Add a schema event, inside a DDL transaction."""
-    if connection.pending is None:
-        connection.pending = PendingChanges(principal)
-    connection.pending.add_event(event)
+    _pending_of(connection, principal).add_event(event)
+
+
+def _pending_of(connection: Connection, principal: str) -> PendingChanges:
+    pending = connection.pending
+    if pending is None:
+        pending = connection.pending = PendingChanges(principal)
+    assert isinstance(pending, PendingChanges)
+    return pending
 
 
 # For the maintenance of stored changes

@@ -8,14 +8,29 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from zapdb.errors import ZapdbError
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
-    from zapdb.storage.pending_changes import PendingChanges
     from zapdb.storage.transactions import Transactions
+
+
+class WrittenAtCommit(Protocol):
+    """What a transaction writes at its end, such as its changes for the change log."""
+
+    def begin_savepoint(self) -> None:
+        """Note what there is, for `roll_back_savepoint`."""
+
+    def release_savepoint(self, connection: Connection) -> None:
+        """Keep what came since the newest savepoint."""
+
+    def roll_back_savepoint(self) -> None:
+        """Forget what came since the newest savepoint."""
+
+    def flush(self, connection: Connection) -> None:
+        """Write it; nothing is added after this."""
 
 
 class Savepoint(AbstractContextManager[None]):
@@ -24,7 +39,7 @@ class Savepoint(AbstractContextManager[None]):
     def __init__(self, storage: Transactions, connection: Connection) -> None:
         self._storage = storage
         self._connection = connection
-        self._pending: PendingChanges | None = None
+        self._pending: WrittenAtCommit | None = None
         self._mark: object = None
         self._serial = 0
         """Up to which writes are not undone with it."""

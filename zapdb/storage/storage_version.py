@@ -28,7 +28,6 @@ from zapdb.release import __version__
 from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
 from zapdb.storage.fixed_tables import VERSION_TABLE
-from zapdb.storage.incarnations import ensure_incarnation
 from zapdb.storage.retries import retry
 from zapdb.storage.statements import raise_catalog_version
 from zapdb.storage.transaction_modes import TransactionMode
@@ -110,8 +109,7 @@ def read_storage_version(storage: Storage) -> str | None:
 def ensure_storage(storage: Storage, *, create: bool) -> None:
     """Create zapdb's own tables if there are none; with `create` false, refuse an empty database.
 
-    An older storage version stays and is used; `upgrade_storage` upgrades it. A database that was
-    loaded into another server begins an incarnation.
+    An older storage version stays and is used; `upgrade_storage` upgrades it.
     """
     version = read_storage_version(storage)
     if version is None and not create:
@@ -119,7 +117,6 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     storage.prepare()
     if version is None:
         _create(storage)
-    ensure_incarnation(storage)
 
 
 def empty_database(storage: Storage, hint: str) -> PendingMigrations:

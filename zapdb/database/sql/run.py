@@ -68,7 +68,7 @@ def run_sql(
                     return ask(statement, values, offer, allowance)
                 except FilesUnread as unread:
                     error = unread.error
-                if turn == 1 and not session.renew_columns():
+                if turn == 1 and not (isinstance(session, PastSession) and session.renew_columns()):
                     break
             offer.require_whole()
             raise error
@@ -144,10 +144,11 @@ class _Offer:
             source = HeldSource(held)
             columns = [(column, kind, False) for column, kind in relation.columns.items()]
         else:
-            stored = self._session.open_columns(name)
-            if stored is not None:
-                self._offer_stored(name, stored)
-                return
+            if isinstance(self._session, PastSession):
+                stored = self._session.open_columns(name)
+                if stored is not None:
+                    self._offer_stored(name, stored)
+                    return
             bound = self._session.bind_served(name)
             texts = self._fields_as_text(bound.adapter.schema)
             source = TableSource(self._session, bound, texts)
