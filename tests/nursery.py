@@ -20,7 +20,9 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import time
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -123,6 +125,8 @@ def become(request: dict[str, Any], paths: list[str]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # what the nursery found was by its own environment
+    time.tzset()
     open_streams()
     gc.enable()
     status = end_of(request["arguments"], [*path_of_environment(), *paths])

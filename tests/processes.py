@@ -36,6 +36,9 @@ READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "ZAPDB_NATIVE", "ICU_", "MALLOC
 HONOURED = ("PYTHONPATH", "PYTHONUNBUFFERED")
 """Those that a fork does as they say."""
 
+TEMPORARY = tempfile.gettempdir()
+"""Before any test has another one: the nursery outlives the test that first asks for it."""
+
 NUMBER = struct.Struct("i")
 
 
@@ -178,7 +181,7 @@ class Nursery:
     def __init__(self) -> None:
         environment = dict(os.environ)
         self.settings = _read_at_start(environment)
-        self.directory = Path(tempfile.mkdtemp(prefix="zapdb-nursery-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="zapdb-nursery-", dir=TEMPORARY))
         self.door = self.directory / "door"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
             door.bind(os.fspath(self.door))

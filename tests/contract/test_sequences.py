@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -395,6 +396,43 @@ def test_what_is_left_of_a_block_is_thrown_away_with_a_rollback(
         True,
         True,
     ]
+
+
+NOT_MOVED_ON = (
+    "CREATE TABLE stopped ()",
+    "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    " IF EXISTS (SELECT FROM stopped) THEN RAISE 'not now'; END IF; RETURN NEW; END $$",
+    "CREATE TRIGGER stop BEFORE INSERT OR UPDATE ON zapdb_sequences"
+    " FOR EACH ROW EXECUTE FUNCTION stop()",
+)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("options", ["", "&prepared_statements=off"])
+@pytest.mark.parametrize("is_savepoint", [False, True])
+def test_numbers_are_drawn_another_time_where_a_rollback_can_not_move_the_row_on(
+    workspace: Workspace, db: Database, options: str, is_savepoint: bool
+) -> None:
+    for statement in NOT_MOVED_ON:
+        workspace.execute(statement)
+    workspace.address += options
+    own, others = workspace.open(), db.table("orders")
+
+    def insert(orders: Table) -> list[int]:
+        given = insert_some(3)(orders)
+        workspace.execute("INSERT INTO stopped DEFAULT VALUES")
+        return given
+
+    if is_savepoint:
+        with own.transaction(), suppress(TransactionConflict):
+            insert_undone(own, insert)
+    else:
+        insert_undone(own, insert)
+    with pytest.raises(StorageError, match="not now"):
+        others.insert()
+    workspace.execute("DELETE FROM stopped")
+    given = [orders.insert().id for _ in range(60) for orders in (own.table("orders"), others)]
+    assert len(set(given)) == len(given) == others.count()
 
 
 def test_numbers_outlive_the_savepoint_that_drew_them(workspace: Workspace, db: Database) -> None:

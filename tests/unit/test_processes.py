@@ -14,10 +14,11 @@ import pytest
 from tests import forms, processes
 
 LOOK = """
-import atexit, json, os, sys, threading
+import atexit, json, os, sys, tempfile, threading, time
 atexit.register(print, "at exit")
 threading.Timer(0.05, print, ["a thread"]).start()
 print(sys.argv, sys.path[0], sys.path[1:3], os.getcwd(), os.environ.get("ZAPDB_TENANT"), __name__)
+print(tempfile.gettempdir(), time.strftime("%Z", time.localtime(0)))
 print(sys.stdin.read(), sys.stdout.isatty(), os.getsid(0) == os.getpid())
 print(globals().get("__file__"))
 print("wrong", file=sys.stderr)
@@ -50,6 +51,7 @@ def test_it_has_arguments_paths_streams_and_an_end(
     (tmp_path / "looking.py").write_text(LOOK)
     what = {"-c": ["-c", LOOK], "-m": ["-m", "looking"], "a file": ["looking.py"]}[how]
     environment = os.environ | {"ZAPDB_TENANT": "acme", "PYTHONPATH": "/a:/b"}
+    environment |= {"TMPDIR": str(tmp_path), "TZ": "Asia/Tokyo"}
     named: dict[str, Any] = {"input": "asked", "cwd": tmp_path, "env": environment}
     real, ours = both([*what, "7"], start_new_session=True, **named)
     assert processes.can_be_forked([sys.executable, *what], environment)

@@ -164,11 +164,6 @@ class ChangeRow:
     """All archived values of the record, where one of them was changed; else both are None."""
 
     @property
-    def has_archive(self) -> bool:
-        """Whether archived values came, changed or went."""
-        return self.archive_before is not None or self.archive_after is not None
-
-    @property
     def bookmark(self) -> Bookmark:
         made = self.transaction
         return Bookmark(made.stamp, made.commit_order, self.table, self.key, made.stamp_time)
