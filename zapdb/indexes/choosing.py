@@ -28,7 +28,6 @@ from zapdb.indexes.predicates import (
     Predicate,
     comparisons_in,
     compile_predicate,
-    describe,
     parts_of,
 )
 from zapdb.indexes.sorting import SORTING_SCORES, Sorting
@@ -296,7 +295,7 @@ def shape_of(parts: Sequence[Predicate]) -> Hashable:
     ranges = 1
     shapes: list[Hashable] = []
     for part in parts:
-        shape, count = describe(part)
+        shape, count = part.describe()
         shapes.append(shape)
         ranges *= count
     return None if ranges > PLAN_SPANS_MAX else tuple(shapes)

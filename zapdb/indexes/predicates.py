@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final, Literal, TypeGuard, assert_never
+from typing import Any, Final, Literal, NoReturn, TypeGuard, assert_never
 
 import msgspec
 
@@ -30,7 +30,9 @@ from zapdb.schema import Field, TableSchema
 
 Bound = Literal["<", "<=", ">", ">="]
 """True of all values on one side of the given one."""
-Operator = Literal["==", "in", Bound, "starts with"]
+OneValue = Literal["==", Bound, "starts with"]
+"""Takes one value."""
+Operator = Literal[OneValue, "in"]
 
 Matches = Callable[[Record], bool]
 
@@ -86,17 +88,25 @@ class Comparison(Combinable, frozen=True):
             return f"{left} is null"
         return f"{left} {self.op} {shorten_value(self.value)}"
 
+    def describe(self) -> tuple[Hashable, int]:
+        """Return the shape of the condition (all but its values), and how many ranges it makes at
+        most."""
+        value, op = self.value, self.op
+        if op == "in":
+            count = len(value)
+            return (self.field, op, False, count, self.collation), max(count, 1)
+        one: OneValue = op
+        return (self.field, one, value is None, 1, self.collation), 1
+
     @property
     def values(self) -> tuple[Any, ...]:
         """What the field is compared with."""
-        match self.op:
-            case "==" | "<" | "<=" | ">" | ">=" | "starts with":
-                return (self.value,)
-            case "in":
-                values: tuple[Any, ...] = self.value
-                return values
-            case op:
-                assert_never(op)
+        value, op = self.value, self.op
+        if op == "in":
+            several: tuple[Any, ...] = value
+            return several
+        _: OneValue = op
+        return (value,)
 
     def accepts_null(self) -> bool:
         """Return whether it is true of records in which the field is null."""
@@ -112,6 +122,9 @@ class Comparison(Combinable, frozen=True):
 class And(Combinable, frozen=True):
     parts: tuple[Predicate, ...]
 
+    def describe(self) -> tuple[Hashable, int]:
+        return _describe_parts("and", self.parts)
+
     def __str__(self) -> str:
         return " and ".join(_enclose(part, Or) for part in self.parts) or "anything"
 
@@ -119,12 +132,19 @@ class And(Combinable, frozen=True):
 class Or(Combinable, frozen=True):
     parts: tuple[Predicate, ...]
 
+    def describe(self) -> tuple[Hashable, int]:
+        return _describe_parts("or", self.parts)
+
     def __str__(self) -> str:
         return " or ".join(_enclose(part, And) for part in self.parts) or "nothing"
 
 
 class Not(Combinable, frozen=True):
     part: Predicate
+
+    def describe(self) -> tuple[Hashable, int]:
+        shape, count = self.part.describe()
+        return ("not", shape), count
 
     def __str__(self) -> str:
         if getattr(self.part, "op", None) == "==":
@@ -137,6 +157,9 @@ class Not(Combinable, frozen=True):
 
 class Unbound(Combinable, frozen=True):
     """A comparison of a field that is not looked up yet: the planner has none of them."""
+
+    def describe(self) -> NoReturn:
+        raise TypeError(self)
 
 
 Predicate = Comparison | And | Or | Not | Unbound
@@ -151,27 +174,8 @@ def parts_of(predicate: Predicate, kind: type[And | Or]) -> tuple[Predicate, ...
     return predicate.parts if isinstance(predicate, kind) else (predicate,)
 
 
-def describe(predicate: Predicate) -> tuple[Hashable, int]:
-    """The shape of a condition (all but its values), and how many ranges it makes at most."""
-    match predicate:
-        case Comparison(field, _, op, value, collation):
-            count = len(predicate.values)
-            return (field, op, value is None, count, collation), max(count, 1)
-        case And(parts):
-            return _describe_parts("and", parts)
-        case Or(parts):
-            return _describe_parts("or", parts)
-        case Not(part):
-            shape, count = describe(part)
-            return ("not", shape), count
-        case Unbound():
-            raise TypeError(predicate)
-        case _:
-            assert_never(predicate)
-
-
 def _describe_parts(word: str, parts: Sequence[Predicate]) -> tuple[Hashable, int]:
-    found = [describe(part) for part in parts]
+    found = [part.describe() for part in parts]
     ranges = math.prod(count for _, count in found) * max(len(found), 1)
     return (word, *(shape for shape, _ in found)), ranges
 

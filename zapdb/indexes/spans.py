@@ -21,7 +21,6 @@ import msgspec
 from zapdb.indexes.keys import (
     PRESENT,
     UNIQUE_ORDERED_SIZE_BYTES,
-    Interval,
     encode_component_prefix,
     is_truncated,
     prefix_end,
@@ -171,11 +170,10 @@ def _encode_values(
     encode: Callable[[Any], bytes | None], comparison: Comparison
 ) -> Sequence[bytes]:
     """Return the different keys that a component has if an equality is true, in order."""
-    values = comparison.values
-    if len(values) == 1:
-        key = encode(values[0])
+    if comparison.op == "==":
+        key = encode(comparison.value)
         return () if key is None else (key,)
-    return sorted(key for key in {encode(value) for value in values} if key is not None)
+    return sorted(key for key in {encode(value) for value in comparison.values} if key is not None)
 
 
 def bind_match(
@@ -210,11 +208,12 @@ def _limit_spans(
 ) -> tuple[tuple[Span, ...], list[Predicate]]:
     """Return the spans within the bounds of the component behind the fixed ones, and the parts that
     may be false there."""
-    lower, upper, inexact = b"", None, list[Predicate]()
+    lower, upper = b"", None
+    inexact: list[Predicate] = []
     for place in match.limits:
         limit = _find_limit(path, len(match.fixed), parts[place])
         assert limit is not None
-        (first, end), is_exact = limit
+        first, end, is_exact = limit
         lower, upper = max(lower, first), _least(upper, end)
         if not is_exact:
             inexact.append(parts[place])
@@ -223,22 +222,20 @@ def _limit_spans(
     return tuple([make_span(prefix, lower, upper) for prefix in prefixes]), inexact
 
 
-class Limit(NamedTuple):
-    interval: Interval
-    """Of the bytes that a component has if a condition is true."""
-    is_exact: bool
-    """Whether the condition is true of all records whose component has such bytes."""
+Limit = tuple[bytes, bytes | None, bool]
+"""The bytes that a component has if a condition is true, an `Interval`, and whether the condition
+is true of all records whose component has such bytes."""
 
 
 def _find_limit(path: Path, at: int, part: Predicate) -> Limit | None:
     """Return what a condition says of a component's bytes; None if the path can't tell."""
     match part:
         case Comparison():
-            return _limit_by(path, at, part) if part.field == path.components[at].field else None
+            return _limit_by(path, at, part)
         case Not(Comparison() as inner):
             is_null = inner.field == path.components[at].field and inner.op == "=="
             if is_null and inner.value is None and path.keys is not None:
-                return Limit(path.present(at), True)
+                return (*path.present(at), True)
             return None
         case Not() | And() | Or():
             return None
@@ -249,7 +246,9 @@ def _find_limit(path: Path, at: int, part: Predicate) -> Limit | None:
 
 
 def _limit_by(path: Path, at: int, part: Comparison) -> Limit | None:
-    field, component = path.fields[at], path.components[at]
+    component = path.components[at]
+    if part.field != component.field:
+        return None
     match part.op:
         case "==" | "in":
             return None  # they fix it, or nothing
@@ -258,34 +257,38 @@ def _limit_by(path: Path, at: int, part: Comparison) -> Limit | None:
                 return None
             key = path.encoder(at)(part.value)
             assert key is not None, "None has no bounds"
-            present, descending = path.present(at), component.descending
-            return Limit(_bound_side(op, key, present, is_descending=descending), True)
+            first, end = path.present(at)
+            includes, rises = _read_bound(op)
+            if rises != component.descending:  # from the value on
+                if not includes and (after := prefix_end(key)) is None:
+                    return first, first, True
+                return (key if includes else after or first), end, True
+            return first, (prefix_end(key) or end if includes else key), True
         case "starts with":
+            field = path.fields[at]
             value = field.type.check(part.value, field.name)
             if path.keys is None:
                 shared = encode_component_prefix(field, component, value)[len(PRESENT) :]
             else:
                 shared = path.keys.encode_component_prefix(at, value)
-            return Limit((shared, prefix_end(shared)), component.collation is None)
+            return shared, prefix_end(shared), component.collation is None
         case op:
             assert_never(op)
 
 
-def _bound_side(op: Bound, key: bytes, present: Interval, *, is_descending: bool) -> Interval:
-    """Return the bytes below or above a value's, among all that are `present`."""
-    first, end = present
+def _read_bound(op: Bound) -> tuple[bool, bool]:
+    """Return whether a bound includes the value, and whether values above it are meant."""
     match op:
-        case "<" | ">":
-            includes = False
-        case "<=" | ">=":
-            includes = True
+        case "<":
+            return False, False
+        case "<=":
+            return True, False
+        case ">":
+            return False, True
+        case ">=":
+            return True, True
         case _:
             assert_never(op)
-    if (op in (">", ">=")) != is_descending:  # from the value on
-        if not includes and (after := prefix_end(key)) is None:
-            return first, first
-        return (key if includes else after or first), end
-    return first, (prefix_end(key) or end if includes else key)
 
 
 def make_span(prefix: bytes, lower: bytes, upper: bytes | None) -> Span:
