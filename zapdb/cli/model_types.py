@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Collection
-from typing import Final
 
 from zapdb.cli.model_names import Names
 from zapdb.schema import TableSchema
 from zapdb.values import Binary, Decimal, Enum, Json, List, Reference, String, Struct, ValueType
-
-HELD: Final = {
-    "integer": "int",
-    "decimal": "decimal.Decimal",
-    "boolean": "bool",
-    "date": "datetime.date",
-    "timestamp": "datetime.datetime",
-    "zoned_timestamp": "datetime.datetime",
-    "binary": "bytes",
-    "string": "str",
-    "json": "Any",
-    "uuid": "uuid.UUID",
-    "float": "float",
-}
-"""What a record holds; for other types it is made of these."""
 
 
 class Types:
@@ -74,7 +58,7 @@ class Types:
                 return f"{self._names.records[table]}Key"
             case List(items):
                 return f"{self.name('list')}[{self.held(items)}]"
-        return self.name(HELD[kind.name])
+        return self.name(kind.held_as)
 
     def given(self, kind: ValueType) -> str:
         """What may be given for it, inside a list or struct, or to compare it with."""

@@ -22,10 +22,22 @@ from pyarrow import types
 
 from zapdb.records.arrow import make_column
 from zapdb.schema import TableSchema
-from zapdb.values import Enum, Json, List, Reference, Struct, Uuid, ValueType, ZonedTimestamp
+from zapdb.values import (
+    Binary,
+    Boolean,
+    Date,
+    Decimal,
+    Enum,
+    Float,
+    Integer,
+    Reference,
+    String,
+    Timestamp,
+    ValueType,
+)
 
-AS_OBJECTS: Final = (Json, List, Reference, Struct, Uuid, ZonedTimestamp)
-"""Types whose values Arrow holds as something else, or pandas has no column for."""
+PLAIN: Final = (Binary, Boolean, Date, Decimal, Float, Integer, String, Timestamp)
+"""Types whose values pandas has in a column as Arrow has them; of all others it has objects."""
 
 
 def table_frame(table: TableSchema, held: Any, as_text: Collection[str] = ()) -> Any:
@@ -36,7 +48,7 @@ def table_frame(table: TableSchema, held: Any, as_text: Collection[str] = ()) ->
         kind = _target(field.type)
         if isinstance(kind, Enum):
             series.append(category_series(column, [member for _, member in kind.members]))
-        elif isinstance(kind, AS_OBJECTS):
+        elif not isinstance(kind, PLAIN):
             path = f"{table.name}.{name}"
             to_values = make_column(kind, path, int, as_text=name in as_text).to_values
             values = (value for chunk in column.chunks for value in to_values(chunk))

@@ -74,6 +74,7 @@ class _ColumnDigest:
         self._there.update(_bytes_of(array.is_valid().cast(pyarrow.uint8())))
         found = array.drop_null()
         if types.is_struct(found.type):
+            assert self._parts, "a type whose column has parts says which"
             for name, part in self._parts.items():
                 part.add(compute.struct_field(found, name))
         elif types.is_list(found.type):

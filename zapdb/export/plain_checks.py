@@ -13,8 +13,6 @@ from typing import Final, NamedTuple, assert_never
 
 from zapdb.export.plain_tables import (
     NUL_SHOWN,
-    Engine,
-    PlainKind,
     PlainTable,
     quote_name,
     quote_text,
@@ -33,6 +31,7 @@ from zapdb.expressions.tree import (
     Name,
     unparse,
 )
+from zapdb.values.plain_kinds import Engine, PlainKind
 
 _JOINERS: Final[dict[LogicalOperator, str]] = {"and": " AND ", "or": " OR "}
 _BITS: Final = 63

@@ -8,9 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from zapdb.export.plain_tables import Engine, PlainColumn, quote_text
+from zapdb.export.plain_tables import PlainColumn, quote_text
 from zapdb.export.plain_values import sqlite_literal
 from zapdb.schema import Field, Now
+from zapdb.values.plain_kinds import Engine
 
 SQLITE_NOW: Final = "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))"
 """In UTC, with as many digits as the values that are there."""

@@ -26,95 +26,24 @@ import datetime
 import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from zapdb.errors import ZapdbError
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.schema import Field, TableSchema
 from zapdb.values import (
-    Binary,
-    Boolean,
-    Date,
     Decimal,
-    Float,
     Integer,
     Json,
     List,
     Reference,
     Struct,
-    Timestamp,
-    Uuid,
     ValueType,
     ZonedTimestamp,
 )
+from zapdb.values.plain_kinds import DECIMAL_DIGITS_MAX, Engine, PlainKind, sql_name
 
-Engine = Literal["postgresql", "sqlite", "duckdb"]
-PlainKind = Literal[
-    "integer",
-    "long_integer",
-    "decimal",
-    "long_decimal",
-    "boolean",
-    "float",
-    "date",
-    "instant",
-    "local",
-    "text",
-    "binary",
-    "uuid",
-    "json",
-]
 ReadValue = Callable[[Any], Any]
-
-DECIMAL_DIGITS_MAX: Final = 38
-SQL_TYPES: Final[dict[Engine, dict[PlainKind, str]]] = {
-    "postgresql": {
-        "integer": "bigint",
-        "long_integer": "numeric",
-        "decimal": "numeric",
-        "long_decimal": "numeric",
-        "boolean": "boolean",
-        "float": "double precision",
-        "date": "date",
-        "instant": "timestamp with time zone",
-        "local": "timestamp without time zone",
-        "text": "text",
-        "binary": "bytea",
-        "uuid": "uuid",
-        "json": "jsonb",
-    },
-    "sqlite": {
-        "integer": "INTEGER",
-        "long_integer": "TEXT",
-        "decimal": "TEXT",
-        "long_decimal": "TEXT",
-        "boolean": "BOOLEAN",
-        "float": "REAL",
-        "date": "DATE",
-        "instant": "DATETIME",
-        "local": "DATETIME",
-        "text": "TEXT",
-        "binary": "BLOB",
-        "uuid": "TEXT",
-        "json": "TEXT",
-    },
-    "duckdb": {
-        "integer": "BIGINT",
-        "long_integer": "VARCHAR",
-        "decimal": "DECIMAL(38, {scale})",
-        "long_decimal": "VARCHAR",
-        "boolean": "BOOLEAN",
-        "float": "DOUBLE",
-        "date": "DATE",
-        "instant": "TIMESTAMPTZ",
-        "local": "TIMESTAMP",
-        "text": "VARCHAR",
-        "binary": "BLOB",
-        "uuid": "UUID",
-        "json": "JSON",
-    },
-}
-
 
 SYSTEM_COLUMNS: Final[dict[Engine, frozenset[str]]] = {
     "postgresql": frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}),
@@ -144,7 +73,7 @@ class PlainColumn:
     scale: int = 0
 
     def sql_type(self, engine: Engine) -> str:
-        return SQL_TYPES[engine][self.kind].format(scale=self.scale)
+        return sql_name(self.kind, engine, self.scale)
 
     def take(self, record: Any) -> Any:
         """The value of a record: None, or what `kind` says."""
@@ -254,21 +183,16 @@ def _parts_of(field: Field, kind: ValueType, engine: Engine) -> Iterator[_Part]:
             fits = _fits_38_digits if engine == "duckdb" else _fits_always
             yield _Part("", "decimal", _Short(field.name, fits), kind.scale)
         case _:
-            simple = next((plain for types, plain in _SIMPLE if isinstance(kind, types)), None)
-            if simple is not None:
-                yield _Part("", simple, _same)
-            else:
-                yield _Part("", "text", _without_nul if engine == "postgresql" else _same)
+            yield _Part("", kind.plain_kind, _read_simple(kind, engine))
 
 
-_SIMPLE: Final[tuple[tuple[type[ValueType], PlainKind], ...]] = (
-    (Boolean, "boolean"),
-    (Float, "float"),
-    (Date, "date"),
-    (Timestamp, "instant"),
-    (Binary, "binary"),
-    (Uuid, "uuid"),
-)
+def _read_simple(kind: ValueType, engine: Engine) -> ReadValue:
+    if kind.plain_kind != "text":
+        return _same
+    is_text = type(kind).to_document is ValueType.to_document  # what is held is a text already
+    if engine == "postgresql":
+        return _without_nul if is_text else lambda value: _without_nul(kind.to_document(value))
+    return _same if is_text else kind.to_document
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.structure import ABSENT, Name
 from zapdb.schema import OnDelete
 from zapdb.schema.free_names import free_name
+from zapdb.values import VALUE_TYPES
 
-NOT_KEYS = ("float", "json", "list", "zoned_timestamp")
 _ON_DELETE: dict[str, OnDelete] = {"CASCADE": "cascade", "SET NULL": "set_null"}
 _NO_ACTION: Final = ("", "NO ACTION", "RESTRICT")
 _OF_WORDS: Final = ("gin", "gist", "spgist", "brin")
@@ -167,7 +167,7 @@ class _Inferrer:
             kinds = [map_type_of(table.c[name].type).parameters["type"] for name in columns]
             has_nulls = any(table.c[name].nullable for name in columns)
             is_primary = columns is candidates[0]
-            fits = not any(kind in NOT_KEYS for kind in kinds)
+            fits = all(VALUE_TYPES[kind].keyable for kind in kinds)
             fits &= all(self.choice.has_column(table.name, name) for name in columns)
             if columns and fits and (is_primary or not has_nulls):
                 return tuple(columns)

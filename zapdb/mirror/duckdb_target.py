@@ -12,7 +12,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow
 
-from zapdb.export.plain_tables import PlainColumn, PlainKind, PlainTable, quote_name, quote_text
+from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_text
 from zapdb.export.plain_values import to_duckdb
 from zapdb.limits import DUCKDB_FILE, INSERT_BATCH_RECORDS
 from zapdb.mirror.additions import Addition
@@ -26,6 +26,7 @@ from zapdb.mirror.target import (
     TargetSession,
 )
 from zapdb.storage.retries import retry
+from zapdb.values.plain_kinds import PlainKind
 
 _ARROW: Final[dict[PlainKind, Any]] = {
     "integer": pyarrow.int64(),

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from zapdb.errors import StorageError
-from zapdb.export.plain_tables import Engine, PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.mirror.additions import Addition
+from zapdb.values.plain_kinds import Engine
 
 Row = tuple[Any, ...]
 _PLACE: Final = PlainColumn("zapdb_place", "", "integer", False, int)

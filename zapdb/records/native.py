@@ -55,7 +55,6 @@ KINDS: dict[type[ValueType], str] = {
 }
 """The kinds of types without parameters, whose key encoding is the value encoding."""
 TEXTS: dict[type[ValueType], str] = {String: "STRING", Binary: "BINARY"}
-SIZES: dict[type[ValueType], int] = {Boolean: 1, Float: 8, Timestamp: 8, Uuid: 16}
 ESCAPED: dict[type[ValueType], str] = {String: "ESCAPED_STRING", Binary: "ESCAPED_BINARY"}
 _ESCAPED_END_SIZE = 2
 """The bytes that an escaped text ends with."""
@@ -253,8 +252,8 @@ def describe_unwanted(kind: ValueType) -> TypeDescription:
     """Describe the type of a record's field that is stepped over: by its size, where it tells that
     without looking at the value."""
     described = describe_held(kind)._replace(encode=kind.encode)
-    if type(kind) in SIZES:
-        return described._replace(kind=_number("FIXED"), number=SIZES[type(kind)])
+    if kind.fixed_size_bytes is not None:
+        return described._replace(kind=_number("FIXED"), number=kind.fixed_size_bytes)
     if isinstance(kind, Decimal | Date | Enum):
         return described._replace(kind=_number("INTEGER"))
     if isinstance(kind, String | Binary | Json | List | Struct):

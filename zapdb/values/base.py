@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zapdb.errors import InvalidValue
 from zapdb.values.hints import hint_for
+from zapdb.values.plain_kinds import PlainKind
 from zapdb.values.source import Namespace
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ class ValueType(ABC):
     """What a value must be, for errors: `expected: a date`."""
     text_form: ClassVar[str]
     """What the text of a value must be, in a cell or an argument, for errors."""
+    held_as: ClassVar[str]
+    """What a record holds, as Python writes it, such as `datetime.date`."""
+    plain_kind: ClassVar[PlainKind]
+    """The column that holds it in another database. One of the kind `text` holds its document form.
+
+    Types that are made of others have neither this nor `held_as`: it depends on their parts.
+    """
     text_is_json: ClassVar[bool] = False
     """The text of a value is the JSON of its document form, even if that form is a string."""
     fixed_size_bytes: ClassVar[int | None] = None

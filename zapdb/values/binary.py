@@ -28,6 +28,8 @@ class Binary(ValueType):
     name = "binary"
     expected = f"bytes, at most {BINARY_SIZE_BYTES_MAX}"
     text_form = "pairs of hexadecimal digits, such as 00ff"
+    held_as = "bytes"
+    plain_kind = "binary"
     has_python_order = True
     may_be_blob = True
     size_bytes_max = BINARY_SIZE_BYTES_MAX

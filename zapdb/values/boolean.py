@@ -15,6 +15,8 @@ class Boolean(ValueType):
     name = "boolean"
     expected = "True or False"
     text_form = "true or false"
+    held_as = "bool"
+    plain_kind = "boolean"
     has_python_order = True
     fixed_size_bytes = 1
 

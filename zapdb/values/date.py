@@ -27,6 +27,8 @@ class Date(ValueType):
     name = "date"
     expected = "a date"
     text_form = "a date, such as 2024-05-31"
+    held_as = "datetime.date"
+    plain_kind = "date"
     has_python_order = True
 
     def neutral(self) -> datetime.date:

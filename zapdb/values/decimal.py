@@ -42,6 +42,8 @@ class Decimal(ValueType):
     name = "decimal"
     expected = "a decimal"
     text_form = "a number, such as 12.50"
+    held_as = "decimal.Decimal"
+    plain_kind = "decimal"
     has_python_order = True
 
     def __post_init__(self) -> None:

@@ -27,6 +27,8 @@ class Enum(ValueType):
     members: tuple[tuple[int, str], ...]
 
     name = "enum"
+    held_as = "str"
+    plain_kind = "text"
     ordered = False
 
     def __str__(self) -> str:

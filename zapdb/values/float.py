@@ -36,6 +36,8 @@ class Float(ValueType):
     name = "float"
     expected = "a float"
     text_form = "a number, such as 1.5e-3, or nan, inf, -inf"
+    held_as = "float"
+    plain_kind = "float"
     fixed_size_bytes = 8
     keyable = False
 

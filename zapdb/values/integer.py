@@ -24,6 +24,8 @@ class Integer(ValueType):
     name = "integer"
     expected = "an integer of at most 63 bytes"
     text_form = "digits, such as -12"
+    held_as = "int"
+    plain_kind = "integer"
     has_python_order = True
 
     def neutral(self) -> int:

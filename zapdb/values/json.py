@@ -37,6 +37,8 @@ class Json(ValueType):
     name = "json"
     expected = "null, a boolean, number, string, list, or object with string keys"
     text_form = 'JSON, such as {"a": 1}'
+    held_as = "Any"
+    plain_kind = "json"
     text_is_json = True
     keyable = False
     indexable = False

@@ -36,6 +36,8 @@ class String(ValueType):
     name = "string"
     expected = f"a string of valid Unicode, at most {VALUE_SIZE_BYTES_MAX} bytes of UTF-8"
     text_form = "the text itself"
+    held_as = "str"
+    plain_kind = "text"
     has_python_order = True
     may_be_blob = True
     size_bytes_max = VALUE_SIZE_BYTES_MAX

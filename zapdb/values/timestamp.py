@@ -24,6 +24,8 @@ class Timestamp(ValueType):
     name = "timestamp"
     expected = "a datetime with a time zone"
     text_form = "an instant with its offset, such as 2024-05-31T10:00:00+00:00"
+    held_as = "datetime.datetime"
+    plain_kind = "instant"
     has_python_order = True
     fixed_size_bytes = 8
 

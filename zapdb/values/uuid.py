@@ -23,6 +23,8 @@ class Uuid(ValueType):
     name = "uuid"
     expected = "a UUID"
     text_form = "a UUID, such as 0190163d-8694-739b-aea5-966c26f8ad90"
+    held_as = "uuid.UUID"
+    plain_kind = "uuid"
     has_python_order = True
     fixed_size_bytes = 16
 

@@ -34,6 +34,7 @@ class ZonedTimestamp(ValueType):
     expected = "a datetime in a named time zone (such as tzinfo=ZoneInfo('Europe/Paris'))"
     text_form = "a local time and its zone, such as 2024-05-31T12:00:00 Europe/Vienna"
     expected_text = "local time and zone (2023-03-26T12:00:00 Asia/Beirut), and fold=1 or nothing"
+    held_as = "datetime.datetime"
     keyable = False
     index_key_is_exact = False  # two zones, or both sides of a fold, may mean one instant
     comparable = False  # Python's == of two zones depends on the time zone data

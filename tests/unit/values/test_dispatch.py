@@ -14,12 +14,11 @@ import pytest
 
 import zapdb
 from zapdb.database.imports.coercion import coercer_of
-from zapdb.database.sql.types import sql_type
 from zapdb.migrations.boundary_values import ordinary_values, values_of
 from zapdb.records.arrow.columns import column_of
 from zapdb.values import VALUE_TYPES, Decimal, ValueType
 
-CONCERNS = (coercer_of, column_of, ordinary_values, sql_type)
+CONCERNS = (coercer_of, column_of, ordinary_values)
 """What has a function for each type, registered in the module of the concern."""
 
 NAMES = {kind.__name__ for kind in VALUE_TYPES.values()}

@@ -6,105 +6,67 @@ text, a member of an enum its name. A view casts them to their types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import singledispatch
+from collections.abc import Iterable
 
 from zapdb.database.sql.sandbox.carried import quote_identifier
-from zapdb.records.arrow import DECIMAL_DIGITS_MAX
 from zapdb.values import (
-    Binary,
-    Boolean,
-    Date,
     Decimal,
     Enum,
-    Float,
     Integer,
-    Json,
     List,
     Reference,
-    String,
     Struct,
-    Timestamp,
-    Uuid,
     ValueType,
     ZonedTimestamp,
 )
+from zapdb.values.plain_kinds import DECIMAL_DIGITS_MAX, sql_name
 
 
-@singledispatch
 def sql_type(kind: ValueType, *, as_text: bool = False) -> str:
     """The type of a column; with `as_text` all numbers in it are strings."""
-    raise NotImplementedError(f"{kind.name} has no SQL type")
+    match kind:
+        case Integer() | Decimal() if as_text or _is_long(kind):
+            return sql_name("text", "duckdb")
+        case Decimal(scale):
+            return sql_name("decimal", "duckdb", scale)
+        case ZonedTimestamp():
+            return "STRUCT(local TIMESTAMP, fold TINYINT, zone VARCHAR, instant TIMESTAMPTZ)"
+        case Enum(members=members):
+            names = (name.replace("'", "''") for _, name in members)
+            return "ENUM('" + "', '".join(names) + "')"
+        case Reference(key=(only,)):
+            return sql_type(only, as_text=as_text)
+        case Reference(key=key):
+            shown = (sql_type(part, as_text=as_text) for part in key)
+            return f"STRUCT({', '.join(f'key_{at} {part}' for at, part in enumerate(shown))})"
+        case List(items):
+            return f"{sql_type(items, as_text=as_text)}[]"
+        case Struct(members=parts):
+            named = (
+                f"{quote_identifier(m.name)} {sql_type(m.type, as_text=as_text)}" for m in parts
+            )
+            return f"STRUCT({', '.join(named)})"
+    return sql_name(kind.plain_kind, "duckdb")
 
 
-def _always(name: str) -> Callable[..., str]:
-    return lambda kind, *, as_text=False: name
-
-
-sql_type.register(Boolean, _always("BOOLEAN"))
-sql_type.register(Float, _always("DOUBLE"))
-sql_type.register(Date, _always("DATE"))
-sql_type.register(Timestamp, _always("TIMESTAMPTZ"))
-sql_type.register(Uuid, _always("UUID"))
-sql_type.register(String, _always("VARCHAR"))
-sql_type.register(Binary, _always("BLOB"))
-sql_type.register(Json, _always("JSON"))
-sql_type.register(
-    ZonedTimestamp,
-    _always("STRUCT(local TIMESTAMP, fold TINYINT, zone VARCHAR, instant TIMESTAMPTZ)"),
-)
-
-
-@sql_type.register
-def _(kind: Integer, *, as_text: bool = False) -> str:
-    return "VARCHAR" if as_text else "BIGINT"
-
-
-@sql_type.register
-def _(kind: Decimal, *, as_text: bool = False) -> str:
-    is_text = as_text or kind.scale > DECIMAL_DIGITS_MAX
-    return "VARCHAR" if is_text else f"DECIMAL({DECIMAL_DIGITS_MAX}, {kind.scale})"
-
-
-@sql_type.register
-def _(kind: Enum, *, as_text: bool = False) -> str:
-    names = (name.replace("'", "''") for _, name in kind.members)
-    return "ENUM('" + "', '".join(names) + "')"
-
-
-@sql_type.register
-def _(kind: Reference, *, as_text: bool = False) -> str:
-    parts = [sql_type(part, as_text=as_text) for part in kind.key]
-    if len(parts) == 1:
-        return parts[0]
-    return f"STRUCT({', '.join(f'key_{at} {part}' for at, part in enumerate(parts))})"
-
-
-@sql_type.register
-def _(kind: List, *, as_text: bool = False) -> str:
-    return f"{sql_type(kind.items, as_text=as_text)}[]"
-
-
-@sql_type.register
-def _(kind: Struct, *, as_text: bool = False) -> str:
-    parts = (
-        f"{quote_identifier(m.name)} {sql_type(m.type, as_text=as_text)}" for m in kind.members
-    )
-    return f"STRUCT({', '.join(parts)})"
+def _is_long(kind: ValueType) -> bool:
+    return isinstance(kind, Decimal) and kind.scale > DECIMAL_DIGITS_MAX
 
 
 def needs_cast(kind: ValueType) -> bool:
     """Whether the type has values that Arrow brings as something else."""
     match kind:
-        case Uuid() | Json() | Enum():
+        case Enum():
             return True
+        case ZonedTimestamp():
+            return False
         case Reference(key=targets):
             return any(map(needs_cast, targets))
         case List(items):
             return needs_cast(items)
         case Struct(members=members):
             return any(needs_cast(member.type) for member in members)
-    return False
+    return kind.plain_kind in ("uuid", "json")
 
 
 def view_sql(name: str, source: str, columns: Iterable[tuple[str, ValueType, bool]]) -> str:

@@ -22,14 +22,13 @@ from zapdb.records.arrow.batches import (
     read_values,
     to_reader,
 )
-from zapdb.records.arrow.columns import DECIMAL_DIGITS_MAX, make_column
+from zapdb.records.arrow.columns import make_column
 from zapdb.records.arrow.decoder import arrow_decoder
 from zapdb.records.arrow.encoder import GivenColumn, column_encoder
 from zapdb.records.arrow.packing import parse_uuids
 from zapdb.records.arrow.whole_columns import PackedRows
 
 __all__ = [
-    "DECIMAL_DIGITS_MAX",
     "GivenColumn",
     "PackedRows",
     "arrow_decoder",

@@ -22,7 +22,6 @@ from functools import singledispatch
 from zapdb.records.arrow.columns.base import Column, ColumnPlace, Lists, NumberTooLarge
 from zapdb.records.arrow.columns.nested import CompositeKeyColumn, ListColumn, Part, StructColumn
 from zapdb.records.arrow.columns.numbers import (
-    DECIMAL_DIGITS_MAX,
     BooleanColumn,
     DecimalColumn,
     FloatColumn,
@@ -49,8 +48,9 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
+from zapdb.values.plain_kinds import DECIMAL_DIGITS_MAX
 
-__all__ = ["DECIMAL_DIGITS_MAX", "Column", "ColumnPlace", "Lists", "NumberTooLarge", "make_column"]
+__all__ = ["Column", "ColumnPlace", "Lists", "NumberTooLarge", "make_column"]
 
 
 def make_column(

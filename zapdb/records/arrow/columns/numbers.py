@@ -21,10 +21,9 @@ from zapdb.records.arrow.positions import Bytes, NeedsRows, Positions
 from zapdb.values import Boolean, Decimal, Integer
 from zapdb.values.decimal import with_scale
 from zapdb.values.float import MINUS_ZERO, NAN
+from zapdb.values.plain_kinds import DECIMAL_DIGITS_MAX
 from zapdb.values.source import Namespace
 
-DECIMAL_DIGITS_MAX: Final = 38
-"""Digits of the longest decimal that DuckDB and Spark have."""
 FLOAT_NAN: Final = numpy.uint64(int.from_bytes(NAN, "big"))
 FLOAT_MINUS_ZERO: Final = numpy.uint64(int.from_bytes(MINUS_ZERO, "big"))
 
