@@ -3,7 +3,9 @@ catalog, in every other table and in every file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,15 @@ from tests.contract.test_history_erased import (
     list_marked,
     make_people,
 )
-from tests.support import Workspace
+from tests.support import GUARD_SECONDS, Workspace
 from zapdb.catalog import rows
 from zapdb.catalog.entry_tables import retire_entries
 from zapdb.catalog.kinds import KINDS, EntryTableRow
 from zapdb.database import Database
+from zapdb.jobs import run, run_locally
 from zapdb.jobs.job import insert_ranges
 from zapdb.jobs.quarantine import put_in_quarantine
+from zapdb.jobs.verifying import VerifyWork
 from zapdb.storage import TransactionMode
 from zapdb.storage.data_tables import create_index_table
 from zapdb.storage.fixed_tables import METADATA
@@ -37,6 +41,9 @@ create_table: {table: guests, key: [mail], fields: [
 LETTERS = """\
 create_table: {table: letters, key: [id], fields: [
       {name: id, type: integer}, {name: receiver, type: reference, to: people}]}"""
+PLAIN_PEOPLE = """\
+create_table: {table: people, key: [mail], fields: [{name: mail, type: string}]}"""
+BY_MAIL = "create_index: {table: people, index: by_mail, fields: [{field: mail}]}"
 BY_NAME = "create_index: {table: people, index: by_name, fields: [{field: name}]}"
 BY_RECEIVER = "create_index: {table: letters, index: mail, fields: [{field: receiver}]}"
 NAMED = 'add_check: {table: people, check: plain, expression: "length(name) < 5"}'
@@ -280,3 +287,47 @@ def test_h13_the_directories_that_the_store_was_moved_out_of_are_named_as_not_re
     assert not any(str(places[3]) in one for one in named)
     db.history.move(None, tmp_path / "fourth")
     assert any(str(places[3]) in one for one in db.history.erase("people", KEY).not_reached)
+
+
+@pytest.mark.parametrize("when", ["a batch is examined", "all findings are collected"])
+def test_h13_a_verification_that_an_erasure_overtakes_keeps_nothing_of_what_was_erased(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Its snapshot is from before; what it found there is stored behind the erasure, and says no
+    more than what a verification finds that begins then."""
+    workspace.write(1, PLAIN_PEOPLE, BY_MAIL)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    people = db.table("people")
+    people.insert_many([{"mail": mail} for mail in ("damaged, and stays", KEY, "z")])
+    index = db._catalog.table("people").indexes[0]
+    workspace.execute(f"DELETE FROM zapdb_entries_{index.entry_table}")
+    erased = list[bool]()
+
+    def erase() -> None:
+        people.delete(KEY)
+        db.history.erase("people", KEY)
+
+    def overtaken(collect: Callable[..., Any]) -> Callable[..., Any]:
+        def collect_and_erase(*given: Any) -> Any:
+            found = collect(*given)
+            if not erased:
+                erased.append(True)
+                assert KEY in repr(found)
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(erase).result(GUARD_SECONDS)
+            return found
+
+        return collect_and_erase
+
+    if when == "a batch is examined":
+        monkeypatch.setattr(VerifyWork, "examine", overtaken(VerifyWork.examine))
+    else:
+        found = overtaken(run.conclude_verification)
+        monkeypatch.setattr(run, "conclude_verification", found)
+    (report,) = db.admin.verify(partial(run_locally, workers=1))
+    assert erased
+    assert find_places(workspace) == set()
+    assert KEY not in str(report.problems)
+    (report,) = db.admin.verify(partial(run_locally, workers=1))
+    assert "damaged, and stays" in str(report.problems)

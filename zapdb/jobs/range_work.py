@@ -341,27 +341,33 @@ class _RangeRun:
         )
 
     def _examine_batch(self, resume_after: bytes | None) -> list[tuple[bytes, bytes]]:
-        """The same for work that only reads: what is found in a snapshot is noted afterwards."""
-        with self.storage.transaction(TransactionMode.READ) as connection:
-            work = self._current_work(connection)
-            assert isinstance(work, ReadingWork)
-            self.limit = min(self.limit, self.limit_max)
-            started = time.perf_counter()
-            rows = work.fetch(
-                connection, resume_after, self.claimed.upper, self.limit, of_held="wait"
-            )
-            if not rows:
-                return rows
-            found = work.examine(connection, rows)
-            seconds = time.perf_counter() - started
-        with self.storage.transaction(TransactionMode.JOB) as connection:
-            self._current_work(connection)
-            work.note(connection, found, self.claimed.number)
-            counted = BatchCounts(len(rows), 0, self.conflicts - self.conflicts_noted)
-            record_progress(connection, self.claimed, rows[-1][0], counted)
-            self.last_rows = rows
-        self._note_batch(len(rows), 0, seconds)
-        return rows
+        """The same for work that only reads: what is found in a snapshot is noted afterwards.
+
+        If the tenant catalog has changed between, it is looked for again: an erasure, too, changes
+        it, and what was found before may name what was erased.
+        """
+        while True:
+            with self.storage.transaction(TransactionMode.READ) as connection:
+                work = self._current_work(connection)
+                assert isinstance(work, ReadingWork)
+                self.limit = min(self.limit, self.limit_max)
+                started = time.perf_counter()
+                rows = work.fetch(
+                    connection, resume_after, self.claimed.upper, self.limit, of_held="wait"
+                )
+                if not rows:
+                    return rows
+                found = work.examine(connection, rows)
+                seconds = time.perf_counter() - started
+            with self.storage.transaction(TransactionMode.JOB) as connection:
+                if self._current_work(connection) is not work:
+                    continue
+                work.note(connection, found, self.claimed.number)
+                counted = BatchCounts(len(rows), 0, self.conflicts - self.conflicts_noted)
+                record_progress(connection, self.claimed, rows[-1][0], counted)
+                self.last_rows = rows
+            self._note_batch(len(rows), 0, seconds)
+            return rows
 
     def _note_batch(self, read: int, written: int, seconds: float) -> None:
         self._adapt(seconds)

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -50,6 +51,7 @@ from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
+from zapdb.storage.statements import catalog_version_sql
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -172,8 +174,22 @@ def _find_ended(storage: Storage, job: Job) -> _EndedJob | None:
         return _EndedJob(stored, ended_here=False) if stored.state in ("done", "blocked") else None
 
 
+class _FoundBefore(Exception):
+    """The tenant catalog has changed since the findings were collected."""
+
+
 def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
-    """Count before the result is relied upon; None if the ranges had to be opened again."""
+    """Count before the result is relied upon; None if the ranges had to be opened again.
+
+    If the tenant catalog changes meanwhile, findings are collected again: an erasure, too, changes
+    it, and takes their examples out of what is stored.
+    """
+    while True:
+        with suppress(_FoundBefore):
+            return _count_and_end(storage, job, is_last=is_last)
+
+
+def _count_and_end(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
     work = load_work(storage, job.id)
     if isinstance(work, RewriteWork):
         _remove_orphans(storage, work)
@@ -203,17 +219,19 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
     if isinstance(work, ValidateWork):
         findings = publish_validated(storage, work)
         missing = quarantined
-    ended = _end_job(storage, job, findings, is_reached=not (missing or findings))
+    ended = _end_job(storage, work, findings, is_reached=not (missing or findings))
     if ended.job.state == "done" and job.kind == "convert":
         sweep_archives(storage, job.tenant)
     return ended
 
 
 def _end_job(
-    storage: Storage, job: Job, findings: tuple[ConstraintFinding, ...], *, is_reached: bool
+    storage: Storage, work: Work, findings: tuple[ConstraintFinding, ...], *, is_reached: bool
 ) -> _EndedJob:
     """End a job: it is done if its target is reached; otherwise, findings or records in quarantine
-    block it."""
+    block it. Raises `_FoundBefore` for findings that were collected under another tenant
+    catalog."""
+    job = work.job
     with storage.transaction(TransactionMode.CATALOG) as connection:
         stored = read_job(connection, job.id, lock=True)
         if is_reached:
@@ -226,6 +244,9 @@ def _end_job(
         if stored.state != "planned" or open_ranges(connection, job.id):
             # another runner was faster, and the job was begun anew
             return _EndedJob(stored, ended_here=False)
+        version = connection.fetch_one(catalog_version_sql(job.tenant))
+        if findings and (version is None or version[0] != work.catalog.version):
+            raise _FoundBefore
         blocked = set_state(connection, structs.replace(stored, findings=findings), "blocked")
         return _EndedJob(blocked, ended_here=True)
 
