@@ -19,14 +19,14 @@ def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
     assert (made.status, "the change log was off and is switched on" in made.err) == (0, True)
     assert f"in {current.directory / 'past'}" in made.out
     early = current.run("history", "status", "--json")
-    (store,) = early.json["stores"]
+    store = early.json
     assert (early.status, store["state"], store["unfinished"]) == (3, "baseline", ["people"])
     assert current.run("history", "run", "--once").status == 0
     assert current.run("data", "put", "people", "id=1", "age=99").status == 0
     behind = current.run("history", "status", "--json")
-    assert (behind.status, behind.json["stores"][0]["changes_behind"]) == (3, 1)
+    assert (behind.status, behind.json["changes_behind"]) == (3, 1)
     done = current.run("history", "flush", "--json")
-    (store,) = done.json["stores"]
+    store = done.json
     assert (done.status, store["changes_behind"], store["files"]) == (0, 0, 4)
     assert len(list((current.directory / "past").rglob("*.parquet"))) == 4
     elsewhere = current.run("history", "start", "other")
@@ -186,3 +186,28 @@ def test_a_tenant_that_refuses_does_not_keep_the_others_from_their_stores(
     again = current.run("history", "start", "past", "--all-tenants", "--json")
     assert again.status == 0
     assert [one.get("error") for one in again.json["tenants"]] == [None] * 3
+
+
+def test_a_store_that_refuses_does_not_keep_the_others_from_their_work(current: Project) -> None:
+    """Whatever is done for all tenants: others go on, the one is named, and the status says so."""
+    every = "--all-tenants"
+    for name in ("acme", "other"):
+        assert current.run("tenant", "create", name).status == 0
+    assert current.run("history", "start", "past", every).status == 0
+    current.sql("UPDATE zapdb_history_stores SET format = 99 WHERE tenant = 2")
+    for command in (("run", "--once"), ("flush",), ("stop",), ("start",), ("verify",)):
+        done = current.run("history", *command, every, "--json")
+        assert set(done.json) == {"tenants"}, command
+        tenants = {one["tenant"]: one for one in done.json["tenants"]}
+        assert set(tenants) == {"default", "acme", "other"}, command
+        failed = {name for name, one in tenants.items() if "error" in one}
+        assert (done.status, failed) == ((1, {"acme"}) if failed else (0, failed)), command
+        assert bool(failed) == (command in (("run", "--once"), ("flush",))), command
+        if failed:
+            assert "acme: the history store has a newer format" in done.err
+    current.sql("UPDATE zapdb_history_stores SET directory = 'relative' WHERE tenant = 3")
+    status = current.run("history", "status", every, "--json")
+    (other,) = [one for one in status.json["tenants"] if "error" in one]
+    assert (status.status, other["tenant"]) == (1, "other")
+    alone = current.run("history", "status", "--tenant", "other", "--json")
+    assert (alone.status, alone.out) == (1, "")

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-import zapdb
 from zapdb.cli.applying import AllTenantsOption
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    TenantOption,
-    find_database,
-    find_tenant_name,
-)
+from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.each_tenant import has_any_store, opened_for_tenants, run_for_tenants
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.database import Database
 from zapdb.database.history_store import switch_change_log_on
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, StorageError, UsageError, ZapdbError
+from zapdb.errors import (
+    EXIT_ERROR,
+    EXIT_PENDING,
+    ConcurrencyError,
+    StorageError,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.history.follower import FollowerStep
 from zapdb.history.run import run_store
 from zapdb.history.stores import HistoryStatus, check_directory
-from zapdb.storage.history_manifest import FOLLOWED
+from zapdb.storage import Storage
+from zapdb.storage.history_manifest import FOLLOWED, list_followed, read_store
 
 COST_NOTE: Final = (
     "the change log was off and is switched on for this tenant: each transaction writes a change "
@@ -38,21 +38,6 @@ STOPPED_NOTE: Final = (
 )
 LOOK_SECONDS: Final = 5.0
 """How often `run --all-tenants` looks for further stores."""
-
-
-@contextmanager
-def opened_tenants(
-    database: str | None, tenant: str | None, all_tenants: bool
-) -> Iterator[list[tuple[str, Database]]]:
-    """The databases of a tenant, or of all."""
-    if all_tenants and tenant is not None:
-        raise UsageError("--tenant and --all-tenants contradict each other", hint="give one")
-    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
-        if not all_tenants:
-            yield [(db._tenant, db)]
-            return
-        names = [found.name for found in db.admin.tenants() if not found.removing]
-        yield [(name, db if name == db._tenant else db.for_tenant(name)) for name in names]
 
 
 def history_start_command(
@@ -73,33 +58,28 @@ def history_start_command(
     With --all-tenants, a tenant that refuses is named, the others get theirs, and the exit status
     is 1.
 
-    With `--json`: `{stores: [STORE]}`, as `zapdb history status`; with --all-tenants
+    With `--json`: the store, as `zapdb history status` writes it; with --all-tenants
     `{tenants: [STORE | {tenant, error}]}`.
     """
-    output, found, exit_status = Output(as_json), list[dict[str, Any]](), 0
-    with opened_tenants(database, tenant, all_tenants) as databases:
-        for name, db in databases:
-            try:
-                status = _start(name, db, directory)
-            except ZapdbError as error:
-                if not all_tenants:
-                    raise
-                print_note(f"{name}: {error}")
-                found.append({"tenant": name, "error": error.message})
-                exit_status = EXIT_ERROR
-                continue
-            found.append(_to_json(name, status))
-            what = f"{name}: " if all_tenants else ""
-            output.write(f"{what}history from moment #{status.begins} on in {status.directory}")
-    output.document({"tenants" if all_tenants else "stores": found})
-    return exit_status
+    output = Output(as_json)
 
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        check_directory(db._storage, db._catalog.tenant, directory)
+        if switch_change_log_on(db._session, db._tenant, "a history store"):
+            print_note(COST_NOTE)
+        status = db.history.start(directory)
+        named = f"{db._tenant}: " if all_tenants else ""
+        output.write(f"{named}history from moment #{status.begins} on in {status.directory}")
+        return _to_json(db._tenant, status), 0
 
-def _start(name: str, db: Database, directory: Path | None) -> HistoryStatus:
-    check_directory(db._storage, db._catalog.tenant, directory)
-    if switch_change_log_on(db._session, name, "a history store"):
-        print_note(COST_NOTE)
-    return db.history.start(directory)
+    return run_for_tenants(
+        (database, tenant),
+        output,
+        work,
+        all_tenants=all_tenants,
+        has_store=lambda db: True,
+        names_each=False,
+    )
 
 
 def history_run_command(
@@ -119,66 +99,80 @@ def history_run_command(
     it waits for that. Whatever happens to it, the next run
     goes on where it was.
 
-    With `--json`, which needs `--once`: `{stores: [STORE]}`, as `zapdb history status`.
+    With --all-tenants, stores that are begun meanwhile are followed, too; a store that can't be
+    followed is named, and tried again.
+
+    With `--json`, which needs `--once`: as `zapdb history flush`.
     """
     if as_json and not once:
         raise UsageError("--json reports the end of --once", hint="give both")
-    with opened_tenants(database, tenant, all_tenants) as databases:
-        if once:
-            _flush(databases, Output(as_json), all_tenants=all_tenants)
-            return 0
-        if not all_tenants:
-            ((name, db),) = databases
-            _run_one(name, db, threading.Event())
-            return 0
-        return _run_all(databases)
+    places = database, tenant
+    if once:
+        return _flush(places, Output(as_json), all_tenants=all_tenants)
+    with opened_for_tenants(places, all_tenants=all_tenants) as db:
+        if all_tenants:
+            _Followers(db).run()
+        _follow(db._storage, db._tenant, db._catalog.tenant, threading.Event())
+    return 0
 
 
-def _has_store(db: Database) -> bool:
-    try:
-        return db.history.status().state in FOLLOWED
-    except UsageError:
-        return False
+def _is_followed(db: Database) -> bool:
+    """Whether the database has a store that is to be followed."""
+    store = read_store(db._storage.connection(), db._catalog.tenant)
+    return store is not None and store.state in FOLLOWED
 
 
-def _has_store_now(db: Database) -> bool:
-    """The same; False also while the database can't be reached."""
-    try:
-        return _has_store(db)
-    except StorageError:
-        return False
+class _Followers:
+    """A thread for each tenant that has a store, until interrupted."""
 
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._storage = db._storage
+        self._stop = threading.Event()
+        self._threads: dict[int, threading.Thread] = {}
+        self._told: dict[int, str] = {}
 
-def _run_all(databases: list[tuple[str, Database]]) -> int:
-    """Follow in a thread for each tenant that has a store, until interrupted."""
-    stop, threads = threading.Event(), dict[str, threading.Thread]()
-    errors = list[ZapdbError]()
-
-    def run(name: str, db: Database) -> None:
+    def run(self) -> None:
+        told = ""
         try:
-            _run_one(name, db, stop)
-        except ZapdbError as error:
-            errors.append(error)
-            print_note(f"{name}: {error}")
+            while True:
+                try:
+                    self._look()
+                    told = ""
+                except (StorageError, ConcurrencyError) as error:  # it is looked at again
+                    if error.message != told:
+                        print_note(f"waits: {error}")
+                    told = error.message
+                self._stop.wait(LOOK_SECONDS)
         finally:
-            db._storage.release_connection()
+            self._stop.set()
+            for thread in self._threads.values():
+                thread.join(LOOK_SECONDS)
 
-    try:
-        while not errors or any(thread.is_alive() for thread in threads.values()):
-            for name, db in databases:
-                thread = threads.get(name)
-                if (thread is None or not thread.is_alive()) and _has_store_now(db) and not errors:
-                    threads[name] = threading.Thread(target=run, args=(name, db), daemon=True)
-                    threads[name].start()
-            stop.wait(LOOK_SECONDS)
-    finally:
-        stop.set()
-        for thread in threads.values():
-            thread.join(LOOK_SECONDS)
-    return EXIT_ERROR
+    def _look(self) -> None:
+        """Follow the stores that nothing follows here: new ones, and those that were given up."""
+        names = {tenant.number: tenant.name for tenant in self._db.admin.tenants()}
+        for tenant in list_followed(self._storage.connection()):
+            thread = self._threads.get(tenant)
+            if tenant in names and (thread is None or not thread.is_alive()):
+                work = threading.Thread(
+                    target=self._follow, args=(names[tenant], tenant), daemon=True
+                )
+                self._threads[tenant] = work
+                work.start()
+
+    def _follow(self, name: str, tenant: int) -> None:
+        try:
+            _follow(self._storage, name, tenant, self._stop)
+        except ZapdbError as error:
+            if self._told.get(tenant) != error.message:
+                print_note(f"{name}: {error}")
+            self._told[tenant] = error.message
+        finally:
+            self._storage.release_connection()
 
 
-def _run_one(name: str, db: Database, stop: threading.Event) -> None:
+def _follow(storage: Storage, name: str, tenant: int, stop: threading.Event) -> None:
     told = ""
 
     def wait(reason: str) -> None:
@@ -191,7 +185,7 @@ def _run_one(name: str, db: Database, stop: threading.Event) -> None:
         nonlocal told
         told = ""
 
-    run_store(db._storage, db._catalog.tenant, stop=stop, report=report, wait=wait)
+    run_store(storage, tenant, stop=stop, report=report, wait=wait)
 
 
 def history_flush_command(
@@ -199,26 +193,27 @@ def history_flush_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Write all changes until now to files of the history store.
 
     Afterwards, everything until now is in files. A process that follows, such as `zapdb history
     run`, comes to the end of its present step, pauses, and goes on when this has ended.
 
-    With `--json`: `{stores: [STORE]}`, as `zapdb history status`.
+    With `--json`: the store, as `zapdb history status` writes it; with --all-tenants
+    `{tenants: [STORE | {tenant, error}]}`.
     """
-    with opened_tenants(database, tenant, all_tenants) as databases:
-        _flush(databases, Output(as_json), all_tenants=all_tenants)
+    return _flush((database, tenant), Output(as_json), all_tenants=all_tenants)
 
 
-def _flush(databases: list[tuple[str, Database]], output: Output, *, all_tenants: bool) -> None:
-    found = list[dict[str, Any]]()
-    for name, db in databases:
-        if not all_tenants or _has_store(db):
-            status = db.history.flush()
-            found.append(_to_json(name, status))
-            output.write(f"{name}: " if all_tenants else "", _show_end(status))
-    output.document({"stores": found})
+def _flush(places: tuple[str | None, str | None], output: Output, *, all_tenants: bool) -> int:
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        status = db.history.flush()
+        output.write(f"{db._tenant}: " if all_tenants else "", _show_end(status))
+        return _to_json(db._tenant, status), 0
+
+    return run_for_tenants(
+        places, output, work, all_tenants=all_tenants, has_store=_is_followed, names_each=False
+    )
 
 
 def history_stop_command(
@@ -226,19 +221,29 @@ def history_stop_command(
     database: DatabaseOption = None,
     tenant: TenantOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Stop the history store, whichever process follows it; its files stay, `start` continues it.
 
-    With `--json`: `{stores: [STORE]}`, as `zapdb history status`.
+    With `--json`: the store, as `zapdb history status` writes it; with --all-tenants
+    `{tenants: [STORE | {tenant, error}]}`.
     """
-    output, found = Output(as_json), list[dict[str, Any]]()
-    with opened_tenants(database, tenant, all_tenants) as databases:
-        for name, db in databases:
-            if not all_tenants or _has_store(db):
-                db.history.stop()
-                found.append(_to_json(name, db.history.status()))
+    output = Output(as_json)
+
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        status = db.history.stop()
+        output.write(f"{db._tenant}: " if all_tenants else "", "stopped")
+        return _to_json(db._tenant, status), 0
+
+    status = run_for_tenants(
+        (database, tenant),
+        output,
+        work,
+        all_tenants=all_tenants,
+        has_store=_is_followed,
+        names_each=False,
+    )
     print_note(STOPPED_NOTE)
-    output.document({"stores": found})
+    return status
 
 
 def history_status_command(
@@ -252,18 +257,26 @@ def history_status_command(
     Exit status 1 if something is in its way; 3 if changes wait for files, or tables are read for
     the first time.
 
-    With `--json`: `{stores: [{tenant, directory, state, begins, ends, visible_at, flushed_at,
+    With `--json`: `{tenant, directory, state, begins, ends, visible_at, flushed_at,
     changes_behind, seconds_behind, files, size_bytes, unfinished: [TABLE], is_followed,
-    purged_before, unfinished_erasures, problem}]}`.
+    purged_before, unfinished_erasures, problem}`; with --all-tenants
+    `{tenants: [STORE | {tenant, error}]}`.
     """
     output, found = Output(as_json), list[tuple[str, HistoryStatus]]()
-    with opened_tenants(database, tenant, all_tenants) as databases:
-        for name, db in databases:
-            try:
-                found.append((name, db.history.status()))
-            except UsageError:
-                if not all_tenants:
-                    raise
+
+    def work(db: Database) -> tuple[dict[str, Any], int]:
+        status = db.history.status()
+        found.append((db._tenant, status))
+        return _to_json(db._tenant, status), _judge(status)
+
+    exit_status = run_for_tenants(
+        (database, tenant),
+        output,
+        work,
+        all_tenants=all_tenants,
+        has_store=has_any_store,
+        names_each=False,
+    )
     output.table(
         ("tenant", "moments", "files", "size", "behind", "state"),
         [
@@ -286,12 +299,14 @@ def history_status_command(
         if status.unfinished_erasures:
             what = format_count(status.unfinished_erasures, "erasure")
             print_note(f"{name}: {what} not finished: `zapdb history flush` goes on with it")
-    output.document({"stores": [_to_json(name, status) for name, status in found]})
-    if any(status.problem or status.state == "broken" for _, status in found):
+    return exit_status
+
+
+def _judge(status: HistoryStatus) -> int:
+    """The exit status for a store: something is in its way, it is behind, or neither."""
+    if status.problem or status.state == "broken":
         return EXIT_ERROR
-    is_behind = any(
-        status.lag.changes or status.unfinished or status.unfinished_erasures for _, status in found
-    )
+    is_behind = status.lag.changes or status.unfinished or status.unfinished_erasures
     return EXIT_PENDING if is_behind else 0
 
 

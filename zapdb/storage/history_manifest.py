@@ -293,6 +293,14 @@ def list_timelines(connection: Connection, tenant: int) -> list[HistoryStore]:
     return [HistoryStore.from_row(row) for row in rows]
 
 
+def list_followed(connection: Connection) -> list[int]:
+    """Return the tenants that have a store which is to be followed."""
+    at = HISTORY_STORES.c
+    sql = f"SELECT tenant, state FROM {HISTORY_STORES.name} ORDER BY timeline"
+    states = dict(checked((at.tenant, at.state), connection.fetch_all(sql)))  # the newest's
+    return sorted(tenant for tenant, state in states.items() if state in FOLLOWED)
+
+
 def list_history_files(
     connection: Connection,
     store: HistoryStore,
