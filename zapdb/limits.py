@@ -349,8 +349,10 @@ CHANGES_PAGE: Final = 500
 CHANGES_COUNTED_MAX: Final = 100_000
 """Counting stops here: changes that a follower is behind, that wait for a stamp, or that pruning
 would delete."""
-STAMPED_TENANTS_MAX: Final = 100
-"""Tenants whose changes get a stamp with one heartbeat of a node, those that wait for one first."""
+STAMPED_TENANTS_MAX: Final = 1_000
+"""Tenants whose waiting changes get a stamp with one heartbeat of the node that gives them."""
+RAISED_TENANTS_MAX: Final = 100
+"""Tenants without waiting changes whose logs are stamped up to now with one heartbeat."""
 PRUNE_BATCH_CHANGES: Final = 1_000
 """Changes that pruning deletes from the change log in one transaction."""
 HISTORY_FILE_SIZE_BYTES: Final = 64 * 1024 * 1024

@@ -18,7 +18,7 @@ import zapdb
 import zapdb.aio
 from tests.cli.program import Project
 from tests.contract.tables import ITEMS
-from tests.support import PostgresServer, Workspace
+from tests.support import PostgresServer, Workspace, count_statements
 from zapdb.cluster.registration import Heartbeat
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.errors import HistoryBehind, WritesRefused
@@ -197,7 +197,7 @@ def test_a_log_that_is_damaged_keeps_no_node_from_its_lease(
     place.execute("UPDATE zapdb_stamps SET snapshot = '999999999:999999999:', stamped_at = 0")
     db.table("items").insert(id=2, title="b")
     beat(db)
-    assert "changes got no stamp, which is tried again" in caplog.text
+    assert "changes of tenant 1 got no stamp, which is tried again" in caplog.text
     db.table("items").insert(id=3, title="c")
 
 
@@ -302,3 +302,73 @@ def test_commands_read_a_file_that_they_may_not_write(place: Workspace, tmp_path
         zapdb.open(address)
     found = Project(tmp_path).run("changes", "list", "--json", "--database", address)
     assert (found.status, len(found.out.splitlines())) == (0, 2)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_29_one_node_gives_stamps_for_all_and_another_takes_over(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others send no more with a heartbeat, however many tenants there are."""
+    first, second, third = open_logged(place), place.open(), place.open()
+    tenants = [f"t{number}" for number in range(6)]
+    for name in tenants:
+        first.admin.create_tenant(name)
+        first.for_tenant(name).table("items").insert(id=1, title="a")
+
+    def change_all() -> None:
+        age_stamps(place)
+        for name in tenants:
+            first.for_tenant(name).table("items").update(1, title="b")
+
+    def count_waiting() -> int:
+        with zapdb.open(place.address, read_only=True) as reader:
+            statuses = [reader.for_tenant(name).change_log.status() for name in tenants]
+        return sum(status.waiting.changes > 0 for status in statuses)
+
+    def count_beat(db: Database) -> int:
+        with monkeypatch.context() as patched:
+            sent = count_statements(patched, db._storage)
+            beat(db)
+            return sent()
+
+    change_all()
+    working = count_beat(first)
+    assert count_waiting() == 0
+    change_all()
+    looking = count_beat(second)
+    assert count_waiting() == len(tenants)
+    assert working > looking + 3 * len(tenants)
+    for name in tenants:
+        second.admin.create_tenant(f"more-{name}")
+        second.for_tenant(f"more-{name}").table("items").insert(id=1, title="a")
+    assert count_beat(second) == looking
+    assert list(second.change_log.read())  # what it needs itself is met at once
+
+    kill(place, first)  # without a word
+    still_held = "UPDATE zapdb_leases SET expires_at = since + {} WHERE name = 'stamps'"
+    place.execute(still_held.format(30_000_000))
+    count_beat(second)
+    assert count_waiting() == len(tenants)
+    place.execute(still_held.format(1))
+    count_beat(second)
+    assert count_waiting() == 0
+    assert count_beat(third) == looking
+    second.close()  # gives it back
+    age_stamps(place)
+    assert count_beat(third) > looking
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_log_that_is_damaged_keeps_no_other_one_from_its_stamp(
+    place: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    db = open_logged(place)
+    db.table("items").insert(id=1, title="a")
+    db.change_log.end()
+    place.execute("UPDATE zapdb_stamps SET snapshot = '999999999:999999999:', stamped_at = 0")
+    db.admin.create_tenant("other")
+    db.for_tenant("other").table("items").insert(id=1, title="a")
+    beat(db)
+    assert "changes of tenant 1 got no stamp" in caplog.text
+    with zapdb.open(place.address, read_only=True) as reader:
+        assert reader.for_tenant("other").change_log.status().waiting.changes == 0

@@ -11,11 +11,11 @@ from contextlib import suppress
 from zapdb import release
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import NodeRow
-from zapdb.catalog.stamping import raise_watermarks
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner, Renewal
 from zapdb.cluster.level import check_level, read_level, try_raise_level
 from zapdb.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
+from zapdb.cluster.stamping import Stamping
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -104,14 +104,15 @@ class Heartbeat(Renewal):
     """Renews a node's lease in the background until it is stopped.
 
     It also raises the level if that is automatic, deletes rows of nodes that died long ago, ends
-    sessions that hold the gate although their process is dead, and lets processes that write
-    nothing see the newest changes of the change log.
+    sessions that hold the gate although their process is dead. One node's lets processes that write
+    nothing see the newest changes of the change log (`stamping`).
     """
 
     def __init__(self, storage: Storage, node: Node) -> None:
         self.level: int | None = None
         """The database's level as the last heartbeat saw it."""
         self._node = node
+        self._stamping = Stamping(storage, node.lease.owner)
         super().__init__(
             storage, [node.lease], NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
         )
@@ -135,10 +136,15 @@ class Heartbeat(Renewal):
                 deregister(self._storage, self._node)
             raise LeaseLost("this process is no longer a node") from error
 
+    def stop(self) -> None:
+        super().stop()
+        with suppress(ZapdbError):  # or the lease expires
+            self._stamping.end()
+
     def _give_stamps(self) -> None:
-        """What is wrong with a log is told to who reads it, and keeps no process from its lease."""
+        """What is wrong there keeps no process from its lease."""
         try:
-            raise_watermarks(self._storage)
+            self._stamping.beat()
         except ZapdbError as error:
             if not self._storage.is_closed:
                 logger.warning("changes got no stamp, which is tried again: %s", error)

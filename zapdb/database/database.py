@@ -12,10 +12,10 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog.kinds import TenantNameRow
-from zapdb.catalog.stamping import give_stamp
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cluster.registration import Heartbeat, deregister
+from zapdb.cluster.stamping import give_stamp
 from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback

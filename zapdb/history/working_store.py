@@ -19,9 +19,9 @@ from pyarrow import compute
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import DatabaseRow
-from zapdb.catalog.stamping import give_stamp
 from zapdb.cluster import leases
 from zapdb.cluster.leases import HeldLeases, Lease
+from zapdb.cluster.stamping import give_stamp
 from zapdb.errors import CommitUnknown, ConcurrencyError, UsageError
 from zapdb.history.columns import FROM
 from zapdb.history.directories import require_directory, writing_to
