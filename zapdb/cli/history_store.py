@@ -135,7 +135,7 @@ class _Followers:
     def run(self) -> None:
         told = ""
         try:
-            while True:
+            while not self._stop.is_set():
                 try:
                     self._look()
                     told = ""

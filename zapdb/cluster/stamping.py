@@ -137,15 +137,15 @@ def list_due(storage: Storage) -> list[int]:
         "WITH RECURSIVE logged (tenant) AS (SELECT min(tenant) FROM zapdb_transactions UNION ALL"
         " SELECT (SELECT min(later.tenant) FROM zapdb_transactions AS later"
         " WHERE later.tenant > logged.tenant) FROM logged WHERE logged.tenant IS NOT NULL)"
-        " SELECT logged.tenant, (SELECT max(t.number) FROM zapdb_transactions AS t"
+        " SELECT logged.tenant, ((SELECT max(t.number) FROM zapdb_transactions AS t"
         " WHERE t.tenant = logged.tenant)"
-        " >= coalesce(split_part(newest.snapshot, ':', 1)::bigint, 0) AS waits FROM logged"
+        " >= coalesce(split_part(newest.snapshot, ':', 1)::bigint, 0))::int AS waits FROM logged"
         " LEFT JOIN LATERAL (SELECT snapshot, stamped_at FROM zapdb_stamps AS s"
         " WHERE s.tenant = logged.tenant ORDER BY s.number DESC LIMIT 1) AS newest ON true"
         f" WHERE logged.tenant IS NOT NULL AND coalesce(newest.stamped_at, 0) < {before}"
         " ORDER BY waits DESC, coalesce(newest.stamped_at, 0)"
         f" LIMIT {STAMPED_TENANTS_MAX}"
     )
-    waiting = [as_number(tenant) for tenant, waits in found if waits]
-    idle = [as_number(tenant) for tenant, waits in found if not waits]
-    return waiting + idle[:RAISED_TENANTS_MAX]
+    due = [(as_number(tenant), as_number(waits)) for tenant, waits in found]
+    idle = [tenant for tenant, waits in due if not waits]
+    return [tenant for tenant, waits in due if waits] + idle[:RAISED_TENANTS_MAX]
