@@ -28,12 +28,13 @@ from zapdb.database import (
     history_store,
     job_control,
     opening,
+    past,
     query,
     table,
     table_reading,
     transactions,
 )
-from zapdb.database.history import past
+from zapdb.database.history import past_table
 
 TARGET = Path(__file__).parent.parent / "zapdb" / "aio" / "faces.py"
 
@@ -148,7 +149,7 @@ FACES = {
         },
     ),
     "PastTable": Source(
-        ((table_reading, "ReadableTable"), (past, "PastTable")), "ReadableTableFace", READABLE
+        ((table_reading, "ReadableTable"), (past_table, "PastTable")), "ReadableTableFace", READABLE
     ),
     "Query": Source(
         ((query, "Query"),),

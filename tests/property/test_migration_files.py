@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from tests import forms, strategies
-from zapdb.export.migration_files import write_document
+from zapdb.export.directory import write_document
 from zapdb.migrations import Chain, read_stored
 from zapdb.schema import Schema
 

@@ -23,11 +23,12 @@ from zapdb.database import (
     database,
     history_store,
     job_control,
+    past,
     query,
     table,
     transactions,
 )
-from zapdb.database.history import past
+from zapdb.database.history import past_table
 from zapdb.database.history.verification import HistoryVerification
 from zapdb.database.sql import Result
 from zapdb.history.erasing import HistoryErasure
@@ -50,7 +51,7 @@ PAIRS: dict[type, type] = {
     change_log.DatabaseChangeLog: aio.DatabaseChangeLog,
     history_store.DatabaseHistory: aio.DatabaseHistory,
     past.Past: aio.Past,
-    past.PastTable: aio.PastTable,
+    past_table.PastTable: aio.PastTable,
 }
 RENAMED = {"__iter__": "__aiter__"}
 ADDED = {"__aenter__", "__aexit__"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -12,10 +14,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from zapdb.catalog.stored import provisional_numbers
 from zapdb.database import Database
 from zapdb.database.table_reading import ReadableTable
 from zapdb.database.undivided_work import noted_as_job
-from zapdb.errors import InvalidValue, UsageError
+from zapdb.errors import CorruptCatalog, InvalidMigration, InvalidValue, UsageError, ZapdbError
 from zapdb.export.archived_values import ArchiveDigest, list_archived_values
 from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import (
@@ -30,7 +33,6 @@ from zapdb.export.manifest import (
     Form,
     Manifest,
 )
-from zapdb.export.migration_files import write_migrations
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
 from zapdb.export.record_digest import RecordDigest
 from zapdb.export.record_files import (
@@ -44,7 +46,14 @@ from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
 from zapdb.files import mode_of_directory, writing_file
 from zapdb.jobs.undivided import WorkPace
-from zapdb.migrations.chain import Chain, digest_chain
+from zapdb.migrations import Migration
+from zapdb.migrations.chain import Chain, MigrationFile, digest_chain, list_files
+from zapdb.migrations.document import DocumentText, read_document
+from zapdb.migrations.lockfile import write_lock
+from zapdb.migrations.operations import Operation
+from zapdb.migrations.parsed_migration import parse_document
+from zapdb.migrations.resolution import resolve
+from zapdb.migrations.undo import to_yaml
 from zapdb.release import __version__
 from zapdb.schema import TableSchema
 from zapdb.storage.sequences import read_last_numbers
@@ -279,3 +288,75 @@ def _find_long(error: InvalidValue) -> str | None:
     """The field of the hint that says how its numbers become text."""
     start, _, rest = error.hint.partition("as_text=['")
     return rest.partition("'")[0] if rest and not start else None
+
+
+# Stored migrations as files: what the database knows of them is enough to apply them elsewhere.
+#
+# A file has the same digest as the stored migration. Comments, reasons and examples are in the
+# author's files alone, so these are preferred where they are at hand.
+
+
+def write_migrations(chain: Chain, directory: Path, authored: Path | None = None) -> None:
+    """Write the files of a chain, with their lock file; `authored` is a directory of files that are
+    copied if they are the same migrations."""
+    directory.mkdir()
+    sources = _read_authored(authored)
+    for migration in chain.migrations:
+        text = _find_authored(migration, sources) or write_document(migration).encode()
+        with writing_file(directory / f"{migration.label}.yaml") as file:
+            file.write(text)
+    write_lock(directory, chain)
+
+
+def _read_authored(directory: Path | None) -> dict[int, MigrationFile]:
+    if directory is None or not directory.is_dir():
+        return {}
+    return {file.number: file for file in list_files(directory)}
+
+
+def _find_authored(migration: Migration, files: dict[int, MigrationFile]) -> bytes | None:
+    file = files.get(migration.number)
+    if file is None or file.name != migration.name:
+        return None
+    with suppress(ZapdbError):
+        source = file.read()
+        if _digest(migration, source) == migration.digest:
+            return source.raw
+    return None
+
+
+def write_document(migration: Migration) -> str:
+    """The text of a file that is this migration; raises `CorruptCatalog` where there is none."""
+    for rollback in (None, migration.rollback):
+        text = _format(migration, rollback)
+        source = DocumentText(f"{migration.label}.yaml", text.encode())
+        with suppress(InvalidMigration):
+            if _digest(migration, source) == migration.digest:
+                return text
+    raise CorruptCatalog(
+        "a stored migration can't be written as a file",
+        migration=migration.label,
+        hint="give the directory of its file: --migrations DIRECTORY",
+    )
+
+
+def _format(migration: Migration, rollback: Sequence[Operation] | None) -> str:
+    summary = json.dumps(migration.summary, ensure_ascii=False)
+    text = f"zapdb: {migration.version}\nsummary: {summary}\n"
+    if migration.replaces:
+        text += "replaces:\n" + "".join(f"  - {digest}\n" for digest in migration.replaces)
+    if migration.activation is not None:
+        text += f"activation: {migration.activation}\n"
+    text += f"changes:\n{_indent(to_yaml(migration.changes))}"
+    if rollback is None:
+        return f"{text}rollback: inferred\n"
+    return f"{text}rollback:\n{_indent(to_yaml(tuple(rollback)))}"
+
+
+def _indent(items: str) -> str:
+    return "".join(f"  {line}\n" for line in items.splitlines())
+
+
+def _digest(migration: Migration, source: DocumentText) -> str:
+    parsed = parse_document(read_document(source), source, migration.number, migration.name)
+    return resolve(parsed, migration.before, provisional_numbers()).digest

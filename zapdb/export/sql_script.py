@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC
 from itertools import islice
 from os.path import realpath
 from pathlib import Path
@@ -19,7 +22,6 @@ from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
 from zapdb.export.pace import ExportPace, Progress, ignore_progress
 from zapdb.export.plain_checks import check_sql
-from zapdb.export.plain_defaults import defaults_of
 from zapdb.export.plain_tables import (
     SYSTEM_COLUMNS,
     LongNumber,
@@ -37,10 +39,11 @@ from zapdb.export.table_errors import naming_table
 from zapdb.files import writing_file
 from zapdb.jobs.undivided import WorkPace
 from zapdb.release import __version__
-from zapdb.schema import Index, TableSchema
+from zapdb.schema import Field, Index, Now, TableSchema
 from zapdb.schema.free_names import free_name
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.values import Enum, Reference, ZonedTimestamp
+from zapdb.values.plain_kinds import Engine
 
 ScriptEngine = Literal["postgresql", "sqlite"]
 
@@ -136,7 +139,7 @@ class _ScriptWriter:
         self.stream.write(f"{text}\n".encode())
 
     def begin(self, db: Database) -> None:
-        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        made_at = datetime.datetime.now(UTC).isoformat(timespec="seconds")
         self.line(f"-- zapdb {__version__}: {len(self.catalog.tables)} tables as of {made_at}")
         self.line(f"-- migration {self.catalog.position} of {db._storage.dialect}")
         if self.engine == "postgresql":
@@ -393,3 +396,61 @@ class _ScriptWriter:
                 f" ON DELETE {action}",
                 states.get(key.field, False),
             )
+
+
+# Defaults of fields as SQL: constants, the moment of an insert, a generated UUID.
+
+SQLITE_NOW: Final = "(strftime('%Y-%m-%d %H:%M:%f000', 'now'))"
+"""In UTC, with as many digits as the values that are there."""
+
+
+def defaults_of(field: Field, columns: Sequence[PlainColumn], engine: Engine) -> list[str] | None:
+    """The default of each column of a field, as SQL after DEFAULT has it; nothing for a field
+    without one, or with null, and None where there is no equivalent.
+
+    Raises `LongNumber`. The numbers of a sequence are no default.
+    """
+    if field.generated == "uuid":
+        return ["gen_random_uuid()"] if engine == "postgresql" else None
+    if isinstance(field.default, Now):
+        return _now(field.default, columns, engine)
+    if not field.has_constant or field.default is None:
+        return []
+    literal = postgresql_literal if engine == "postgresql" else _sqlite
+    return [literal(column, column.read(field.default)) for column in columns]
+
+
+def _now(now: Now, columns: Sequence[PlainColumn], engine: Engine) -> list[str] | None:
+    if engine == "postgresql":
+        zone = quote_text(now.zone)
+        by_kind = {"instant": "now()", "local": f"(now() AT TIME ZONE {zone})", "text": zone}
+        return [by_kind[column.kind] for column in columns]
+    if now.zone not in ("", "UTC"):
+        return None  # whose rules SQLite does not have
+    return [SQLITE_NOW if column.kind != "text" else quote_text(now.zone) for column in columns]
+
+
+def postgresql_literal(_: PlainColumn, value: Any) -> str:
+    """A value as PostgreSQL's SQL has it: a text, which its column's type reads."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quote_text(value)
+        case bytes():
+            return quote_text(f"\\x{value.hex()}")
+        case float():
+            return quote_text(
+                {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(value))
+            )
+        case decimal.Decimal():
+            return quote_text(format(value, "f"))
+        case datetime.datetime():
+            return quote_text(value.isoformat(" "))
+    return quote_text(str(value))
+
+
+def _sqlite(column: PlainColumn, value: Any) -> str:
+    return f"({sqlite_literal(column, value)})"

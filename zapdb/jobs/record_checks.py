@@ -13,21 +13,21 @@ The records of a dropped table that are archived are decoded by the schema of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.record_layouts import load_layouts
-from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.catalog.schema_history_faults import find_faults
+from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint, read_entries
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
 from zapdb.errors.base import describe_error
 from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.jobs.known_revisions import find_wrong_ranges
 from zapdb.jobs.validation import find_violations
+from zapdb.migrations import Chain
 from zapdb.records import Attachments, Codec, OwnedBlobs, Record, codec_for, decode_prefix
 from zapdb.records.record_name import show_stored_key
-from zapdb.schema import TableSchema
+from zapdb.schema import TableSchema, canonical_bytes, fingerprint
 from zapdb.storage import ArchiveStatements, BlobStatements, Connection, RecordStatements, Storage
 from zapdb.storage.archives import count_unowned
 from zapdb.storage.identifiers import make_uuid7
@@ -321,3 +321,55 @@ def check_history(log: Sequence[RevisionEntry], catalog: TenantCatalog) -> Probl
         Problem("schema history", f"revision {entry.revision} of the schema history: {fault}")
         for entry, fault in find_faults(log, catalog.chain)
     ]
+
+
+# Checking a schema history against itself and against the stored migrations.
+#
+# A log is needed to read old records and old changes, and programs pin its fingerprints. Nothing
+# but this check reads all of its entries. It computes each again: the fingerprint from the table
+# schema, and the table schema from the migrations, if the entry's migration is still on the
+# chain.
+
+
+def find_faults(log: Sequence[RevisionEntry], chain: Chain) -> Iterator[tuple[RevisionEntry, str]]:
+    """Yield the faults of the entries of one table's log, in their order."""
+    revisions = {entry.revision for entry in log}
+    for at, entry in enumerate(log):
+        was_rolled_back = any(
+            later.event in ("rollback", "drop") and later.position < entry.position
+            for later in log[at + 1 :]
+        )
+        for fault in _find_faults(entry, chain, was_rolled_back=was_rolled_back):
+            yield entry, fault
+        if entry.layout_revision not in revisions or entry.layout_revision > entry.revision:
+            yield entry, f"has the layout of revision {entry.layout_revision}, which is not there"
+
+
+def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -> Iterator[str]:
+    try:
+        table = entry.schema
+    except CorruptionError as error:
+        yield f"its snapshot can't be read: {error.message}"
+        return
+    if table.number != entry.table_number:
+        yield f"its snapshot is of table number {table.number}"
+    made = fingerprint(table)
+    if made != entry.fingerprint:
+        yield (
+            f"its fingerprint is {format_fingerprint(entry.fingerprint)}, and that of its snapshot "
+            f"{format_fingerprint(made)}"
+        )
+    is_on_chain = chain.start < entry.position <= chain.end
+    if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
+        return
+    # A migration that was rolled back and stored again has its digest, but other numbers (rule 3);
+    # the table itself has another one if the migration created it.
+    schema = chain.schema_at(entry.position)
+    stored = schema.table_active_or_archived(entry.table_number)
+    if stored is None and was_rolled_back:
+        stored = schema.table_named(table.name)
+    if stored is None or not (
+        canonical_bytes(stored) == entry.schema_bytes
+        or (was_rolled_back and fingerprint(stored) == made)
+    ):
+        yield f"its snapshot is not what {chain.at(entry.position).label} makes of the table"

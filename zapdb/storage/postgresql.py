@@ -8,11 +8,14 @@ stored procedures or extensions are used.
 from __future__ import annotations
 
 import logging
+import os
 import re
-from collections.abc import Iterable, Sequence
+import select
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import sqlalchemy
@@ -29,6 +32,7 @@ from zapdb.errors import (
 from zapdb.limits import (
     CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
+    CONNECT_SECONDS,
     CONNECTIONS_MAX,
     EXCLUSIVE_LOCK_TIMEOUT_MS,
     GATE,
@@ -37,13 +41,19 @@ from zapdb.limits import (
     SERIAL_WAIT_SECONDS,
     WRITE_BACK_LOCK_TIMEOUT_MS,
 )
-from zapdb.storage.addresses import attempt, check_options, show_address, split_secrets
+from zapdb.storage.addresses import (
+    attempt,
+    check_options,
+    hide_secrets,
+    show_address,
+    split_secrets,
+)
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import (
     connection_lost,
 )
 from zapdb.storage.forks import OPENED
-from zapdb.storage.gate import END_SQL, GateHolder, find_holders
+from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.home_schema import (
     SCHEMA,
     SCRATCH,
@@ -54,18 +64,122 @@ from zapdb.storage.home_schema import (
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
-from zapdb.storage.postgresql_dialect import ask_nothing
 from zapdb.storage.postgresql_errors import translate_postgresql_error
-from zapdb.storage.postgresql_sessions import (
-    PREPARED,
-    connecting,
-    end_session,
-    read_farewell,
-    split_prepared,
-)
 from zapdb.storage.postgresql_statements import PostgreSQLStatements
 from zapdb.storage.retries import retry
 from zapdb.storage.transaction_modes import TransactionMode
+
+# The sessions of a PostgreSQL server: how they begin, and how it is found that they have ended.
+
+PREPARED: Final = "prepared_statements"
+"""An option of zapdb's in an address, `on` or `off`; libpq does not know it."""
+
+
+def split_prepared(url: URL) -> tuple[URL, bool]:
+    """Return the address for libpq, and whether statements may be prepared. They may not behind a
+    pooler that gives each transaction another session. Raises `UsageError`."""
+    said = url.query.get(PREPARED, "on")
+    if said not in ("on", "off"):
+        raise UsageError(
+            "an option of the database address is neither on nor off",
+            option=PREPARED,
+            hint=f"write {PREPARED}=off for a pooler that shares sessions between transactions",
+        )
+    return url.difference_update_query([PREPARED]), said == "on"
+
+
+def connecting(node_id: str, url: URL, secrets: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return what connects for an engine: names the session after its owner, so that the holder of
+    the gate can be found in the server, and raises errors that show no secrets.
+
+    It does not know the storage: SQLAlchemy's caches of queries keep dialects, which keep this.
+    """
+
+    def connect(dialect: Any, _record: object, given: Sequence[Any], options: Any) -> Any:
+        options["application_name"] = f"{SESSION_PREFIX}{node_id}"
+        # zapdb sends texts in UTF-8, whatever a database, a role or an environment says.
+        options["client_encoding"] = "utf8"
+        options.setdefault("connect_timeout", CONNECT_SECONDS)
+        try:
+            return dialect.connect(*given, **options)
+        except (psycopg.Error, ValueError, TypeError, OverflowError) as error:
+            kind = type(error) if isinstance(error, psycopg.Error) else psycopg.OperationalError
+            refused = kind(hide_secrets(str(error), url, secrets))
+        raise refused  # not chained: the first one's text and attributes may hold the password
+
+    return connect
+
+
+def end_session(driver: Any) -> None:
+    """End a session from here: whichever thread waits for its server is woken."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(driver.fileno())) as found:
+        found.shutdown(socket.SHUT_RDWR)
+
+
+def read_farewell(driver: Any) -> str | None:
+    """Return the message of a server that ended the session; None if the session continues.
+
+    A server sends nothing else to an idle client.
+    """
+    if driver.closed:
+        return "the connection is closed"
+    waiting = select.poll()
+    waiting.register(driver.pgconn.socket, select.POLLIN)
+    if not waiting.poll(0):
+        return None
+    farewell: list[str] = []
+
+    def note(said: psycopg.errors.Diagnostic) -> None:  # it can be asked during the call only
+        if said.severity_nonlocalized == "FATAL":
+            farewell.append(said.message_primary or "")
+
+    driver.add_notice_handler(note)
+    try:
+        driver.pgconn.consume_input()
+        driver.pgconn.is_busy()  # a FATAL error that answers nothing is read as a notice
+        driver.pgconn.consume_input()
+    except psycopg.OperationalError as error:  # the end of the stream
+        return str(error)
+    finally:
+        driver.remove_notice_handler(note)
+    return farewell[0] if farewell else None
+
+
+# SQLAlchemy's dialect, which asks a server nothing when it connects.
+#
+# SQLAlchemy asks the first connection of an engine five questions, one by one, with a transaction
+# around the last: about as long as zapdb takes to open a database. The server has answered two of
+# them when the session began, and zapdb needs no answer to the others.
+
+
+def ask_nothing(engine: sqlalchemy.Engine) -> None:
+    """Let an engine that has not connected yet use what the server says by itself."""
+    dialect: Any = engine.dialect
+    dialect._get_server_version_info = _find_version
+    dialect._get_default_schema_name = _find_nothing
+    dialect.get_default_isolation_level = _find_nothing  # zapdb begins transactions by itself
+    dialect._set_backslash_escapes = _find_escapes
+
+
+def _find_version(core: sqlalchemy.Connection) -> tuple[int, ...]:
+    version = _driver(core).info.server_version
+    return (version // 10_000, version % 10_000)
+
+
+def _find_nothing(_connection: object) -> None:
+    """In the way in which a dialect of SQLAlchemy says that it does not know."""
+    raise NotImplementedError
+
+
+def _find_escapes(core: sqlalchemy.Connection) -> None:
+    found = _driver(core).info.parameter_status("standard_conforming_strings")
+    dialect: Any = core.dialect
+    dialect._backslash_escapes = found == "off"
+
+
+def _driver(core: sqlalchemy.Connection) -> Any:
+    return core.connection.dbapi_connection
+
 
 logger = logging.getLogger("zapdb.gate")
 

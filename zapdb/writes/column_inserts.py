@@ -6,17 +6,97 @@ the fields that it reads are decoded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any, NamedTuple
+
+import pyarrow
+from pyarrow import compute, types
 
 from zapdb.indexes import BoundTable
-from zapdb.indexes.column_keys import list_column_entries
+from zapdb.indexes.keys import NULL, PRESENT, component_encoder, encode_component
+from zapdb.indexes.maintenance import EntryRow, IndexMaintainer, UniqueIndexMaintainer
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Attachments
-from zapdb.records.arrow import GivenColumn, column_encoder
+from zapdb.records.arrow import GivenColumn, column_encoder, make_column
 from zapdb.records.arrow.encoder import ColumnEncoder
-from zapdb.records.arrow.packing import join
+from zapdb.records.arrow.packing import constant, inverted, join, repeated, size_max
+from zapdb.schema import Field, IndexComponent
+from zapdb.values import String, ValueType
 from zapdb.writes.planning import check_records
 from zapdb.writes.write import NewRecords
+
+# Index keys of many records at once, by whole arrays (see `records.arrow.encoder`).
+#
+# The bytes are the same as from `keys`. If a key would be truncated, this module makes no keys
+# for the index; they are then made record by record.
+
+
+def list_column_entries(
+    index: IndexMaintainer, given: Mapping[str, GivenColumn], record_keys: Any
+) -> list[EntryRow] | None:
+    """Return the entries of new records in the order of their keys; None if the keys must be made
+    record by record. Raises `DatasetMismatch` and `InvalidValue`."""
+    if type(index) not in (IndexMaintainer, UniqueIndexMaintainer):
+        return None
+    index.require_matching_datasets()
+    made = [
+        _Component(field, component).encode(given.get(field.name), len(record_keys))
+        for field, component in zip(index.keys.fields, index.keys.index.components, strict=True)
+    ]
+    pieces = [repeated(b"", len(record_keys))]
+    for parts, _ in made:
+        pieces += parts
+    is_null = [nulls for _, nulls in made if nulls is not None]
+    if isinstance(index, UniqueIndexMaintainer) and is_null:
+        has_null = reduce(compute.or_, is_null)
+        pieces.append(compute.if_else(has_null, record_keys, constant(b"")))
+    keys = join(pieces)
+    if size_max(keys) >= INDEX_KEY_SIZE_BYTES_MAX:
+        return None
+    order = compute.array_sort_indices(keys)
+    rows = zip(keys.take(order).to_pylist(), record_keys.take(order).to_pylist(), strict=True)
+    return list(rows)
+
+
+class _Component(NamedTuple):
+    field: Field
+    component: IndexComponent
+
+    def encode(self, given: GivenColumn | None, count: int) -> tuple[list[Any], Any]:
+        """Return the components' bytes, and which of them are null; None if no component is
+        null."""
+        if given is None:
+            value = self.field.default if self.field.has_constant else None
+            if value is not None:
+                value = self.field.type.check(value, self.field.name)
+            encoded = encode_component(self.field, self.component, value)
+            return [constant(encoded)], pyarrow.repeat(True, count) if value is None else None
+        pieces = self._encode_all(given)
+        head, is_null = constant(PRESENT), None
+        if pieces[0].null_count:
+            is_null = pieces[0].is_null()
+            head = compute.if_else(is_null, constant(NULL), head)
+        pieces = [head, *pieces]
+        return [inverted(join(pieces))] if self.component.descending else pieces, is_null
+
+    def _encode_all(self, given: GivenColumn) -> list[Any]:
+        kind, path = self.field.type, self.field.name
+        if self.field.optional or not given.array.null_count:
+            is_key = type(kind).encode_index_key is ValueType.encode_index_key
+            if is_key and self.component.collation is None:
+                pieces = make_column(kind, path, int, place="key").to_pieces(given.array)
+                if pieces is not None:
+                    return pieces
+            if isinstance(kind, String) and types.is_string(given.array.type):
+                held = given.array.dictionary_encode()
+                return [self._encode_each(held.dictionary.to_pylist()).take(held.indices)]
+        return [self._encode_each(given.read())]
+
+    def _encode_each(self, values: Iterable[Any]) -> Any:
+        encode, check = component_encoder(self.field, self.component), self.field.type.check
+        encoded = [None if v is None else encode(check(v, self.field.name)) for v in values]
+        return pyarrow.array(encoded, pyarrow.binary())
 
 
 def plan_column_inserts(

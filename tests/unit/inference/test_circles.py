@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from zapdb.inference.circles import Edge, Weight, sort_tables
+from zapdb.inference.tables import Edge, Weight, sort_tables
 
 WEIGHTS: tuple[Weight, ...] = ("key", "required", "optional")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import icu
 import pytest
 
-from zapdb.migrations.locales import ATTRIBUTES, check_locale
+from zapdb.migrations.operations.index import ATTRIBUTES, check_locale
 
 
 @pytest.mark.parametrize(

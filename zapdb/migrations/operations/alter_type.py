@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,6 @@ from zapdb.migrations.operations.definitions import (
     parameters_of,
 )
 from zapdb.migrations.operations.members import AddedMember, RemovedMember, member_names
-from zapdb.migrations.operations.recasting import ConvertMember, within
 from zapdb.migrations.structure import (
     ABSENT,
     Name,
@@ -27,7 +27,7 @@ from zapdb.migrations.structure import (
 )
 from zapdb.records import Derivation, Recast, SourceField
 from zapdb.schema import Field, Schema, TableSchema
-from zapdb.values import Enum, Struct, ValueType
+from zapdb.values import Enum, List, Reference, Struct, ValueType
 
 
 @dataclass(frozen=True)
@@ -417,3 +417,41 @@ class AlterType(TypeOperation):
             return made(*(fill if is_new else getattr(value, n) for is_new, fill, n in sources))
 
         return rebuild
+
+
+# How values of a declared type become values of the type that it is altered to.
+#
+# A value is converted in all places of the type: in lists, structs and keys of references.
+
+ConvertMember = Callable[[Any], Any]
+
+
+def within(
+    old: ValueType, new: ValueType, declared: ValueType, convert: ConvertMember
+) -> ConvertMember:
+    """`convert` applied wherever `declared` stands in values of `old`, which become `new`'s."""
+    if declared not in nested_types(old):
+        return lambda value: value
+    if old == declared:
+        return convert
+    if isinstance(old, Reference) and isinstance(new, Reference):
+        key = [within(*kinds, declared, convert) for kinds in zip(old.key, new.key, strict=True)]
+        if len(key) == 1:
+            return key[0]
+        return lambda value: tuple(part(each) for part, each in zip(key, value, strict=True))
+    if isinstance(old, List) and isinstance(new, List):
+        item = within(old.items, new.items, declared, convert)
+        return lambda value: [item(each) for each in value]
+    assert isinstance(old, Struct)
+    assert isinstance(new, Struct)
+    parts = [
+        (m.name, within(m.type, n.type, declared, convert))
+        for m, n in zip(old.members, new.members, strict=True)
+    ]
+    made = new.value_class
+
+    def rebuild(value: Any) -> Any:
+        held = ((getattr(value, name), part) for name, part in parts)
+        return made(*(None if each is None else part(each) for each, part in held))
+
+    return rebuild
