@@ -8,6 +8,8 @@ import shlex
 import subprocess
 import sys
 
+import yaml
+
 from tests import processes
 from tests.support import OLDEST_POSTGRESQL, ROOT
 from zapdb.limits import POSTGRESQL_RELEASE_MIN
@@ -34,3 +36,22 @@ def test_the_oldest_postgresql_is_installed_where_the_tests_look_for_it() -> Non
     assert f"\nreadonly postgresql_min={POSTGRESQL_RELEASE_MIN} " in script
     shown = str(OLDEST_POSTGRESQL).replace(str(POSTGRESQL_RELEASE_MIN), "$postgresql_min")
     assert f"\nreadonly postgresql={shown}\n" in script
+
+
+def test_hooks_before_a_commit_are_the_checks_of_lint_and_fetch_nothing() -> None:
+    found = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert {repository["repo"] for repository in found["repos"]} == {"local"}
+    hooks = [hook for repository in found["repos"] for hook in repository["hooks"]]
+    entries = {re.sub(r" --force-exclude$", "", hook["entry"]) for hook in hooks}
+    recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    checks = re.findall(r"^\t\$\(python\) (-m .*)$", recipe, re.MULTILINE)
+    assert len(checks) == 3
+    assert entries == {f".venv/bin/python {check}" for check in checks}
+    assert {hook["language"] for hook in hooks} == {"system"}
+
+
+def test_the_workflow_runs_what_continuous_integration_runs() -> None:
+    found = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    (job,) = found["jobs"].values()
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
