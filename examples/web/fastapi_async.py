@@ -23,25 +23,25 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
-def database(request: Request) -> zapdb.aio.Database:
+def database(request: Request) -> zapdb.aio.AsyncDatabase:
     return request.app.state.db
 
 
-Db = Annotated[zapdb.aio.Database, Depends(database)]
+Db = Annotated[zapdb.aio.AsyncDatabase, Depends(database)]
 
 
-async def transaction(db: Db) -> AsyncIterator[zapdb.aio.Transaction]:
+async def transaction(db: Db) -> AsyncIterator[zapdb.aio.AsyncTransaction]:
     async with db.transaction() as tx:
         yield tx
 
 
-async def snapshot(db: Db) -> AsyncIterator[zapdb.aio.Snapshot]:
+async def snapshot(db: Db) -> AsyncIterator[zapdb.aio.AsyncSnapshot]:
     async with db.snapshot() as snap:
         yield snap
 
 
-Tx = Annotated[zapdb.aio.Transaction, Depends(transaction, scope="function")]
-Snap = Annotated[zapdb.aio.Snapshot, Depends(snapshot, scope="function")]
+Tx = Annotated[zapdb.aio.AsyncTransaction, Depends(transaction, scope="function")]
+Snap = Annotated[zapdb.aio.AsyncSnapshot, Depends(snapshot, scope="function")]
 
 
 class Order(BaseModel):
@@ -50,7 +50,9 @@ class Order(BaseModel):
     quantity: int = 1
 
 
-async def place_order(tx: zapdb.aio.Transaction, order: dict[str, Any], card: str) -> zapdb.Record:
+async def place_order(
+    tx: zapdb.aio.AsyncTransaction, order: dict[str, Any], card: str
+) -> zapdb.Record:
     placed = await tx.table("orders").insert(**order)
     if card == "declined":
         raise CardDeclined

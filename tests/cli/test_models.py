@@ -435,7 +435,7 @@ def test_nothing_is_left_out_of_what_type_checkers_see(
     ("name", "shared", "real", "definition"),
     [
         ("PeopleTable", typing_protocols.TypedTable, Table, "def"),
-        ("AsyncPeopleTable", async_typing.AsyncTypedTable, aio.Table, "(?:async )?def"),
+        ("AsyncPeopleTable", async_typing.AsyncTypedTable, aio.AsyncTable, "(?:async )?def"),
     ],
 )
 def test_nothing_is_left_out_of_a_generated_table(
@@ -452,4 +452,4 @@ def test_nothing_is_left_out_of_a_generated_table(
 
 def test_nothing_is_left_out_of_an_asynchronous_file() -> None:
     promised = {name for name in dir(async_typing.AsyncFile) if not name.startswith("_")}
-    assert promised == {name for name in dir(aio.BlobFile) if not name.startswith("_")}
+    assert promised == {name for name in dir(aio.AsyncFile) if not name.startswith("_")}

@@ -95,7 +95,7 @@ async def begin(db: Annotated[Any, Depends(database_of_loop)]) -> AsyncIterator[
         yield tx
 
 
-async def change_async(tx: zapdb.aio.Transaction, write: Write) -> dict[str, int]:
+async def change_async(tx: zapdb.aio.AsyncTransaction, write: Write) -> dict[str, int]:
     items = tx.table("items")
     for values in records_of(write):
         await items.upsert(**values)

@@ -49,7 +49,7 @@ def place(workspace: Workspace) -> Workspace:
 
 
 @asynccontextmanager
-async def opened(place: Workspace, **options: Any) -> AsyncIterator[zapdb.aio.Database]:
+async def opened(place: Workspace, **options: Any) -> AsyncIterator[zapdb.aio.AsyncDatabase]:
     opening = zapdb.aio.open(place.address, migrations=place.directory, apply="auto", **options)
     async with opening as db:
         yield db
@@ -59,7 +59,7 @@ async def insert(db: Any, key: int) -> None:
     await db.table("items").insert(id=key, title=f"Item {key}", size=key)
 
 
-async def ids(db: zapdb.aio.Database) -> list[int]:
+async def ids(db: zapdb.aio.AsyncDatabase) -> list[int]:
     """What is committed, as another task sees it."""
     return await apart(collect_ids(db))
 
@@ -136,7 +136,7 @@ def test_what_was_never_recorded_is_refused(place: Workspace) -> None:
     asyncio.run(main())
 
 
-def test_the_faces_do_what_the_synchronous_ones_do(place: Workspace) -> None:
+def test_it_does_what_the_synchronous_library_does(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
             items = db.table("items")
@@ -493,7 +493,7 @@ def test_a_function_is_run_again_when_it_meets_another_one(place: Workspace) -> 
             await insert(db, 0)
             calls = itertools.count()
 
-            async def add(tx: zapdb.aio.Transaction) -> int:
+            async def add(tx: zapdb.aio.AsyncTransaction) -> int:
                 next(calls)
                 items = tx.table("items")
                 size: int = (await items.get(0)).size
@@ -563,11 +563,11 @@ def test_those_that_wait_to_write_hold_up_nobody(place: Workspace) -> None:
     asyncio.run(main())
 
 
-async def get(db: zapdb.aio.Database, key: int) -> Any:
+async def get(db: zapdb.aio.AsyncDatabase, key: int) -> Any:
     return await db.table("items").get(key)
 
 
-async def count_in_snapshot(db: zapdb.aio.Database) -> int:
+async def count_in_snapshot(db: zapdb.aio.AsyncDatabase) -> int:
     async with db.snapshot() as snap:
         return await snap.table("items").count()
 
@@ -603,7 +603,7 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
 
 @pytest.mark.on_each_engine
 def test_a_place_that_is_granted_to_a_loop_that_was_closed_is_given_on() -> None:
-    from zapdb.aio.waiting import acquire_place
+    from zapdb.aio.runtime import acquire_place
 
     places = FairSemaphore()
     assert places.acquire(0)
@@ -664,7 +664,7 @@ async def again(make: Callable[[], Awaitable[None]]) -> None:
     assert error is None
 
 
-async def in_block(db: zapdb.aio.Database, change: Callable[[Any], Awaitable[None]]) -> None:
+async def in_block(db: zapdb.aio.AsyncDatabase, change: Callable[[Any], Awaitable[None]]) -> None:
     async with db.transaction() as tx:
         await change(tx)
 
@@ -700,13 +700,15 @@ def test_nothing_waits_on_the_loops_thread(place: Workspace) -> None:
                 if not caller.startswith(("asyncio", "selectors")):
                     forbidden.append(f"{name} in {caller}.{frame.f_code.co_name}")
 
-    async def client(db: zapdb.aio.Database, number: int) -> None:
+    async def client(db: zapdb.aio.AsyncDatabase, number: int) -> None:
         items = db.table("items")
         for turn in range(3):
             key = number * 10 + turn
             await items.insert(id=key, title="x", size=number, note=NOTE)
 
-            async def change(tx: zapdb.aio.Transaction, key: int = key, turn: int = turn) -> None:
+            async def change(
+                tx: zapdb.aio.AsyncTransaction, key: int = key, turn: int = turn
+            ) -> None:
                 await tx.table("items").update(key, size=turn)
                 async with tx.savepoint() as inner:
                     await inner.table("items").update(key, title="y")

@@ -25,8 +25,8 @@ import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.relay import Upstream, relay
 from tests.support import GUARD_SECONDS, Workspace, has_waiting_session, wait_until
-from zapdb.aio import faces
-from zapdb.aio.errand import Errand
+from zapdb.aio.calls import CancellableCall
+from zapdb.aio.proxies import open_by_worker
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import Connection, Storage
 from zapdb.storage.interruption import InterruptibleCall, current_call
@@ -49,7 +49,7 @@ def place(workspace: Workspace) -> Workspace:
 
 
 @asynccontextmanager
-async def opened(place: Workspace, **options: Any) -> AsyncIterator[zapdb.aio.Database]:
+async def opened(place: Workspace, **options: Any) -> AsyncIterator[zapdb.aio.AsyncDatabase]:
     """With one record, of the key 0."""
     opening = zapdb.aio.open(place.address, migrations=place.directory, apply="auto", **options)
     async with opening as db:
@@ -84,7 +84,7 @@ async def refused(work: Awaitable[Any]) -> Exception:
     raise AssertionError("it was not refused")
 
 
-async def all_is_free(db: zapdb.aio.Database) -> None:
+async def all_is_free(db: zapdb.aio.AsyncDatabase) -> None:
     """Connections, workers, places and the turn: as many transactions as there may be, and more
     operations than there are workers."""
     storage = db._sync._storage
@@ -125,7 +125,7 @@ def held(place: Workspace) -> Iterator[None]:
         other.close()
 
 
-WAITS: dict[str, Callable[[zapdb.aio.Database], Coroutine[Any, Any, object]]] = {
+WAITS: dict[str, Callable[[zapdb.aio.AsyncDatabase], Coroutine[Any, Any, object]]] = {
     "a single operation": lambda db: db.table("items").update(0, size=1),
     "in a transaction": lambda db: in_transaction(db),
     "a function": lambda db: db.run(lambda tx: tx.table("items").update(0, size=1)),
@@ -133,7 +133,7 @@ WAITS: dict[str, Callable[[zapdb.aio.Database], Coroutine[Any, Any, object]]] = 
 }
 
 
-async def in_transaction(db: zapdb.aio.Database) -> None:
+async def in_transaction(db: zapdb.aio.AsyncDatabase) -> None:
     async with db.transaction() as tx:
         await tx.table("items").insert(id=1, title="undone")
         await tx.table("items").update(0, size=1)
@@ -302,7 +302,7 @@ def test_a_commit_on_its_way_is_waited_for_and_its_outcome_said(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="zapdb")
 
-    async def write(db: zapdb.aio.Database) -> None:
+    async def write(db: zapdb.aio.AsyncDatabase) -> None:
         if kind == "single":
             await db.table("items").insert(id=1, title="y")
         else:
@@ -340,7 +340,7 @@ def test_before_its_commit_a_transaction_is_undone(
     whether it is still the same file."""
     reached, may_go_on = threading.Event(), threading.Event()
 
-    async def write(db: zapdb.aio.Database) -> None:
+    async def write(db: zapdb.aio.AsyncDatabase) -> None:
         async with db.transaction() as tx:
             await tx.table("items").insert(id=1, title="y")
 
@@ -530,7 +530,7 @@ def test_an_open_that_is_cancelled_is_closed_again(
     place: Workspace, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """The event loop stands still from before that moment until the task is cancelled."""
-    open_sync, tell, made = faces.open_sync, Errand._tell, list[Any]()
+    tell, made = CancellableCall._tell, list[zapdb.Database]()
     reached, may_go_on = threading.Event(), threading.Event()
 
     def reach(here: str) -> None:
@@ -538,23 +538,22 @@ def test_an_open_that_is_cancelled_is_closed_again(
             reached.set()
             assert may_go_on.wait(GUARD_SECONDS)
 
-    def open_in_steps(*arguments: Any, **options: Any) -> Any:
+    def open_in_steps(*arguments: Any, **options: Any) -> zapdb.Database:
         reach("begun")
-        made.append(open_sync(*arguments, **options))
+        made.append(zapdb.open(*arguments, **options))
         reach("opened")
         return made[-1]
 
-    def tell_in_steps(errand: Errand[Any]) -> None:
+    def tell_in_steps(call: CancellableCall[Any]) -> None:
         reach("done")
-        tell(errand)
+        tell(call)
         reach("told")
 
-    monkeypatch.setattr(faces, "open_sync", open_in_steps)
-    monkeypatch.setattr(Errand, "_tell", tell_in_steps)
+    monkeypatch.setattr(CancellableCall, "_tell", tell_in_steps)
 
     async def main() -> None:
         task = asyncio.create_task(
-            zapdb.aio.open(place.address, migrations=place.directory, apply="auto")
+            open_by_worker(open_in_steps)(place.address, migrations=place.directory, apply="auto")
         )
         await asyncio.sleep(0)
         wait_until(reached.is_set, moment)

@@ -90,7 +90,7 @@ def test_the_event_loop_is_never_held_up_by_clients(workspace: Workspace) -> Non
     workspace.write(1, ITEMS, INDEX_SIZE)
     computed, waited, done = list[float](), list[float](), 0
 
-    async def use(db: zapdb.aio.Database, number: int, end: float) -> None:
+    async def use(db: zapdb.aio.AsyncDatabase, number: int, end: float) -> None:
         nonlocal done
         drawn, items = random.Random(number), db.table("items")
         while time.perf_counter() < end or done < OPERATIONS_MIN:

@@ -219,23 +219,29 @@ def test_hints_name_calls_that_there_are(workspace: Workspace, library: str) -> 
     """Of each name that people know from elsewhere, on databases, tables and queries."""
     workspace.write(1, SHOP)
     db = workspace.open()
-    module = zapdb if library == "zapdb" else zapdb.aio
+    of_tasks: tuple[type, ...] = (
+        zapdb.aio.AsyncDatabase,
+        zapdb.aio.AsyncTable,
+        zapdb.aio.AsyncQuery,
+    )
+    is_sync = library == "zapdb"
+    database, *tables = (zapdb.Database, zapdb.Table, zapdb.Query) if is_sync else of_tasks
     kinds: dict[str, Any] = {
-        "db": module.Database,
-        "tx": module.Database,
+        "db": database,
+        "tx": database,
         "zapdb": zapdb,
         "zapdb.aio": zapdb.aio,
     }
-    tables = (module.Table, module.Query, type(db.table("shops").f.name))
+    tables.append(type(db.table("shops").f.name))
     for owner, names in ((db, DATABASE_HABITS), (db.table("shops"), HABITS)):
         for name in names:
             if hasattr(type(owner), name):
                 continue  # a query has no get(), a table has one
             error = cast(UnknownAttribute, error_of(lambda o=owner, n=name: getattr(o, n)))
-            hint = (error if module is zapdb else in_tasks(error)).hint
-            assert module is zapdb or "`with " not in hint
+            hint = (error if is_sync else in_tasks(error)).hint
+            assert is_sync or "`with " not in hint
             for on, called in calls_in(hint):
-                there = (kinds[on],) if on in kinds else (*tables, module.Database)
+                there = (kinds[on],) if on in kinds else (*tables, database)
                 assert any(hasattr(kind, called) for kind in there), (name, hint, on, called)
 
 

@@ -117,7 +117,7 @@ def test_tasks_come_through_a_pool_of_one(pooled: Workspace) -> None:
         async with zapdb.aio.open(pooled.address) as db:
 
             async def insert(worker: int) -> int:
-                async def attempt(tx: zapdb.aio.Transaction) -> int:
+                async def attempt(tx: zapdb.aio.AsyncTransaction) -> int:
                     await tx.table("orders").count()
                     return int((await tx.table("orders").insert(title=f"{worker}")).id)
 

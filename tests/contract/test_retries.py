@@ -141,7 +141,7 @@ def test_rule_15_tasks_repeat_the_same_with_awaited_pauses(workspace: Workspace)
         opening = zapdb.aio.open(workspace.address, migrations=workspace.directory, apply="auto")
         async with opening as db:
             handles = list[Any]()
-            act = dropping(workspace, lambda: handles[-1]._open.connection)
+            act = dropping(workspace, lambda: handles[-1]._begun.connection)
 
             async def write(tx: Any) -> int:
                 handles.append(tx)
@@ -260,7 +260,7 @@ def run_sync(workspace: Workspace, tries: list[int], rival: Rival) -> None:
 
 
 def run_async(workspace: Workspace, tries: list[int], rival: Rival) -> None:
-    async def write(tx: zapdb.aio.Transaction) -> None:
+    async def write(tx: zapdb.aio.AsyncTransaction) -> None:
         tries.append(1)
         size = (await tx.table("items").get(1)).size
         await asyncio.to_thread(rival.write)
@@ -286,7 +286,7 @@ def test_a_short_function_that_is_beaten_goes_alone(
     """In every other try, another process writes what it has read; alone, it is the first."""
     db.table("items").insert(id=1, title="a", size=0)
     monkeypatch.setattr(retries, "EXCLUSIVE_SECONDS_MAX", 60.0 if is_short else 0.0)
-    for module in ("zapdb.database.database", "zapdb.aio.face"):
+    for module in ("zapdb.database.database", "zapdb.aio.proxies"):
         monkeypatch.setattr(f"{module}.WRITE", WRITE._replace(tries=10, seconds=GUARD_SECONDS))
     tries, rival = list[int](), Rival(workspace)
     error = error_of(lambda: run(workspace, tries, rival))

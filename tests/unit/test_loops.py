@@ -10,7 +10,7 @@ from tests.sources import modules
 
 SLEEPS = {
     "storage/retries.py": "the pauses of all policies",
-    "aio/retries.py": "the same, awaited",
+    "aio/proxies.py": "the same, awaited",
     "jobs/throttle.py": "a job keeps to its rate",
     "jobs/undivided.py": "a job keeps to its rate, or waits until an operator resumes it",
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
@@ -27,9 +27,9 @@ WORK = "waits for work, not for success: it ends when it is stopped"
 LOOPS = {
     "storage/rewound_records.py": PAGES,
     "storage/retries.py": "the loop of all policies, which ends with its tries or its deadline",
-    "aio/retries.py": "the same on an event loop",
+    "aio/proxies.py": "the same on an event loop",
     "activation/tenant_removal.py": DELETES,
-    "aio/interrupter.py": WORK,
+    "aio/calls.py": WORK,
     "aio/workers.py": "empties a queue",
     "catalog/entry_tables.py": DELETES,
     "catalog/retired_tables.py": DELETES,

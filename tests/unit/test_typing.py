@@ -104,7 +104,7 @@ from models import Item
 
 db = zapdb.open("sqlite:///shop.db")
 items = db.table(Item)
-adb = zapdb.aio.Database.__new__(zapdb.aio.Database)
+adb = zapdb.aio.AsyncDatabase.__new__(zapdb.aio.AsyncDatabase)
 # From here on, each line is wrong:
 zapdb.open("sqlite:///shop.db", migration="migrations")
 zapdb.opne("sqlite:///shop.db")

@@ -1,4 +1,4 @@
-"""zapdb for asyncio: the same as the synchronous face, with what waits for the database awaited.
+"""zapdb for asyncio: the same as the synchronous library, with what waits for the database awaited.
 
     async with zapdb.aio.open("sqlite:///items.db", migrations="migrations") as db:
         async with db.transaction() as tx:
@@ -7,40 +7,40 @@
 Nothing here waits on the event loop's thread: workers do (see `runtime`).
 """
 
-from zapdb.aio.block import Block
-from zapdb.aio.faces import (
-    ChangeFollower,
-    Database,
-    DatabaseAdmin,
-    DatabaseChangeLog,
-    DatabaseHistory,
-    DatabaseJobs,
-    Past,
-    PastTable,
-    Query,
-    Snapshot,
-    Table,
-    Transaction,
+from zapdb.aio.proxies import (
+    AsyncBlock,
+    AsyncChangeFollower,
+    AsyncDatabase,
+    AsyncDatabaseAdmin,
+    AsyncDatabaseChangeLog,
+    AsyncDatabaseHistory,
+    AsyncDatabaseJobs,
+    AsyncPast,
+    AsyncPastTable,
+    AsyncQuery,
+    AsyncSnapshot,
+    AsyncTable,
+    AsyncTransaction,
+    OpeningBlock,
     open,
 )
-from zapdb.aio.file import BlobFile
-from zapdb.aio.opening import OpeningBlock
+from zapdb.aio.records import AsyncFile
 
 __all__ = [
-    "BlobFile",
-    "Block",
-    "ChangeFollower",
-    "Database",
-    "DatabaseAdmin",
-    "DatabaseChangeLog",
-    "DatabaseHistory",
-    "DatabaseJobs",
+    "AsyncBlock",
+    "AsyncChangeFollower",
+    "AsyncDatabase",
+    "AsyncDatabaseAdmin",
+    "AsyncDatabaseChangeLog",
+    "AsyncDatabaseHistory",
+    "AsyncDatabaseJobs",
+    "AsyncFile",
+    "AsyncPast",
+    "AsyncPastTable",
+    "AsyncQuery",
+    "AsyncSnapshot",
+    "AsyncTable",
+    "AsyncTransaction",
     "OpeningBlock",
-    "Past",
-    "PastTable",
-    "Query",
-    "Snapshot",
-    "Table",
-    "Transaction",
     "open",
 ]

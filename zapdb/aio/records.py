@@ -1,4 +1,4 @@
-"""What is handed out to tasks: whole records, and some of them at a time.
+"""What is handed out to tasks: whole records, iterators of them, and large values as files.
 
 Looking at a field never reads: the large values of a record are loaded by the worker that read it.
 An iterator fetches some records at a time, as many as the synchronous one reads at a time.
@@ -6,16 +6,17 @@ An iterator fetches some records at a time, as many as the synchronous one reads
 
 from __future__ import annotations
 
+import io
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from zapdb.database.change_decoding import RecordChange
 from zapdb.database.page import Page
 from zapdb.database.paging import page_sizes
 from zapdb.errors import UsageError
-from zapdb.limits import ASYNC_LOADED_SIZE_BYTES
+from zapdb.limits import ASYNC_LOADED_SIZE_BYTES, BLOB_CHUNK_SIZE_BYTES
 from zapdb.records import Record, load_all
 from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT
 
@@ -43,7 +44,7 @@ def loaded(found: T) -> T:
     return found
 
 
-class Records(AsyncIterator[T]):
+class AsyncRecords(AsyncIterator[T]):
     """The results of an iterator that a worker goes on with when there are no more of them here.
 
     To be used by one task at a time.
@@ -62,7 +63,7 @@ class Records(AsyncIterator[T]):
         self._failure: Exception | None = None
         self._is_fetching = False
 
-    def __aiter__(self) -> Records[T]:
+    def __aiter__(self) -> AsyncRecords[T]:
         return self
 
     async def __anext__(self) -> T:
@@ -109,3 +110,41 @@ class Records(AsyncIterator[T]):
             self._failure = error
         self._is_over = len(taken) < count
         return taken
+
+
+class AsyncFile:
+    """A string or binary field as a file: `async with await items.open(1, field="picture") as f`.
+
+    Read-only and seekable; `async for chunk in f` gives it chunk by chunk.
+    """
+
+    def __init__(self, carry: Carry, file: io.BufferedReader) -> None:
+        self._carry = carry
+        self._file = file
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while chunk := await self.read(BLOB_CHUNK_SIZE_BYTES):
+            yield chunk
+
+    async def read(self, size: int = -1) -> bytes:
+        """Read `size` bytes, fewer only at the end; by default, all the rest."""
+        read: bytes = await self._carry(lambda: self._file.read(size))
+        return read
+
+    async def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Where it is read next; as for any file."""
+        moved: int = await self._carry(lambda: self._file.seek(offset, whence))
+        return moved
+
+    def tell(self) -> int:
+        """Where it is read next."""
+        return self._file.tell()
+
+    async def close(self) -> None:
+        self._file.close()

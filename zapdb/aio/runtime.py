@@ -1,4 +1,4 @@
-"""What the asynchronous faces of one open database share: its workers, and the order of waiting.
+"""What the proxies of one open database share: its workers, and the order of waiting.
 
 Tasks wait on the event loop: for SQLite's turn to write, a place for an open transaction, a worker.
 A worker is taken last, and never waits for any of these. So a task with a worker always makes
@@ -7,17 +7,15 @@ progress, and waiting tasks hold up no other task.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import logging
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar
 
-from zapdb.aio.errand import Errand
-from zapdb.aio.interrupter import Interrupter
-from zapdb.aio.waiting import acquire_place
-from zapdb.aio.workers import Job, Worker, Workers
+from zapdb.aio.calls import CancellableCall, Interrupter
+from zapdb.aio.workers import Job, TransactionWorker, Worker, WorkerPool
 from zapdb.catalog import principal
 from zapdb.database.transactions import Block, Handle
 from zapdb.errors import UsageError
@@ -52,21 +50,6 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Handle)
 
 
-class _Lane:
-    """The worker of an open transaction, used by one task at a time."""
-
-    def __init__(self, begun: OpenTransaction, workers: Workers, worker: Worker) -> None:
-        self.worker = worker
-        self._in_use = threading.Lock()
-        self.release = self._in_use.release
-        self.end = weakref.finalize(begun, workers.put_back, worker)
-        """Called at the end of the transaction: the worker is another one's from then on."""
-        self.end.atexit = False
-
-    def take(self) -> bool:
-        return self._in_use.acquire(blocking=False)
-
-
 class Runtime:
     """Of one open database; safe to share between event loops. `starter` starts its threads."""
 
@@ -74,14 +57,14 @@ class Runtime:
         self.storage = storage
         self._starter = starter
         self.interrupter = Interrupter(storage, starter)
-        self.under_way = set[Errand[Any]]()
+        self.under_way = set[CancellableCall[Any]]()
         """What can be interrupted."""
-        self._shared: dict[CallKind, Workers] = {
-            kind: Workers(FairSemaphore(count), storage.release_connection, starter)
+        self._shared: dict[CallKind, WorkerPool] = {
+            kind: WorkerPool(FairSemaphore(count), storage.release_connection, starter)
             for kind, count in SHARED.items()
         }
-        self._own = Workers(storage.places, storage.release_connection, starter)
-        self._lanes = weakref.WeakKeyDictionary[OpenTransaction, _Lane]()
+        self._own = WorkerPool(storage.places, storage.release_connection, starter)
+        self._transaction_workers = weakref.WeakKeyDictionary[OpenTransaction, TransactionWorker]()
         self._is_closing = False
 
     def require_open(self) -> None:
@@ -94,9 +77,7 @@ class Runtime:
 
     # Single operations
 
-    async def call(
-        self, kind: CallKind, work: Callable[[], T], begun: OpenTransaction | None = None
-    ) -> T:
+    async def call(self, kind: CallKind, work: Callable[[], T], begun: OpenTransaction | None) -> T:
         """Do it in an open transaction: the one that is given, or else that of the calling task;
         or else by itself."""
         self.require_open()
@@ -137,7 +118,7 @@ class Runtime:
             workers.put_back(worker)
             workers.places.release()
 
-        return await Errand(self, in_turn, at_end=end).done_by(worker)
+        return await CancellableCall(self, in_turn, at_end=end).done_by(worker)
 
     async def _acquire(self, places: FairSemaphore, timeout_seconds: float | None) -> bool:
         """Whether a place was had in time; the database may have been closed meanwhile."""
@@ -183,8 +164,8 @@ class Runtime:
         """Do it with the worker of an open transaction, which is rolled back if the task is
         cancelled meanwhile; in the transaction itself, unless it is no part of it."""
         begun.require_open()
-        lane = self._lanes.get(begun)
-        if lane is None or not lane.take():
+        held = self._transaction_workers.get(begun)
+        if held is None or not held.take():
             raise _refuse_use_of(begun)
 
         def in_transaction() -> T:
@@ -193,13 +174,13 @@ class Runtime:
             with begun.use():
                 return work()
 
-        return await Errand(
+        return await CancellableCall(
             self,
             in_transaction,
-            call=_call_on(begun),
+            interruptible=_call_on(begun),
             undo=lambda: self.storage.undo_open(begun),
-            at_end=lane.release,
-        ).done_by(lane.worker)
+            at_end=held.release,
+        ).done_by(held.worker)
 
     async def enter(self, block: Block[H]) -> H:
         """Enter a block: a transaction or snapshot is begun, or a savepoint in that of the task."""
@@ -212,14 +193,14 @@ class Runtime:
     async def _begin(self, block: Block[H]) -> OpenTransaction:
         storage, caller = self.storage, find_caller()
         turn = await self._await_place(is_writing=not block.mode.only_reads)
-        worker, call, made = self._own.take(), InterruptibleCall(), list[OpenTransaction]()
+        worker, made = self._own.take(), list[OpenTransaction]()
         held = [_releasing(turn), storage.places.release]
         """What is held by the task; the connection has it from when there is one."""
 
         def begin() -> OpenTransaction:
             held.pop()
             connection = storage.connect_lent()  # gives the place up if it fails
-            call.connection = connection
+            call.interruptible.connection = connection
             if turn is not None:
                 held.clear()
                 storage.take_turn(connection)
@@ -235,13 +216,13 @@ class Runtime:
             for begun in made:
                 storage.undo_open(begun)
 
-        errand = Errand(self, begin, call=call, undo=undo, at_end=end)
+        call = CancellableCall(self, begin, undo=undo, at_end=end)
         try:
-            begun = await errand.done_by(worker)
+            begun = await call.done_by(worker)
         except BaseException:
             self._own.put_back(worker)
             raise
-        self._lanes[begun] = _Lane(begun, self._own, worker)
+        self._transaction_workers[begun] = TransactionWorker(begun, self._own, worker)
         return begun
 
     async def leave(self, block: Block[H], error: BaseException | None) -> None:
@@ -251,31 +232,31 @@ class Runtime:
         """
         leaver, begun = block.look(), block.begun
         assert begun is not None
-        lane = self._lanes.get(begun)
-        is_free = lane is not None and lane.take()
-        worker = lane.worker if lane is not None and is_free else self._own.take()
+        held = self._transaction_workers.get(begun)
+        is_free = held is not None and held.take()
+        worker = held.worker if held is not None and is_free else self._own.take()
 
         def end() -> None:
-            if lane is not None and is_free:
-                lane.release()
+            if held is not None and is_free:
+                held.release()
                 if begun.is_ended:
-                    lane.end()
+                    held.end()
             else:
                 self._own.put_back(worker)
 
-        errand = Errand(
+        call = CancellableCall(
             self,
             lambda: block.leave(leaver, error),
-            call=_call_on(begun, ends_transaction=True),
+            interruptible=_call_on(begun, ends_transaction=True),
             undo=lambda: self.storage.undo_open(begun),
             at_end=end,
             is_interruptible=error is None,
         )
         if isinstance(error, GeneratorExit):
-            errand.begin(worker)
+            call.begin(worker)
             self._log_destroyed(begun)
         else:
-            await errand.done_by(worker)
+            await call.done_by(worker)
 
     def _log_destroyed(self, begun: OpenTransaction) -> None:
         log_event(
@@ -293,19 +274,19 @@ class Runtime:
         """End what is under way, undo what is open, and close."""
         self._is_closing = True
         ending = list(self.under_way)
-        for errand in ending:
-            errand.interrupt()
+        for call in ending:
+            call.interrupt()
 
         def end() -> None:
-            for errand in ending:
-                errand.call.wait(CONNECTION_WAIT_SECONDS)
+            for call in ending:
+                call.interruptible.wait(CONNECTION_WAIT_SECONDS)
             for begun in self.storage.list_open():
                 self.storage.undo_open(begun)
             close()
 
         worker = self._own.take()
         try:
-            await Errand(self, end, is_interruptible=False).done_by(worker)
+            await CancellableCall(self, end, is_interruptible=False).done_by(worker)
         finally:
             self._own.put_back(worker)
             for workers in (self._own, *self._shared.values()):
@@ -332,3 +313,61 @@ def _release(turn: FairSemaphore | None) -> None:
 
 def _releasing(turn: FairSemaphore | None) -> Job:
     return lambda: _release(turn)
+
+
+async def acquire_place(places: FairSemaphore, timeout_seconds: float | None) -> bool:
+    """Whether a place was had within the time; that of a task that is cancelled is given on."""
+    waiting = _Waiting(places)
+    if places.request(waiting.grant):
+        return True
+    waiting.arrival = waiting.loop.create_future()
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await waiting.arrival
+    except TimeoutError:
+        return waiting.leave(wants_place=True)
+    except BaseException:  # cancelled, or thrown away with its event loop
+        waiting.leave(wants_place=False)
+        raise
+    return True
+
+
+class _Waiting:
+    """One task in the queue. The place comes from any thread, and arrives on the event loop."""
+
+    def __init__(self, places: FairSemaphore) -> None:
+        self._places = places
+        self.loop = asyncio.get_running_loop()
+        self.arrival: asyncio.Future[None]
+        """What the task awaits, if it has to: set before the loop goes on, and with it the place
+        arrives."""
+        self._has_arrived = False
+        self._has_left = False
+
+    def grant(self) -> None:
+        """Called by the thread that gave the place up."""
+        try:
+            self.loop.call_soon_threadsafe(self._arrive)
+        except RuntimeError:  # the loop was closed, and its tasks with it
+            self._places.release()
+
+    def _arrive(self) -> None:
+        if self._has_left:
+            self._places.release()
+            return
+        self._has_arrived = True
+        if not self.arrival.done():
+            self.arrival.set_result(None)
+
+    def leave(self, *, wants_place: bool) -> bool:
+        """Stop waiting; return whether the task has the place, if it wants one."""
+        if self._places.withdraw(self.grant):
+            return False
+        if self._has_arrived:
+            if not wants_place:
+                self._places.release()
+            return wants_place
+        self._has_left = True  # it is on its way, and is given on when it arrives
+        if self.loop.is_closed():
+            self._places.release()
+        return False

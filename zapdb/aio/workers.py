@@ -7,11 +7,13 @@ executor of the event loop is the application's, and may be full of what waits f
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from zapdb.storage.fair_lock import FairSemaphore
+from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.transaction_owners import in_no_transaction
 
 Job = Callable[[], object]
@@ -48,7 +50,7 @@ class Worker:
         self._at_end()
 
 
-class Workers:
+class WorkerPool:
     """The threads of one purpose. A task with a place takes one, and puts it back before the
     place."""
 
@@ -78,3 +80,18 @@ class Workers:
                 self._idle.pop().stop()
             except IndexError:
                 return
+
+
+class TransactionWorker:
+    """The worker of an open transaction, used by one task at a time."""
+
+    def __init__(self, begun: OpenTransaction, workers: WorkerPool, worker: Worker) -> None:
+        self.worker = worker
+        self._in_use = threading.Lock()
+        self.release = self._in_use.release
+        self.end = weakref.finalize(begun, workers.put_back, worker)
+        """Called at the end of the transaction: the worker is another one's from then on."""
+        self.end.atexit = False
+
+    def take(self) -> bool:
+        return self._in_use.acquire(blocking=False)

@@ -1,7 +1,7 @@
 """Tables of `zapdb.aio` as type checkers see them through generated models.
 
-Protocols alone, as `typing_protocols` has for synchronous programs: at run time a table is a
-`zapdb.aio.Table`. The function at the end holds mypy to it that that does what is promised here.
+Protocols alone, as `typing_protocols` has for synchronous programs: at run time a table is an
+`AsyncTable`. The function at the end holds mypy to it that that does what is promised here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from zapdb.database.fields import FieldOrder
-from zapdb.database.typing_protocols import TypedField, TypedOrderedField, TypedPage
+from zapdb.database.typing_protocols import TypedField, TypedOrderedField
 from zapdb.indexes.predicates import Predicate
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zapdb.database.history.versions import Version
     from zapdb.database.imports import ImportMode, ImportReport, SkippedRow
     from zapdb.database.imports.file_formats import FormatName
+    from zapdb.database.page import Page
     from zapdb.database.unreadable import DiscardedRecord
     from zapdb.records import Record
 
@@ -29,7 +30,7 @@ R = TypeVar("R")
 
 
 class AsyncFile(Protocol):
-    """See `zapdb.aio.BlobFile`."""
+    """See `zapdb.aio.AsyncFile`."""
 
     async def __aenter__(self) -> AsyncFile: ...
 
@@ -63,8 +64,8 @@ class AsyncFileOpening(Protocol):
 
 
 class AsyncTypedTable(Protocol[R]):
-    """What tables have in common, see `zapdb.aio.Table`; a generated class adds what depends on the
-    fields."""
+    """What tables have in common, see `zapdb.aio.AsyncTable`; a generated class adds what depends
+    on the fields."""
 
     @property
     def name(self) -> str: ...
@@ -126,11 +127,11 @@ class AsyncTypedTable(Protocol[R]):
 
     async def count(self) -> int: ...
 
-    def where(self, /, *predicates: Predicate, **values: Any) -> aio.Query[R]:
+    def where(self, /, *predicates: Predicate, **values: Any) -> aio.AsyncQuery[R]:
         """The records for which the conditions are true, and fields have values."""
         ...
 
-    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> aio.Query[R]:
+    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> aio.AsyncQuery[R]:
         """All records in the order of fields."""
         ...
 
@@ -165,15 +166,15 @@ class AsyncTypedTable(Protocol[R]):
         """The only record; raises `RecordNotFound`, or `SeveralRecords`."""
         ...
 
-    def limit(self, count: int) -> aio.Query[R]:
+    def limit(self, count: int) -> aio.AsyncQuery[R]:
         """At most `count` records."""
         ...
 
-    def include(self, *references: str | TypedField[Any]) -> aio.Query[R]:
+    def include(self, *references: str | TypedField[Any]) -> aio.AsyncQuery[R]:
         """All records with the records that they refer to: see `record.follow`."""
         ...
 
-    async def page(self, size: int, cursor: str | None = None) -> TypedPage[R]:
+    async def page(self, size: int, cursor: str | None = None) -> Page[R]:
         """The next `size` records behind those of the page that the cursor came with."""
         ...
 
@@ -189,7 +190,7 @@ class AsyncTypedTable(Protocol[R]):
         """The sum of a field of integers, decimals or floats, nulls left out."""
         ...
 
-    def using(self, index: str) -> aio.Query[R]:
+    def using(self, index: str) -> aio.AsyncQuery[R]:
         """All records by an index, in its order; raises `UnknownName`."""
         ...
 
@@ -200,11 +201,11 @@ class AsyncTypedTable(Protocol[R]):
 
 if TYPE_CHECKING:
 
-    def _check_table(table: aio.Table[Record]) -> AsyncTypedTable[Record]:
+    def _check_table(table: aio.AsyncTable[Record]) -> AsyncTypedTable[Record]:
         return table
 
-    def _check_file(file: aio.BlobFile) -> AsyncFile:
+    def _check_file(file: aio.AsyncFile) -> AsyncFile:
         return file
 
-    def _check_opening(opening: aio.OpeningBlock[aio.BlobFile]) -> AsyncFileOpening:
+    def _check_opening(opening: aio.OpeningBlock[aio.AsyncFile]) -> AsyncFileOpening:
         return opening

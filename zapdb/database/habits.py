@@ -225,8 +225,11 @@ def hint_for_condition(table: str) -> str:
 
 _IN_TASKS: Final = (
     ("`with ", "`async with "),
+    ("        with tx.", "        async with tx."),
+    ("this thread is in", "the task is in"),
     (" zapdb.open(", " zapdb.aio.open("),
     (": for item in query", ": async for item in query"),
+    ("`for item in", "`async for item in"),
     ("iterate over the query", "iterate with `async for`"),
     (_GET_OR_INSERT, _GET_OR_INSERT_IN_TASKS),
 )
@@ -234,9 +237,15 @@ _IN_TASKS: Final = (
 
 def in_tasks(error: UnknownAttribute) -> UnknownAttribute:
     """The error with a hint as a program writes it with `zapdb.aio`."""
-    for theirs, ours in _IN_TASKS:
-        error.hint = error.hint.replace(theirs, ours)
+    error.hint = told_for_tasks(error.hint)
     return error
+
+
+def told_for_tasks(text: str) -> str:
+    """A text about `zapdb`, as one about `zapdb.aio`."""
+    for theirs, ours in _IN_TASKS:
+        text = text.replace(theirs, ours)
+    return text
 
 
 def no_database_attribute(

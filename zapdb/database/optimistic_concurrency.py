@@ -17,7 +17,7 @@ from zapdb.values import Blob, ValueType
 from zapdb.values.struct_value import ETAG
 
 
-def check_unchanged(bound: BoundTable, key: bytes, stored: bytes, seen: Record | str) -> None:
+def check_unchanged(bound: BoundTable, key: bytes, stored: bytes, seen: Any) -> None:
     """Raise `UpdateConflict` unless every field of `seen`, a record or its etag, has the value that
     is stored now.
 

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zapdb.errors import InvalidCursor, InvalidValue
 from zapdb.indexes import BoundTable
 from zapdb.indexes.ordering import Ordering, order_of_index
-from zapdb.records import Record
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
+    from zapdb.records import Record
+
+    R = DefaultedTypeVar("R", default=Record)
+else:
+    R = TypeVar("R")
+    """The records of a table: those of a model, else any."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Page:
+class Page(Generic[R]):
     """Some records of a query in order, and the cursor of the next page; None on the last one."""
 
-    records: tuple[Record, ...]
+    records: tuple[R, ...]
     cursor: str | None
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[R]:
         return iter(self.records)
 
     def __len__(self) -> int:

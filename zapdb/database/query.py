@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn
 
 import msgspec
 
@@ -17,7 +17,7 @@ from zapdb.database.eager_loading import add_include, load_included
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
 from zapdb.database.fields import as_field, as_order, bind_all
 from zapdb.database.habits import Uncounted, no_attribute, no_place, not_a_record
-from zapdb.database.page import Page, check_count, order_of_pages
+from zapdb.database.page import Page, R, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
 from zapdb.database.quick_reads import read_quickly
 from zapdb.database.selection import (
@@ -56,7 +56,7 @@ _NO_FIELDS: Final = frozenset[int]()
 _record_of: Final = itemgetter(1)
 
 
-class Query(Uncounted, msgspec.Struct, eq=False):
+class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
     """Some records of one table: `items.where(items.f.done == False).order_by("due").limit(20)`.
 
     Immutable; nothing is read before it is iterated or a reading method is called. Iterating
@@ -78,7 +78,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
 
     # Making
 
-    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query[R]:
         """Add conditions, which must all be true: `items.f.due < 3`, or a field's value,
         `done=False`.
 
@@ -88,7 +88,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         more = bind_all(self._bound.adapter.schema, predicates, values)
         return self._with(predicate=self._selection.predicate & more)
 
-    def order_by(self, *fields: Any) -> Query:
+    def order_by(self, *fields: Any) -> Query[R]:
         """Order by these fields: a field, its name, or either with a minus: `"-due"`.
 
         Nulls come first, in descending order last; `items.f.due.nulls_last()` has them last in
@@ -100,7 +100,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         orders = tuple(as_order(table, field) for field in fields)
         return self._with(orders=orders, is_reversed=False)
 
-    def using(self, index: str) -> Query:
+    def using(self, index: str) -> Query[R]:
         """Read by this index only, in its order unless `order_by` gives another.
 
         Conditions keep their meaning: a string is compared under the collation of the index only
@@ -114,14 +114,14 @@ class Query(Uncounted, msgspec.Struct, eq=False):
             bound = session.rebind(bound)
         return self._with(pinned=pin_index(bound, index))
 
-    def reverse(self) -> Query:
+    def reverse(self) -> Query[R]:
         """Reverse the order that `order_by` or `using` gives.
 
         Raises `UsageError` without such an order, and for an order with `nulls_last()`.
         """
         return self._but(self._selection.reversed(self._bound))
 
-    def limit(self, count: int) -> Query:
+    def limit(self, count: int) -> Query[R]:
         """Return at most `count` records: the first in the given order, or any.
 
         As in SQL, the limit is applied after all conditions and orders, even those added later. A
@@ -129,7 +129,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         """
         return self._with(limit=check_count(count, "limit", 0))
 
-    def include(self, *references: Any) -> Query:
+    def include(self, *references: Any) -> Query[R]:
         """Load the records that these reference fields refer to, together with the query's records.
 
             for post in posts.where(…).include("author.city", "topic"):
@@ -147,15 +147,15 @@ class Query(Uncounted, msgspec.Struct, eq=False):
             includes = add_include(self._session, table, includes, names)
         return self._with(includes=includes)
 
-    def _with(self, **changes: Any) -> Query:
+    def _with(self, **changes: Any) -> Query[R]:
         return self._but(self._selection.but(**changes))
 
-    def _but(self, selection: Selection) -> Query:
+    def _but(self, selection: Selection) -> Query[R]:
         return Query(self._session, self._bound, selection)
 
     # Asking
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[R]:
         return self._read_records()
 
     def __contains__(self, record: object) -> bool:
@@ -175,15 +175,15 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         anywhere = self._with(orders=(), is_reversed=False, pinned=None, includes=())
         return anywhere.where(**{name: getattr(record, name) for name in names}).first() == record
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[R]:
         """Return all records as a list; iterating the query holds at most one page in memory."""
         return [*self._read_records()]
 
-    def first(self) -> Record | None:
+    def first(self) -> R | None:
         """Return the first record in the given order, or any; None if no record matches."""
         return next(self._read_records(1), None)
 
-    def one(self) -> Record:
+    def one(self) -> R:
         """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
         found = list(self._read_records(2))
         if len(found) == 1:
@@ -241,7 +241,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         require_summable(table.name, found)
         return add_up(found, self._values(found))
 
-    def page(self, size: int, cursor: str | None = None) -> Page:
+    def page(self, size: int, cursor: str | None = None) -> Page[R]:
         """Return the first `size` records, or the next ones after the page that the cursor is from.
 
         The cursor holds a place in the order, not an offset: records inserted or deleted before it
@@ -278,9 +278,10 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         shown, after = found[:count], None
         if len(found) > count:
             after = encode_cursor(Cursor(mark, execution.place(shown[-1]), index))
-        records = iter([self._session.belong(record) for _, record in shown])
-        includes = self._selection.includes
-        return Page(tuple(load_included(self._session, self._bound, includes, records)), after)
+        belong, includes = self._session.belong, self._selection.includes
+        records = iter([belong(record) for _, record in shown])
+        records = load_included(self._session, self._bound, includes, records)
+        return Page(tuple(records), after)  # type: ignore[arg-type]  # a model's class is that of its table's records
 
     def explain(self) -> Explanation:
         """Return how the query is answered now; `str()` has it as text, `to_json()` as data."""
@@ -355,7 +356,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
 
     # How
 
-    def _read_records(self, most: int | None = None) -> Iterator[Record]:
+    def _read_records(self, most: int | None = None) -> Iterator[R]:
         """Return the records, of which the caller takes so many at most."""
         session, asked = self._session, self._selection
         limit = asked.at_most(most)
@@ -367,7 +368,7 @@ class Query(Uncounted, msgspec.Struct, eq=False):
         records: Iterator[Record] = map(_record_of, found)
         if asked.includes:
             records = load_included(session, self._bound, asked.includes, records)
-        return session.guard(records)
+        return session.guard(records)  # type: ignore[return-value]  # a model's class is that of its table's records
 
     def _execution(
         self, fields: frozenset[int] | None = None, *, is_watched: bool = True

@@ -21,6 +21,7 @@ from zapdb.database.imports.skipped_list import SkippedList
 from zapdb.database.made_values import has_whole_key, make_values
 from zapdb.database.on_delete import apply_on_delete
 from zapdb.database.optimistic_concurrency import check_unchanged, encode_seen
+from zapdb.database.page import R
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.table_reading import ReadableTable, show_parts, split_key
 from zapdb.database.unreadable import DiscardedRecord, Discarding
@@ -52,14 +53,14 @@ from zapdb.writes import (
 T = TypeVar("T")
 
 
-class Table(ReadableTable):
+class Table(ReadableTable[R]):
     """The records of one table.
 
     Every operation outside `db.transaction()` is a transaction of its own, which is retried after
     conflicts.
     """
 
-    def insert(self, /, *unnamed: Never, **values: Any) -> Record:
+    def insert(self, /, *unnamed: Never, **values: Any) -> R:
         """Insert a record and return it.
 
         Raises `RecordExists`, `InvalidValue` and `ConstraintViolation`: `UniqueViolation`,
@@ -72,14 +73,14 @@ class Table(ReadableTable):
             raise not_by_name(self.name, "insert(", unnamed[0])
         streamed = StreamedValues(values)
 
-        def insert() -> Record:
+        def insert() -> R:
             with self._session.writing() as connection:
                 return self._insert(connection, self._current(), values, streamed, numbers)
 
         numbers = OperationNumbers(self._session)
         return numbers.run(insert)
 
-    def upsert(self, /, *unnamed: Never, **values: Any) -> Record:
+    def upsert(self, /, *unnamed: Never, **values: Any) -> R:
         """Insert a record, or update the record that has its key; returns it.
 
         An existing record keeps the values of the other fields; a new record takes their defaults,
@@ -91,7 +92,7 @@ class Table(ReadableTable):
             raise not_by_name(self.name, "upsert(", unnamed[0])
         streamed = StreamedValues(values)
 
-        def upsert() -> Record:
+        def upsert() -> R:
             try:
                 with self._session.writing() as connection:
                     bound = self._current()
@@ -104,7 +105,7 @@ class Table(ReadableTable):
                     changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
                     stored = as_bytes(row[0])
                     plan = self._plan_change(connection, bound, key, stored, changes, streamed)
-                    return _write(connection, bound, plan)
+                    return self._write(connection, bound, plan)
             except RecordExists as existing:
                 if numbers.have_key:
                     raise  # no lookup came before
@@ -120,11 +121,11 @@ class Table(ReadableTable):
         values: Mapping[str, Any],
         streamed: StreamedValues,
         numbers: OperationNumbers,
-    ) -> Record:
+    ) -> R:
         ((given, unseen),) = make_values(numbers, connection, bound, [values])
         key = bound.adapter.codec.encode_key(given)
         plan = plan_insert(bound, key, streamed.store(bound, connection, given), unseen)
-        return _write(connection, bound, plan)
+        return self._write(connection, bound, plan)
 
     def insert_many(
         self,
@@ -238,9 +239,7 @@ class Table(ReadableTable):
             return
         numbers.run(partial(insert, one_by_one=True))  # which tells what was refused
 
-    def update(
-        self, /, *key: Any, if_unchanged: Record | str | None = None, **changes: Any
-    ) -> Record:
+    def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.
 
         With `if_unchanged=record`, the record as it was read, it is changed only if every field
@@ -256,16 +255,16 @@ class Table(ReadableTable):
             raise not_by_name(self.name, "update(key, ", key[-1])
         streamed = StreamedValues(changes)
 
-        def update() -> Record:
+        def update() -> R:
             with self._session.writing() as connection:
                 bound = self._current()
                 encoded, stored = self._fetch(connection, bound, key)
                 if if_unchanged is not None:
                     check_unchanged(bound, encoded, stored, if_unchanged)
                 plan = self._plan_change(connection, bound, encoded, stored, changes, streamed)
-                return _write(connection, bound, plan)
+                return self._write(connection, bound, plan)
 
-        def swap() -> Record | None:
+        def swap() -> R | None:
             """Update if the stored bytes are the bytes of `if_unchanged`; return None if values
             have to be compared."""
             with self._session.writing() as connection:
@@ -275,7 +274,7 @@ class Table(ReadableTable):
                 if seen is None:
                     return None
                 plan = self._plan_change(connection, bound, encoded, seen, changes, streamed)
-                return _write(connection, bound, plan._replace(is_swap=True))
+                return self._write(connection, bound, plan._replace(is_swap=True))
 
         can_swap = self._session.storage.connection().can_pipeline and not streamed.are_any
         if isinstance(if_unchanged, Record) and can_swap:
@@ -402,6 +401,13 @@ class Table(ReadableTable):
             raise RecordNotFound("no record has this key", table=self.name, key=show_parts(key))
         return encoded, as_bytes(row[0])
 
+    def _write(self, connection: Connection, bound: BoundTable, plan: Write) -> R:
+        """Execute a plan of one record; returns that as the application sees it."""
+        execute(connection, bound, (plan,))
+        assert plan.record is not None
+        assert plan.after is not None
+        return bound.adapter.to_served(plan.key, plan.record, plan.after)  # type: ignore[return-value]  # a model's class is that of its table's records
+
     def _require_same_key(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
         given = [name for name in bound.adapter.key_names if name in changes]
         if not given:
@@ -415,14 +421,6 @@ class Table(ReadableTable):
                     field=name,
                     hint="delete the record and insert it under the new key",
                 )
-
-
-def _write(connection: Connection, bound: BoundTable, plan: Write) -> Record:
-    """Execute a plan of one record; returns that as the application sees it."""
-    execute(connection, bound, (plan,))
-    assert plan.record is not None
-    assert plan.after is not None
-    return bound.adapter.to_served(plan.key, plan.record, plan.after)
 
 
 def _concurrent_insert(existing: RecordExists) -> TransactionConflict:

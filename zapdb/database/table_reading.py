@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from zapdb.database.blob_streams import open_field
 from zapdb.database.bulk import KEYS_PER_STATEMENT
@@ -20,7 +20,7 @@ from zapdb.database.habits import (
     require_many,
 )
 from zapdb.database.history.versions import Version, list_versions
-from zapdb.database.page import Page
+from zapdb.database.page import Page, R
 from zapdb.database.query import Query
 from zapdb.database.selection import Selection
 from zapdb.database.session import Session, TableRead
@@ -35,7 +35,7 @@ from zapdb.storage.transaction_owners import has_begun
 T = TypeVar("T")
 
 
-class ReadableTable(Uncounted):
+class ReadableTable(Uncounted, Generic[R]):
     """The reading half of a table."""
 
     def __init__(self, session: Session, name: str) -> None:
@@ -55,7 +55,7 @@ class ReadableTable(Uncounted):
 
     # Reading
 
-    def get(self, /, *key: Any, **named: Any) -> Record:
+    def get(self, /, *key: Any, **named: Any) -> R:
         """Return the record with this key, `get(7)` or `get(id=7)`; raises `RecordNotFound`."""
         record = self.find(*key, **named)
         if record is None:
@@ -67,13 +67,13 @@ class ReadableTable(Uncounted):
             )
         return record
 
-    def find(self, /, *key: Any, **named: Any) -> Record | None:
+    def find(self, /, *key: Any, **named: Any) -> R | None:
         """Return the record with this key, or None."""
         if named:
             key = self._join_key(key, named)
         session, bound = self._session, self._bound
         if session.is_read_only or session.open is not None or has_begun():
-            return self._find_in_full(key)
+            return self._find_in_full(key)  # type: ignore[return-value]  # a model's class is that of its table's records
         encoded = self._encode_key(bound, key)
         try:
             row = session.storage.own_connection().fetch_one(bound.records.find_sql, (encoded,))
@@ -84,8 +84,8 @@ class ReadableTable(Uncounted):
             if row[0] is None:
                 return None
             if not session.writes_back(bound):
-                return bound.adapter.reader.read(encoded, row[0])
-        return self._find_in_full(key)
+                return bound.adapter.reader.read(encoded, row[0])  # type: ignore[return-value]  # a model's class is that of its table's records
+        return self._find_in_full(key)  # type: ignore[return-value]  # a model's class is that of its table's records
 
     def _find_in_full(self, key: tuple[Any, ...]) -> Record | None:
         """Find a record in all other cases: another catalog version, a write-back."""
@@ -114,7 +114,7 @@ class ReadableTable(Uncounted):
             write_back(self._session, bound, encoded, stored, converted, attachments)
         return record if bound.adapter.is_current else read(encoded, stored)
 
-    def get_many(self, keys: Iterable[Any]) -> list[Record | None]:
+    def get_many(self, keys: Iterable[Any]) -> list[R | None]:
         """Return the records with these keys in the order of the keys, None for a key without a
         record.
 
@@ -123,12 +123,12 @@ class ReadableTable(Uncounted):
         hundred records; inside `db.snapshot()` or `db.transaction()` all are read as of one moment.
         """
         require_many(keys, self.name, "get_many")
-        stream, found = iter(keys), list[Record | None]()
+        stream, found = iter(keys), list[R | None]()
         while some := list(itertools.islice(stream, KEYS_PER_STATEMENT)):
             found += self._get_some(some)
         return found
 
-    def _get_some(self, keys: list[Any]) -> list[Record | None]:
+    def _get_some(self, keys: list[Any]) -> list[Any]:
         def fetch(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
             encoded = [self._encode_key(bound, split_key(bound, key)) for key in keys]
             activation, stored = bound.records.find_many(connection, list(dict.fromkeys(encoded)))
@@ -157,7 +157,7 @@ class ReadableTable(Uncounted):
         `RecordNotFound`, `UnknownName` for a field that the table does not have, and `UsageError`
         for a field of another type or for a null.
         """
-        record = self.get(*key)
+        record: Any = self.get(*key)
         table = self._bound.adapter.schema
         found = next((f for f in table.fields if f.name == field), None)
         if found is None or field not in record._fields:
@@ -173,7 +173,7 @@ class ReadableTable(Uncounted):
             raise UsageError("the field is null", field=f"{self.name}.{field}", key=show_parts(key))
         return opened
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[R]:
         """Iterate all records, as `scan` does: `for item in items`."""
         return self.scan()
 
@@ -182,14 +182,14 @@ class ReadableTable(Uncounted):
         its key. Raises `UnsupportedOperation` for anything but a record."""
         return record in self.where()
 
-    def scan(self) -> Iterator[Record]:
+    def scan(self) -> Iterator[R]:
         """Iterate all records in key order, page by page. Each page is a snapshot of its own,
         unless the scan runs inside `db.snapshot()` or `db.transaction()`. Records that this process
         inserts meanwhile do not come."""
         # Nothing is read before the first record is requested; then no code runs for each one here.
         return itertools.chain.from_iterable(self._begin_scan())
 
-    def _begin_scan(self) -> Iterator[Query]:
+    def _begin_scan(self) -> Iterator[Query[R]]:
         yield self.where()
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
@@ -236,16 +236,16 @@ class ReadableTable(Uncounted):
         _, count = self._read_active(lambda c, t: t.records.count_range(c, None, None, None))
         return count
 
-    def where(self, /, *predicates: Predicate, **values: Any) -> Query:
+    def where(self, /, *predicates: Predicate, **values: Any) -> Query[R]:
         """Return a query for the records for which the conditions are true, and fields have the
         values: `items.where(items.f.due < today, done=False)`. See `Query.where`."""
         bound = self._current()
         every = bind_all(bound.adapter.schema, predicates, values)
         return Query(self._session, bound, Selection(every))
 
-    def order_by(self, *fields: Any) -> Query:
+    def order_by(self, *fields: Any) -> Query[R]:
         """Return a query for all records in the order of fields: see `Query.order_by`."""
-        return Query(self._session, self._current()).order_by(*fields)
+        return self._every().order_by(*fields)
 
     @property
     def f(self) -> Fields:
@@ -265,28 +265,28 @@ class ReadableTable(Uncounted):
                 raise AttributeError(name)
             raise no_attribute(self, name, self.name, self.field_names)
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[R]:
         """Return all records as a list; iterating the table holds at most one page in memory."""
         return self.where().all()
 
-    def first(self) -> Record | None:
+    def first(self) -> R | None:
         """Return any record, or None."""
         return self.where().first()
 
-    def one(self) -> Record:
+    def one(self) -> R:
         """Return the only record; raises `RecordNotFound` or `SeveralRecords`."""
         return self.where().one()
 
-    def limit(self, count: int) -> Query:
+    def limit(self, count: int) -> Query[R]:
         """Return a query for at most `count` records: see `Query.limit`."""
         return self.where().limit(count)
 
-    def include(self, *references: Any) -> Query:
+    def include(self, *references: Any) -> Query[R]:
         """Return a query for all records with the records that they refer to: see
         `Query.include`."""
         return self.where().include(*references)
 
-    def page(self, size: int, cursor: str | None = None) -> Page:
+    def page(self, size: int, cursor: str | None = None) -> Page[R]:
         """Return the next `size` records: see `Query.page`."""
         return self.where().page(size, cursor)
 
@@ -302,15 +302,18 @@ class ReadableTable(Uncounted):
         """Return the sum of a field: see `Query.sum`."""
         return self.where().sum(field)
 
-    def using(self, index: str) -> Query:
+    def using(self, index: str) -> Query[R]:
         """Return a query for all records by an index, in its order: see `Query.using`."""
-        return Query(self._session, self._current()).using(index)
+        return self._every().using(index)
 
     def readable_indexes(self) -> tuple[str, ...]:
         """Return the names of the indexes that queries can read now. Queries scan instead of
         reading an index that is being built, or that has other collation or time zone data."""
         bound, _ = self._read_active(lambda c, _: (self._session.read_catalog_version(c), None))
         return tuple(index.name for index in bound.adapter.indexes if index.is_readable)
+
+    def _every(self) -> Query[R]:
+        return Query(self._session, self._current())
 
     # What reading and writing share
 

@@ -51,7 +51,7 @@ class Discarding:
     with the record before it is deleted for good.
     """
 
-    table: Table
+    table: Table[Any]
     key: tuple[Any, ...]
     stored_key: bytes | None = None
     replacement: Mapping[str, Any] | None = None

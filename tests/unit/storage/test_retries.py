@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import zapdb.aio.retries
+import zapdb.aio.proxies
 from zapdb import limits
 from zapdb.errors import CatalogChanged, LeaseHeld, TransactionConflict
 from zapdb.limits import RetryPolicy
@@ -42,7 +42,7 @@ def retry_async(policy: RetryPolicy, act: Callable[[], int]) -> int:
     async def act_later() -> int:
         return act()
 
-    return asyncio.run(zapdb.aio.retries.retry(policy, act_later))
+    return asyncio.run(zapdb.aio.proxies.retry_in_task(policy, act_later))
 
 
 BOTH = pytest.mark.parametrize("repeat", [retry, retry_async])

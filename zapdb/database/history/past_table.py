@@ -45,7 +45,7 @@ class FieldsThen(Fields, frozen=True, eq=False):
             return super().__getitem__(name)
 
 
-class PastTable(ReadableTable):
+class PastTable(ReadableTable[Record]):
     """A table as it was at a past moment, under its schema of then; read-only.
 
     Queries scan it: indexes have the entries of now. A record is found by its key without a scan.

@@ -69,7 +69,7 @@ Save = Callable[[Connection, list[Refused]], object]
 
 
 def write_batch(
-    session: Session, table: Table, rows: Sequence[SourceRow], mode: ImportMode, save: Save
+    session: Session, table: Table[Any], rows: Sequence[SourceRow], mode: ImportMode, save: Save
 ) -> list[Refused]:
     """Write rows and return those that were refused, in their order; a conflict repeats it all."""
     write = Inserting(table) if mode == "append" else Upserting(table)
@@ -103,7 +103,7 @@ def write_batch(
 
 
 def write_block(
-    session: Session, table: Table, block: RowBlock, mode: ImportMode, save: Save
+    session: Session, table: Table[Any], block: RowBlock, mode: ImportMode, save: Save
 ) -> list[Refused]:
     """The same for the rows of a block, by columns if that can be done and all are right."""
 
@@ -173,7 +173,7 @@ def _try(session: Session, write: WriteRows, rows: Sequence[SourceRow]) -> Itera
 class Inserting:
     """Inserts rows; `RecordExists` for a key that is there."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table[Any]) -> None:
         self.table = table
 
     def __call__(self, connection: Connection, rows: Sequence[SourceRow]) -> None:
@@ -187,7 +187,7 @@ class Upserting:
     """Updates the records with the keys of rows, and inserts the others, as if one after the
     other: a key that occurs again begins another run."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table[Any]) -> None:
         self.table = table
 
     def __call__(self, connection: Connection, rows: Sequence[SourceRow]) -> None:

@@ -86,7 +86,7 @@ class Importer:
     """
 
     session: Session
-    table: Table
+    table: Table[Any]
     mode: ImportMode = "append"
     batch_records: int | None = None
     """Rows of a transaction; None: as many as suit the source."""

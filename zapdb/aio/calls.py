@@ -1,4 +1,4 @@
-"""What a worker does for a task: the task waits on its event loop, and may be cancelled.
+"""What workers do for tasks: a task waits on its event loop, and may be cancelled.
 
 A task that is cancelled has what its worker does interrupted, waits until that has ended, and goes
 on with its `CancelledError`. So what was held is free by then, and it is known whether a COMMIT
@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from zapdb.aio.workers import Job, Worker
 from zapdb.catalog import principal
+from zapdb.limits import STRIKE_SECONDS
 from zapdb.logs import log_event
+from zapdb.storage import Storage
 from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
-from zapdb.storage.transaction_owners import running_loop
+from zapdb.storage.transaction_owners import in_no_transaction, running_loop
 
 if TYPE_CHECKING:
     from zapdb.aio.runtime import Runtime
@@ -30,8 +33,8 @@ def do_nothing() -> None:
     """Do nothing: there is nothing to undo or to give back."""
 
 
-class Errand(Generic[T]):
-    """One thing that a worker does for a task.
+class CancellableCall(Generic[T]):
+    """What a worker does for a task, once.
 
     `undo` reverses the work if the task was cancelled or destroyed; a worker calls it after the
     work. At the end the worker calls `at_end`, whatever the outcome.
@@ -42,14 +45,14 @@ class Errand(Generic[T]):
         runtime: Runtime | None,
         work: Callable[[], T],
         *,
-        call: InterruptibleCall | None = None,
+        interruptible: InterruptibleCall | None = None,
         undo: Job = do_nothing,
         at_end: Job = do_nothing,
         is_interruptible: bool = True,
     ) -> None:
         self._runtime = runtime
         self._work = work
-        self.call = call or InterruptibleCall()
+        self.interruptible = interruptible or InterruptibleCall()
         self._undo = undo
         self._at_end = at_end
         self._is_interruptible = is_interruptible and runtime is not None
@@ -109,11 +112,11 @@ class Errand(Generic[T]):
     def interrupt(self) -> None:
         """End it as soon as that can be, unless it undoes something."""
         if self._is_interruptible and self._runtime is not None:
-            self._runtime.interrupter.interrupt(self.call)
+            self._runtime.interrupter.interrupt(self.interruptible)
 
     def _abandon(self) -> None:
         """Stop waiting for the work: it is undone when it has ended."""
-        self.call.is_interrupted = True
+        self.interruptible.is_interrupted = True
         self.interrupt()
         self._forget()
         if self._worker is not None:  # now, since it may be stopped next; it does one by one
@@ -122,16 +125,16 @@ class Errand(Generic[T]):
     def _perform(self) -> None:
         """In the worker's thread."""
         try:
-            if self.call.start():
-                with self.call.being_made(), principal.acting_for(self._principal):
+            if self.interruptible.start():
+                with self.interruptible.being_made(), principal.acting_for(self._principal):
                     self._result = self._work()
             else:
                 self._failure = CallInterrupted()
         except BaseException as error:
             self._failure = error
-        if self._runtime is not None and self.call.is_struck:
+        if self._runtime is not None and self.interruptible.is_struck:
             self._runtime.storage.drop_interrupted()
-        if self.call.is_interrupted:
+        if self.interruptible.is_interrupted:
             self._undone()
         self._at_end()
         self._tell()
@@ -172,7 +175,7 @@ class Errand(Generic[T]):
             result, self._result = self._result, None
             return result  # type: ignore[return-value]  # None is a result, too
         try:
-            if self.call.is_interrupted and self._runtime is not None:
+            if self.interruptible.is_interrupted and self._runtime is not None:
                 self._runtime.require_open()  # it was closed meanwhile
             raise failure
         finally:
@@ -180,9 +183,9 @@ class Errand(Generic[T]):
 
     def _say_outcome(self, cancelled: asyncio.CancelledError) -> None:
         """What became of a COMMIT that was on its way when the task was cancelled."""
-        if self.call.commits:
+        if self.interruptible.commits:
             said = "the task was cancelled while its COMMIT was on its way: it was committed"
-        elif self.call.is_commit_lost:
+        elif self.interruptible.is_commit_lost:
             said = f"the task was cancelled while its COMMIT was on its way: {self._failure}"
         else:
             return
@@ -195,3 +198,47 @@ class Errand(Generic[T]):
             level=logging.WARNING,
             database=self._runtime.storage.shown_url,
         )
+
+
+class Interrupter:
+    """A thread that interrupts what cancelled tasks have under way in one open database, until it
+    ends; it lives as long as there is something to interrupt.
+
+    Again and again, since a statement may end just then and the next one begin; and in a thread of
+    its own, since telling a server to cancel a statement waits for the server.
+    """
+
+    def __init__(self, storage: Storage, starter: Worker) -> None:
+        self._storage = storage
+        self._starter = starter
+        self._lock = threading.Lock()
+        self._calls = list[InterruptibleCall]()
+        self._is_running = False
+
+    def interrupt(self, call: InterruptibleCall) -> None:
+        """End a call as soon as that can be; returns at once."""
+        call.is_interrupted = True
+        with self._lock:
+            self._calls.append(call)
+            if self._is_running:
+                return
+            self._is_running = True
+        thread = threading.Thread(
+            target=in_no_transaction().run,
+            args=(self._run,),
+            name="zapdb-aio-interrupter",
+            daemon=True,
+        )
+        self._starter.submit(thread.start)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._calls = [call for call in self._calls if not call.has_ended]
+                calls = list(self._calls)
+                if not calls:
+                    self._is_running = False
+                    return
+            for call in calls:
+                call.strike(self._storage.interrupt)
+            calls[0].wait(STRIKE_SECONDS)
