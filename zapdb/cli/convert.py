@@ -14,7 +14,6 @@ from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
 from zapdb.cli.job_progress import (
     JobRun,
-    name_job,
     run_jobs,
     write_findings,
     write_job_run,
@@ -31,7 +30,7 @@ from zapdb.jobs.job_status import (
     list_open_jobs,
     read_table_statuses,
 )
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.job_types import name_job, type_of
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.waiting import find_hold, find_lagging
 from zapdb.storage import Storage, TransactionMode
@@ -175,7 +174,7 @@ def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
     with storage.transaction(TransactionMode.READ) as connection:
         found = []
         for job in list_jobs(connection, tenant):
-            if job.id in known or not kind_of(job).needed:
+            if job.id in known or not type_of(job).needed:
                 continue
             if job.state not in ("paused", "blocked"):
                 continue

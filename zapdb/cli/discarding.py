@@ -20,7 +20,7 @@ from zapdb.database import DiscardedRecord
 from zapdb.database.unreadable import Discarding
 from zapdb.errors import EXIT_ERROR, UsageError, ZapdbError
 from zapdb.files import create_text_file, replace_text_file
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.job_types import type_of
 from zapdb.jobs.quarantine import list_holding_jobs
 
 
@@ -92,7 +92,7 @@ def data_discard_command(
         output.write(f"  its bytes: {discarded.value.hex() or '(none)'}")
     else:
         output.write(f"  its bytes are in {save}")
-    for command in dict.fromkeys(kind_of(job).retry_command for job in jobs):
+    for command in dict.fromkeys(type_of(job).retry_command for job in jobs):
         print_note(f"it was in quarantine: run `{command}`")
     output.document(_to_json(discarded))
     return 0

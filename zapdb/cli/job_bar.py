@@ -20,6 +20,7 @@ from zapdb.errors import ConcurrencyError, StorageError, ZapdbError
 from zapdb.jobs import Job, read_progress
 from zapdb.jobs.job import read_job
 from zapdb.jobs.job_status import count_by_revision, count_reads
+from zapdb.jobs.job_types import type_of
 from zapdb.jobs.waiting import SeenBy, find_waits
 from zapdb.printing import printable
 from zapdb.storage import Connection, Storage, TransactionMode
@@ -128,7 +129,7 @@ class _Follower:
 
 
 def _show_revisions(connection: Connection, catalog: TenantCatalog, job: Job) -> str:
-    if job.kind not in ("convert", "roll_back"):
+    if not type_of(job).rewrites_records:
         return ""
     counts = count_by_revision(connection, catalog, job.table)
     return ", ".join(f"revision {number}: {count:,}" for number, count in counts.items())

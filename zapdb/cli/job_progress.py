@@ -12,56 +12,16 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from zapdb.activation import IndexDescriptor, TenantCatalog
+from zapdb.activation import TenantCatalog
 from zapdb.cli.job_bar import Waits, showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.jobs import Job, JobReport, Progress, Runner, read_progress, run_job, run_locally
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job import read_job
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.job_types import name_job, type_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.waiting import Hold, SeenBy
 from zapdb.storage import Storage, TransactionMode
-
-
-@dataclass(frozen=True, slots=True)
-class JobName:
-    """A job's name for people: while it runs, and after it is done."""
-
-    doing: str
-    done: str
-
-
-def name_job(catalog: TenantCatalog, job: Job) -> JobName:
-    if job.kind == "index":
-        found = _find_index(catalog, job.target)
-        name = "(dropped)" if found is None else found.index.name
-        index = f"index {name} of {job.table_name}"
-        if found is not None and found.state == "rewriting":
-            return JobName(f"rewriting {index}", f"rewrote {index}")
-        return JobName(f"building {index}", f"built {index}")
-    if job.kind == "convert":
-        target = f"{job.table_name} to revision {job.target}"
-        return JobName(f"converting {target}", f"converted {target}")
-    if job.kind == "import":
-        into = f" into {job.table_name}" if job.table_name else ""
-        return JobName(f"importing {job.subject}{into}", f"imported {job.subject}{into}")
-    if job.kind == "export":
-        return JobName(f"exporting to {job.subject}", f"exported to {job.subject}")
-    if job.kind == "repair":
-        return JobName(f"repairing {job.subject}", f"repaired {job.subject}")
-    if job.kind == "mirror":
-        return JobName(f"mirroring to {job.subject}", f"mirrored to {job.subject}")
-    if job.kind == "verify":
-        return JobName(f"verifying {job.table_name}", f"verified {job.table_name}")
-    if job.kind == "validate":
-        return JobName(f"validating {job.table_name}", f"validated {job.table_name}")
-    return JobName(f"rolling back {job.table_name}", f"rolled back {job.table_name}")
-
-
-def _find_index(catalog: TenantCatalog, build: int) -> IndexDescriptor | None:
-    states = (index for state in catalog.tables.values() for index in state.indexes)
-    return next((index for index in states if index.build == build), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +164,7 @@ def write_way_on(job: Job, output: Output) -> None:
     if job.state == "paused":
         output.write(f"  `zapdb jobs resume {job.id}` lets it go on")
     elif job.state == "cancelled":
-        output.write(f"  {kind_of(job).again}")
+        output.write(f"  {type_of(job).again}")
     else:
         output.write(f"  `zapdb jobs throttle {job.id} --window none` lets it run at any time")
 

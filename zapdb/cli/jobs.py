@@ -13,7 +13,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job, JobThrottle
 from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.job_progress import name_job, write_findings
+from zapdb.cli.job_progress import write_findings
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, format_seconds
 from zapdb.errors import UsageError
@@ -27,7 +27,7 @@ from zapdb.jobs.control import (
 )
 from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
 from zapdb.jobs.job_status import JobStatus, measure_rate, read_job_status
-from zapdb.jobs.kinds import BEGINS_ANEW, kind_of
+from zapdb.jobs.job_types import BEGINS_ANEW, name_job, type_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.waiting import find_lagging, find_waits, has_worker
 from zapdb.jobs.window import parse_window
@@ -203,10 +203,10 @@ def _find_key_decoder(catalog: TenantCatalog, job: Job) -> DecodeKey | None:
 def _show_reads(status: JobStatus) -> str:
     """How many records the job will have read; what was found by a sample is rounded."""
     job, reads = status.job, status.reads
-    if kind_of(job).is_undivided and reads != status.progress.read:
+    if type_of(job).is_undivided and reads != status.progress.read:
         return f"about {reads:,}"
     # What is left of conversions is counted, and what is done is known.
-    is_counted = not job.is_estimated or job.kind in ("convert", "roll_back")
+    is_counted = not job.is_estimated or type_of(job).rewrites_records
     if is_counted or reads == status.progress.read:
         return f"{reads:,}"
     return f"about {round(reads, SHOWN_DIGITS - len(str(reads))):,}"
@@ -305,7 +305,7 @@ def jobs_cancel_command(
     changed, output = _change(
         job, cancel_job, ("cancelled ", "yellow"), _Place(database, tenant, as_json)
     )
-    kind = kind_of(changed)
+    kind = type_of(changed)
     kept = "" if kind.goes_on == BEGINS_ANEW else "what it has done stays done; "
     output.write(f"  {kept}{kind.again}")
 

@@ -11,12 +11,13 @@ from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
-from zapdb.cli.job_progress import name_job, with_bar
+from zapdb.cli.job_progress import with_bar
 from zapdb.cli.opening import opened, read_tenant_catalog
 from zapdb.cli.output import Output, confirm, format_count, format_seconds, print_note
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
+from zapdb.jobs.job_types import name_job
 from zapdb.storage import Storage, TransactionMode
 
 

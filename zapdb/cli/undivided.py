@@ -19,7 +19,7 @@ from zapdb.cli.engine import EngineName
 from zapdb.cli.output import format_duration, print_note
 from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError
-from zapdb.jobs.kinds import KINDS_OF_JOBS
+from zapdb.jobs.job_types import JOB_TYPES
 from zapdb.jobs.undivided import JobPace, NoJob, Undivided, UndividedJob, working_on
 from zapdb.storage import TransactionMode, connect
 
@@ -38,7 +38,7 @@ ELSEWHERE: Final[dict[JobKind, str]] = {
 def refuse_spark(kind: JobKind, engine: EngineName) -> None:
     """Raise `UsageError`: one process does the work of an undivided job."""
     if engine == "spark":
-        command = KINDS_OF_JOBS[kind].command
+        command = JOB_TYPES[kind].command
         raise UsageError(f"`{command}` does not run on Spark", hint=ELSEWHERE[kind])
 
 
@@ -73,7 +73,7 @@ class JobCounter(ProgressCounter):
     """Counts records for people, with a job, which may wait meanwhile, or end the command."""
 
     def __init__(self, job: CommandJob) -> None:
-        super().__init__("row" if job.kind == "import" else "record")
+        super().__init__(JOB_TYPES[job.kind].counts)
         self._about = job
         self._job: UndividedJob | None = None
         self._is_begun = False

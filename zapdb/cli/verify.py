@@ -18,12 +18,13 @@ from zapdb.cli.configuration import (
     find_migrations_if_any,
 )
 from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
-from zapdb.cli.job_progress import name_job, with_bar, write_way_on
+from zapdb.cli.job_progress import with_bar, write_way_on
 from zapdb.cli.opening import opened
 from zapdb.cli.output import Output, confirm, format_count, print_note
 from zapdb.cli.undivided import tell_wait
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
+from zapdb.jobs.job_types import name_job
 from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.waiting import Hold
 from zapdb.migrations import list_files

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
-from zapdb.catalog.kinds import Job
-from zapdb.indexes import BoundTable, IndexMaintainer
+from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation.activate import publish_index
+from zapdb.catalog.kinds import ConstraintFinding, Job
+from zapdb.indexes import BoundTable, IndexMaintainer, find_collision, violations
 from zapdb.indexes.maintenance import EntryRow
-from zapdb.jobs.work import Superseded, Work
+from zapdb.jobs.findings import EXAMPLES_MAX
+from zapdb.jobs.job import open_ranges
+from zapdb.jobs.quarantine import count_quarantined, read_keys_between
+from zapdb.jobs.work import Findings, Superseded, Work, find_table
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Connection, EntryStatements, OfHeld, Storage, TransactionMode
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.entry_statements import unpack_entry
 from zapdb.storage.statements import VALUES_PER_STATEMENT
 
@@ -24,28 +29,72 @@ class IndexWork(Work):
     # A row that is skipped would have to be found again; the writer is done in a moment.
     skips_locked = False
 
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
+    def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
-        self.bound = BoundTable(storage, catalog, descriptor)
-        self.index: IndexMaintainer | None = next(
-            (index for index in self.bound.indexes if index.descriptor.build == job.target), None
-        )
-        if self.index is None or self.index.is_built:
+        self.bound = BoundTable(storage, catalog, find_table(catalog, job))
+        built = [index for index in self.bound.indexes if index.descriptor.build == job.target]
+        if not built or built[0].is_built:
             raise Superseded
+        self.index: IndexMaintainer = built[0]
         self.read = self.bound.index_reader.read
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return "1 = 1", []
 
+    def count_left(self, connection: Connection) -> int:
+        (entries,) = connection.fetch_one(self.index.entries.count_sql)
+        (count,) = connection.fetch_one(self.records.count_sql)
+        if entries == count and count_quarantined(connection, self.job.id):
+            return len(self.index.entries.list_missing(connection, 1))
+        return int(count - entries)
+
+    def find_obstacles(self, connection: Connection, *, is_last: bool) -> Findings:
+        """The records that have no entry since their key of a unique index is another's.
+
+        None if the ranges have to be gone through again: an entry is missing although its key is
+        free, because the record that had the key has changed. After the last repetition
+        (`is_last`), that is left to the next run.
+        """
+        index, examples = self.index, list[str]()
+        if not index.descriptor.index.unique:
+            return ()
+        left_out = read_keys_between(connection, self.job.id, None, None)
+        for key in index.entries.list_missing(connection, EXAMPLES_MAX + len(left_out)):
+            if key in left_out:
+                continue
+            if len(examples) == EXAMPLES_MAX:
+                break
+            value = as_bytes(connection.fetch_one(self.records.get_sql, (key,))[0])
+            record = self.read(key, value)
+            found = find_collision(connection, index, key, record)
+            if found is not None:
+                examples.append(violations.describe_collision(self.bound, found, record))
+            elif not is_last:
+                return ()
+        (entries,) = connection.fetch_one(index.entries.count_sql)
+        (count,) = connection.fetch_one(self.records.count_sql)
+        violating = int(count - entries) - len(left_out)
+        if violating <= 0:
+            return ()
+        return (ConstraintFinding(f"index {index.name}", violating, tuple(examples)),)
+
+    def finish(self) -> Findings:
+        """The counted snapshot is enough: since the build began, every writer keeps the index."""
+        with self.storage.transaction(TransactionMode.DDL) as connection:
+            catalog = load_tenant_catalog(connection, self.job.tenant, self.catalog)
+            for descriptor in catalog.tables.values():
+                for index in descriptor.indexes:
+                    if index.build == self.job.target:
+                        if index.needs_build:  # else a twin was faster
+                            publish_index(connection, catalog.tenant, descriptor.schema, index)
+                        return ()
+        raise Superseded
+
     def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
-        assert self.index is not None
         self.index.list_entries([(place, self.read(place, value))])
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        assert self.index is not None
         # In the order of their keys: of unique ones, workers wait for each other's.
         entries = self.index.list_entries([(key, self.read(key, value)) for key, value in batch])
         return self.index.entries.insert_absent(connection, entries)
@@ -75,8 +124,15 @@ class RewriteWork(IndexWork):
 
     @property
     def entries(self) -> EntryStatements:
-        assert self.index is not None
         return self.index.entries
+
+    def tidy(self) -> None:
+        """Remove orphans. Finding them takes looking for all records: they are looked for where
+        there must be some."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            if open_ranges(connection, self.job.id) or not self.count_left(connection):
+                return
+        remove_orphans(self.storage, self)
 
     def find_middle(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
@@ -99,7 +155,6 @@ class RewriteWork(IndexWork):
         return bool(value) and self._make_key(entry[1], value) != entry[0]
 
     def _make_key(self, record_key: bytes, value: bytes) -> bytes:
-        assert self.index is not None
         return self.index.entry_key(self.read(record_key, value), record_key)
 
     def replace(
@@ -109,7 +164,6 @@ class RewriteWork(IndexWork):
 
         With `orphans`, entries without a record are deleted, too: under the gate.
         """
-        assert self.index is not None
         entries, values = self.entries, self._lock({record for _, record in suspects})
         wrong, right = list[EntryRow](), set[EntryRow]()
         for key, record_key in suspects:
@@ -144,13 +198,12 @@ class RewriteWork(IndexWork):
         return found
 
 
-def open_index_work(
-    storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-) -> IndexWork:
+def open_index_work(storage: Storage, catalog: TenantCatalog, job: Job) -> IndexWork:
     """The work of a job that builds an index, or rewrites its entries."""
-    rewriting = (index.build for index in descriptor.indexes if index.state == "rewriting")
+    indexes = find_table(catalog, job).indexes
+    rewriting = (index.build for index in indexes if index.state == "rewriting")
     kind = RewriteWork if job.target in rewriting else IndexWork
-    return kind(storage, catalog, descriptor, job)
+    return kind(storage, catalog, job)
 
 
 def remove_orphans(storage: Storage, work: RewriteWork) -> int:
@@ -160,32 +213,21 @@ def remove_orphans(storage: Storage, work: RewriteWork) -> int:
     then it also has its right entry, as all records have once every entry was checked. So one
     snapshot shows all orphans, and no new ones arise. Raises `Superseded`.
     """
-    assert work.index is not None
     removed = 0
     while True:
         with storage.transaction(TransactionMode.READ) as connection:
-            orphans = work.index.entries.list_orphans(connection, BATCH_RECORDS_MAX)
+            orphans = work.entries.list_orphans(connection, BATCH_RECORDS_MAX)
         if not orphans:
             return removed
         # The gate is held exclusively, so no writer inserts one of these records meanwhile.
         with storage.transaction(TransactionMode.DDL) as connection:
             catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
             if catalog is not work.catalog:
-                work = _renew(work, catalog)
+                renewed = open_index_work(storage, catalog, work.job)
+                if not isinstance(renewed, RewriteWork):
+                    raise Superseded
+                work = renewed
             found = work.replace(connection, orphans, orphans=True)
         if not found:  # each of these records has one entry by now
             return removed
         removed += found
-
-
-def _renew(work: RewriteWork, catalog: TenantCatalog) -> RewriteWork:
-    """Return the same work with the tenant catalog of now."""
-    descriptor = next(
-        (s for s in catalog.tables.values() if s.schema.number == work.job.table), None
-    )
-    if descriptor is None:
-        raise Superseded
-    made = open_index_work(work.storage, catalog, descriptor, work.job)
-    if not isinstance(made, RewriteWork):
-        raise Superseded
-    return made

@@ -15,7 +15,7 @@ from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Job, JobState, JobThrottle
 from zapdb.errors import UnknownName, UsageError
 from zapdb.jobs.job import OPEN_STATES, list_jobs, read_job, release_ranges
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.job_types import type_of
 from zapdb.limits import CATALOG, JOB_PRIORITY_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.retries import retry
@@ -23,11 +23,11 @@ from zapdb.storage.retries import retry
 
 def _way_on(job: Job) -> str:
     """The way forward from each state in which nobody works on a job."""
-    command = kind_of(job).command
+    command = type_of(job).command
     return {
         "superseded": "it is not needed any more",
         "blocked": f"change or delete the records that are in its way, and run `{command}`",
-        "cancelled": kind_of(job).again,
+        "cancelled": type_of(job).again,
     }.get(job.state, "it is at its end; `zapdb jobs list` lists the jobs that are not")
 
 
@@ -111,7 +111,7 @@ def _move(job: Job, *, to: JobState, states: tuple[JobState, ...]) -> Job:
 
 
 def _cancel(job: Job) -> Job:
-    if _alive(job).kind == "roll_back":
+    if type_of(_alive(job)).is_rollback:
         raise UsageError(
             "the conversion of a rollback can't be cancelled",
             job=job.id,

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
-from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
+from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.catalog.kinds import Job
-from zapdb.catalog.range_revisions import note_range_revision
+from zapdb.catalog.range_revisions import (
+    forget_range_revisions,
+    note_range_revision,
+    note_table_revision,
+)
 from zapdb.indexes import BoundTable, make_reader
-from zapdb.jobs.work import Superseded, Work
+from zapdb.jobs.archives import sweep_archives
+from zapdb.jobs.quarantine import count_quarantined
+from zapdb.jobs.work import Findings, Superseded, Work, find_table
 from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection, Storage
@@ -23,10 +29,9 @@ class ConvertWork(Work):
 
     skips_locked = True
 
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
+    def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
+        descriptor = find_table(catalog, job)
         if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
@@ -36,6 +41,24 @@ class ConvertWork(Work):
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
+
+    def count_left(self, connection: Connection) -> int:
+        return self.count_stale(connection)
+
+    def begin_anew(self, connection: Connection) -> None:
+        """Somebody may have restored records beside zapdb."""
+        forget_range_revisions(connection, self.job.tenant, self.job.table)
+
+    def finish(self) -> Findings:
+        """Readers need not know: each record tells its own revision."""
+        return ()
+
+    def note_reached(self, connection: Connection) -> None:
+        note_table_revision(connection, self.job.tenant, self.job.table, self.job.target)
+
+    def clean_up(self) -> None:
+        """Archived values of the conversions that are over."""
+        sweep_archives(self.storage, self.job.tenant)
 
     def note_done(self, connection: Connection, lower: bytes | None, upper: bytes | None) -> None:
         bounds = lower, upper
@@ -53,10 +76,9 @@ class RollbackWork(Work):
 
     skips_locked = False
 
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
+    def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
+        descriptor = find_table(catalog, job)
         self.descriptor = descriptor
         if catalog.rolling_back is None:
             raise Superseded
@@ -85,6 +107,16 @@ class RollbackWork(Work):
     def condition(self) -> tuple[str, list[Any]]:
         condition, parameters = rollback_condition(self.storage.placeholder, self.rollback)
         return condition, list(parameters)
+
+    def count_left(self, connection: Connection) -> int:
+        """A rollback counts for itself, under the gate, unless records are in the way."""
+        if not count_quarantined(connection, self.job.id):
+            return 0
+        return self.count_stale(connection)
+
+    def finish(self) -> Findings:
+        """The rollback does, once all its tables are converted."""
+        return ()
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         if self.conversion is not None:

@@ -20,9 +20,9 @@ from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import Job
 from zapdb.errors import ExecutorMismatch, ZapdbError
-from zapdb.jobs.building import RewriteWork
 from zapdb.jobs.job import read_progress
 from zapdb.jobs.job_status import count_reads
+from zapdb.jobs.job_types import type_of
 from zapdb.jobs.loading import make_work
 from zapdb.jobs.planning import list_needed_jobs, sort_by_priority
 from zapdb.jobs.throttle import read_throttle
@@ -69,7 +69,7 @@ def estimate_jobs(storage: Storage, tenant: int) -> list[JobEstimate]:
 
 def _count_left(connection: Connection, catalog: TenantCatalog, job: Job) -> int:
     progress = read_progress(connection, job.id)
-    if not progress.ranges and job.kind != "convert":
+    if not progress.ranges and not type_of(job).rewrites_records:
         records = RecordStatements(connection.storage, job.table, catalog.tenant)
         (count,) = connection.fetch_one(records.count_sql)
         return int(count)
@@ -109,7 +109,7 @@ def measure_work(storage: Storage, work: Work, sample: int) -> float | None:
 
 def _find_places(storage: Storage, work: Work) -> list[bytes | None]:
     """Where to begin: at the beginning, and at keys that are as far from each other."""
-    if isinstance(work, RewriteWork):  # it goes through entries
+    if work.entries is not None:  # it goes through these, in no order of the table's keys
         return [None]
     with storage.transaction(TransactionMode.READ) as connection:
         (count,) = connection.fetch_one(work.records.count_sql)

@@ -25,17 +25,18 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import Job, JobKind, JobState
+from zapdb.catalog.kinds import Job, JobState
 from zapdb.catalog.range_revisions import Bounds, find_ranges_below, intersect
 from zapdb.cluster.leases import Lease, Owner
 from zapdb.errors import UnknownName
 from zapdb.jobs.findings import clear_findings
+from zapdb.jobs.job_types import JOB_TYPES, type_of
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, is_in_range
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
@@ -139,7 +140,7 @@ def _list_replanned(*, is_by_hand: bool, retries_quarantined: bool) -> Collectio
 
 def _find_unknown(connection: Connection, job: Job) -> list[Bounds]:
     """The ranges in which a job may have something to do, as far as is known before it looks."""
-    if job.kind != "convert":
+    if not type_of(job).skips_current:
         return [(None, None)]
     return find_ranges_below(connection, job.tenant, job.table, job.target)
 
@@ -213,8 +214,9 @@ def list_jobs(connection: Connection, tenant: int | None = None) -> list[Job]:
     """Return the jobs of a tenant, or of all; a job's id begins with its kind and its tenant."""
     if tenant is None:
         return rows.list_rows(connection, Job)
-    kinds = sorted(get_args(JobKind))
-    return [job for kind in kinds for job in rows.list_rows(connection, Job, kind, tenant)]
+    return [
+        job for kind in sorted(JOB_TYPES) for job in rows.list_rows(connection, Job, kind, tenant)
+    ]
 
 
 def tenant_of_job(job_id: str) -> int:

@@ -16,7 +16,7 @@ from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.control import find_job
 from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.job_types import type_of
 from zapdb.jobs.latency import ProbeStatus, list_probes
 from zapdb.jobs.loading import make_work
 from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
@@ -100,7 +100,7 @@ class JobStatus:
     @property
     def has_end(self) -> bool:
         """Whether it is known how many records the job will have read."""
-        return self.job.records > 0 or not kind_of(self.job).is_undivided
+        return self.job.records > 0 or not type_of(self.job).is_undivided
 
     @property
     def is_running(self) -> bool:
@@ -140,7 +140,7 @@ def list_open_jobs(connection: Connection, tenant: int) -> list[tuple[Job, Progr
     return [
         (job, read_progress(connection, job.id))
         for job in list_jobs(connection, tenant)
-        if kind_of(job).needed and job.state in ("planned", "paused", "cancelled")
+        if type_of(job).needed and job.state in ("planned", "paused", "cancelled")
     ]
 
 
@@ -149,7 +149,7 @@ def list_blocked_jobs(connection: Connection, tenant: int) -> list[Job]:
     return [
         job
         for job in list_jobs(connection, tenant)
-        if kind_of(job).needed and job.state == "blocked"
+        if type_of(job).needed and job.state == "blocked"
     ]
 
 
@@ -158,9 +158,9 @@ def count_reads(
 ) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
     is_over = job.state in ("done", "superseded")
-    if is_over and (job.is_estimated or kind_of(job).is_undivided):
+    if is_over and (job.is_estimated or type_of(job).is_undivided):
         return progress.read
-    if job.kind not in ("convert", "roll_back"):
+    if not type_of(job).rewrites_records:
         return max(job.records, progress.read)
     if is_over:
         return progress.read
@@ -168,9 +168,7 @@ def count_reads(
         work = make_work(connection.storage, catalog, structs.replace(job, state="planned"))
     except (Superseded, ExecutorMismatch):
         return progress.read
-    condition, parameters = work.condition
-    (left,) = connection.fetch_one(f"{work.records.count_sql} AND {condition}", parameters)
-    return progress.read + int(left)
+    return progress.read + work.count_stale(connection)
 
 
 @dataclass(frozen=True, slots=True)

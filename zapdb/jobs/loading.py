@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.kinds import Job, JobKind
 from zapdb.cluster.level import check_level
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
@@ -19,13 +20,14 @@ from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.migrations.chain import digest_chain
 from zapdb.storage import Storage, TransactionMode
 
-WORK: dict[str, Callable[[Storage, TenantCatalog, TableDescriptor, Job], Work]] = {
+WORK: Final[dict[JobKind, Callable[[Storage, TenantCatalog, Job], Work]]] = {
     "convert": ConvertWork,
     "index": open_index_work,
     "roll_back": RollbackWork,
     "validate": ValidateWork,
+    "verify": VerifyWork,
 }
-"""By kind, the work on an active table."""
+"""What ranges of keys are worked on with; an undivided job is the work of its command."""
 
 
 def load_work(storage: Storage, job_id: str) -> Work:
@@ -40,18 +42,11 @@ def load_work(storage: Storage, job_id: str) -> Work:
 
 def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
     """The work of a planned job; raises `HeldBack` and `Superseded` for any other one."""
-    descriptor = next((s for s in catalog.tables.values() if s.schema.number == job.table), None)
     if job.state in ("paused", "cancelled"):
         raise HeldBack
     if job.state != "planned":
         raise Superseded
-    work: Work
-    if job.kind == "verify":
-        work = VerifyWork(storage, catalog, job)
-    elif descriptor is None:
-        raise Superseded
-    else:
-        work = WORK[job.kind](storage, catalog, descriptor, job)
+    work = WORK[job.kind](storage, catalog, job)
     digest = digest_chain(catalog.chain, job.position)
     if digest != job.chain:
         raise ExecutorMismatch(
@@ -61,8 +56,9 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
             planned=job.chain,
             hint="run the job again, which plans it again",
         )
-    if descriptor is not None:
-        _check_datasets(descriptor, job)
+    for descriptor in catalog.tables.values():
+        if descriptor.schema.number == job.table:
+            _check_datasets(descriptor, job)
     return work
 
 

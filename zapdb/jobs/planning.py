@@ -18,7 +18,7 @@ from zapdb.catalog.kinds import Job, JobKind
 from zapdb.errors import CatalogChanged
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
-from zapdb.jobs.kinds import KINDS_OF_JOBS, kind_of
+from zapdb.jobs.job_types import JOB_TYPES, type_of
 from zapdb.jobs.known_catalog import load_job_catalog
 from zapdb.jobs.quarantine import clear_quarantine
 from zapdb.limits import CATALOG
@@ -91,7 +91,7 @@ def plan_blocked_again(storage: Storage, tenant: int, known: TenantCatalog | Non
 
 def is_blocked(job: Job) -> bool:
     """Whether a job that the active schema may need is blocked."""
-    return job.state == "blocked" and kind_of(job).needed
+    return job.state == "blocked" and type_of(job).needed
 
 
 def sort_by_priority(jobs: Iterable[Job]) -> list[Job]:
@@ -102,7 +102,7 @@ def sort_by_priority(jobs: Iterable[Job]) -> list[Job]:
 def _take_over(job: Job, superseded: list[Job]) -> Job:
     """Return a job with the throttle, and the pause, of the one in whose place it comes."""
     for old in superseded:
-        if job.kind != "index" and (old.kind, old.table) == (job.kind, job.table):
+        if type_of(job).takes_over and (old.kind, old.table) == (job.kind, job.table):
             return structs.replace(
                 job,
                 state="paused" if old.state == "paused" else job.state,
@@ -172,7 +172,7 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
         unwanted = [
             job
             for job in list_jobs(connection, catalog.tenant)
-            if kind_of(job).needed and job.state in OPEN_STATES and job.id not in needed
+            if type_of(job).needed and job.state in OPEN_STATES and job.id not in needed
         ]
         (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
         if version != catalog.version:
@@ -206,7 +206,7 @@ def _new_job(
     position: int,
     datasets: dict[str, str],
 ) -> Job:
-    priority = KINDS_OF_JOBS[kind].priority
+    priority = JOB_TYPES[kind].priority
     if kind == "index" and any(i.build == target and i.is_rebuilt for i in descriptor.indexes):
         priority = REBUILT_PRIORITY
     # The chain is part of the name: after a rollback and another migration, the same revision may

@@ -17,19 +17,11 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from zapdb.activation import load_tenant_catalog
-from zapdb.activation.activate import publish_index
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import ConstraintFinding, Job
-from zapdb.catalog.range_revisions import forget_range_revisions, note_table_revision
+from zapdb.catalog.kinds import Job
 from zapdb.cluster.leases import Owner
 from zapdb.errors import JobError, ZapdbError
-from zapdb.indexes import find_collision, violations
-from zapdb.jobs.archives import sweep_archives
-from zapdb.jobs.building import IndexWork, RewriteWork, remove_orphans
-from zapdb.jobs.converting import ConvertWork, RollbackWork
 from zapdb.jobs.failure import describe_failure, note_failure
-from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import (
     Progress,
     begin_anew,
@@ -40,17 +32,14 @@ from zapdb.jobs.job import (
     slice_records,
 )
 from zapdb.jobs.loading import load_work, make_work
-from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, read_keys_between
+from zapdb.jobs.quarantine import clear_quarantine, count_quarantined
 from zapdb.jobs.range_work import run_range
 from zapdb.jobs.throttle import Stopped, wait
-from zapdb.jobs.validation import ValidateWork, publish_validated
-from zapdb.jobs.verifying import VerifyWork, conclude_verification
 from zapdb.jobs.waiting import Hold, find_hold
-from zapdb.jobs.work import HeldBack, Superseded, Work
+from zapdb.jobs.work import Findings, HeldBack, Superseded, Work
 from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
 from zapdb.logs import log_event
-from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.cells import as_bytes
+from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.statements import catalog_version_sql
 
 logger = logging.getLogger("zapdb.jobs")
@@ -191,8 +180,7 @@ def _finish(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
 
 def _count_and_end(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | None:
     work = load_work(storage, job.id)
-    if isinstance(work, RewriteWork):
-        _remove_orphans(storage, work)
+    work.tidy()
     with storage.transaction(TransactionMode.READ) as connection:
         if open_ranges(connection, job.id):
             raise JobError(
@@ -200,34 +188,25 @@ def _count_and_end(storage: Storage, job: Job, *, is_last: bool) -> _EndedJob | 
                 job=job.id,
                 hint="run it again; it continues where it stopped",
             )
-        missing, quarantined = (
-            _count_missing(connection, work),
-            count_quarantined(connection, job.id),
-        )
-        findings = () if not missing else _find_duplicates(connection, work, is_last=is_last)
-        ranges = slice_records(connection, work.records, work.entries).ranges if missing else []
-    if missing and not findings and not 0 < missing <= quarantined:
+        missing, quarantined = work.count_left(connection), count_quarantined(connection, job.id)
+        findings = work.find_obstacles(connection, is_last=is_last) if missing else ()
+        begins_anew = missing and not findings and not 0 < missing <= quarantined
+        if begins_anew:
+            ranges = slice_records(connection, work.records, work.entries).ranges
+    if begins_anew:
         with storage.transaction(TransactionMode.CATALOG) as connection:
             begin_anew(connection, job.id, ranges)
-            if isinstance(work, ConvertWork):  # or somebody has restored records beside zapdb
-                forget_range_revisions(connection, job.tenant, job.table)
+            work.begin_anew(connection)
         return None
-    if isinstance(work, IndexWork) and not missing:
-        _publish(storage, work)
-    if isinstance(work, VerifyWork):
-        findings = conclude_verification(storage, work)
-    if isinstance(work, ValidateWork):
-        findings = publish_validated(storage, work)
-        missing = quarantined
+    if not missing:
+        findings = work.finish()
     ended = _end_job(storage, work, findings, is_reached=not (missing or findings))
-    if ended.job.state == "done" and job.kind == "convert":
-        sweep_archives(storage, job.tenant)
+    if ended.job.state == "done":
+        work.clean_up()
     return ended
 
 
-def _end_job(
-    storage: Storage, work: Work, findings: tuple[ConstraintFinding, ...], *, is_reached: bool
-) -> _EndedJob:
+def _end_job(storage: Storage, work: Work, findings: Findings, *, is_reached: bool) -> _EndedJob:
     """End a job: it is done if its target is reached; otherwise, findings or records in quarantine
     block it. Raises `_FoundBefore` for findings that were collected under another tenant
     catalog."""
@@ -236,11 +215,9 @@ def _end_job(
         stored = read_job(connection, job.id, lock=True)
         if is_reached:
             clear_quarantine(connection, job.id)
-            if job.kind == "convert":
-                note_table_revision(connection, job.tenant, job.table, job.target)
-            return _EndedJob(
-                set_state(connection, stored, "done"), ended_here=stored.state != "done"
-            )
+            work.note_reached(connection)
+            ended = set_state(connection, stored, "done")
+            return _EndedJob(ended, ended_here=stored.state != "done")
         if stored.state != "planned" or open_ranges(connection, job.id):
             # another runner was faster, and the job was begun anew
             return _EndedJob(stored, ended_here=False)
@@ -249,79 +226,6 @@ def _end_job(
             raise _FoundBefore
         blocked = set_state(connection, structs.replace(stored, findings=findings), "blocked")
         return _EndedJob(blocked, ended_here=True)
-
-
-def _find_duplicates(
-    connection: Connection, work: Work, *, is_last: bool
-) -> tuple[ConstraintFinding, ...]:
-    """The records that have no entry since their key of a unique index is another's.
-
-    None if the ranges have to be gone through again: an entry is missing although its key is free,
-    because the record that had the key has changed. After the last repetition (`is_last`), that is
-    left to the next run.
-    """
-    if not (isinstance(work, IndexWork) and work.index and work.index.descriptor.index.unique):
-        return ()
-    index, examples = work.index, list[str]()
-    left_out = read_keys_between(connection, work.job.id, None, None)
-    for key in index.entries.list_missing(connection, EXAMPLES_MAX + len(left_out)):
-        if key in left_out:
-            continue
-        if len(examples) == EXAMPLES_MAX:
-            break
-        record = work.read(key, as_bytes(connection.fetch_one(work.records.get_sql, (key,))[0]))
-        found = find_collision(connection, index, key, record)
-        if found is not None:
-            examples.append(violations.describe_collision(work.bound, found, record))
-        elif not is_last:
-            return ()
-    (entries,) = connection.fetch_one(index.entries.count_sql)
-    (count,) = connection.fetch_one(work.records.count_sql)
-    violating = int(count - entries) - len(left_out)
-    if violating <= 0:
-        return ()
-    return (ConstraintFinding(f"index {index.name}", violating, tuple(examples)),)
-
-
-def _remove_orphans(storage: Storage, work: RewriteWork) -> None:
-    """Finding them takes looking for all records: they are looked for where there must be some."""
-    with storage.transaction(TransactionMode.READ) as connection:
-        if open_ranges(connection, work.job.id) or not _count_missing(connection, work):
-            return
-    remove_orphans(storage, work)
-
-
-def _count_missing(connection: Connection, work: Work) -> int:
-    """How many records the work has not been done for; less than 0 if there are entries too many.
-
-    A validation leaves nothing to count, and a rollback counts for itself, under the gate.
-    """
-    if isinstance(work, IndexWork):
-        assert work.index is not None
-        (entries,) = connection.fetch_one(work.index.entries.count_sql)
-        (count,) = connection.fetch_one(work.records.count_sql)
-        if entries == count and count_quarantined(connection, work.job.id):
-            return len(work.index.entries.list_missing(connection, 1))
-        return int(count - entries)
-    quarantined = isinstance(work, RollbackWork) and count_quarantined(connection, work.job.id)
-    if isinstance(work, ConvertWork) or quarantined:
-        condition, parameters = work.condition
-        (left,) = connection.fetch_one(f"{work.records.count_sql} AND {condition}", parameters)
-        return int(left)
-    return 0
-
-
-def _publish(storage: Storage, work: IndexWork) -> None:
-    """The counted snapshot is enough: since the build began, every writer keeps the index."""
-    with storage.transaction(TransactionMode.DDL) as connection:
-        catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
-        for descriptor in catalog.tables.values():
-            for index in descriptor.indexes:
-                if index.build == work.job.target:
-                    if index.needs_build:  # else a twin was faster
-                        publish_index(connection, catalog.tenant, descriptor.schema, index)
-                    return
-    raise Superseded
 
 
 def run_locally(

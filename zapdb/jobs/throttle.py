@@ -20,7 +20,7 @@ from msgspec import structs
 from zapdb.catalog.kinds import Job, JobThrottle
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.jobs.job import count_workers, read_job
-from zapdb.jobs.kinds import kind_of
+from zapdb.jobs.job_types import type_of
 from zapdb.jobs.latency import LatencyProbe, leave_probe, use_probe
 from zapdb.jobs.window import find_closing
 from zapdb.jobs.work import HeldBack, Superseded
@@ -50,7 +50,7 @@ def read_throttle(connection: Connection, job: Job) -> JobThrottle:
     begun by hand.
     """
     own = job.throttle
-    if job.kind == "roll_back" or kind_of(job).is_undivided:
+    if type_of(job).is_rollback or type_of(job).is_undivided:
         return own
     settings, missing = read_settings(connection, job.tenant), dict[str, int | None]()
     if own.records_per_second is None:

@@ -42,7 +42,7 @@ from zapdb.jobs.job import (
     read_progress,
     set_state,
 )
-from zapdb.jobs.kinds import KINDS_OF_JOBS, can_go_on, kind_of
+from zapdb.jobs.job_types import JOB_TYPES, can_go_on, type_of
 from zapdb.jobs.progress import record_totals
 from zapdb.jobs.throttle import STEP_SECONDS, Throttle
 from zapdb.jobs.waiting import find_hold, find_more_urgent, is_worked_on
@@ -292,7 +292,7 @@ class UndividedJob:
             job=job.id,
             by=one_line(job.held_by),
             at=show_moment(job.held_at),
-            hint=kind_of(job).again,
+            hint=type_of(job).again,
         )
 
     def _save_now_and_then(self) -> None:
@@ -361,7 +361,7 @@ def working_on(
 
 def _plan(storage: Storage, about: Undivided) -> None:
     """Store the job, or open it again; delete those of its kind that nobody can go on with."""
-    kind = KINDS_OF_JOBS[about.kind]
+    kind = JOB_TYPES[about.kind]
     with storage.transaction(TransactionMode.CATALOG) as connection:
         for other in list_jobs(connection, about.tenant):
             if (

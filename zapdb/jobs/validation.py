@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from zapdb.activation.activate import publish_constraint
-from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.indexes import BoundTable, make_reader, violations
 from zapdb.jobs.findings import add_findings, read_findings
 from zapdb.jobs.quarantine import count_quarantined
-from zapdb.jobs.work import Superseded, Work
+from zapdb.jobs.work import Findings, Superseded, Work, find_table
 from zapdb.records import Record
 from zapdb.storage import Connection, Storage, TransactionMode
 
@@ -27,10 +27,9 @@ class ValidateWork(Work):
     # A row that is skipped would have to be found again; the writer is done in a moment.
     skips_locked = False
 
-    def __init__(
-        self, storage: Storage, catalog: TenantCatalog, descriptor: TableDescriptor, job: Job
-    ) -> None:
+    def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
+        descriptor = find_table(catalog, job)
         if descriptor.revision != job.target or not descriptor.unvalidated:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
@@ -46,6 +45,27 @@ class ValidateWork(Work):
     @property
     def condition(self) -> tuple[str, list[Any]]:
         return "1 = 1", []
+
+    def count_left(self, connection: Connection) -> int:
+        """A record that can't be read may violate anything."""
+        return count_quarantined(connection, self.job.id)
+
+    def find_obstacles(self, connection: Connection, *, is_last: bool) -> Findings:
+        return read_findings(connection, self.job.id)
+
+    def finish(self) -> Findings:
+        """Mark what no record violates; returns the findings on the rest."""
+        with self.storage.transaction(TransactionMode.DDL) as connection:
+            findings = read_findings(connection, self.job.id)
+            violated = {finding.what for finding in findings}
+            catalog = load_tenant_catalog(connection, self.job.tenant, self.catalog)
+            descriptor = find_table(catalog, self.job)
+            if descriptor.revision != self.job.target:
+                raise Superseded
+            for constraint in descriptor.unvalidated:
+                if str(constraint) not in violated:
+                    publish_constraint(connection, catalog.tenant, descriptor.schema, constraint)
+        return findings
 
     def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
         record = self.read(place, value)
@@ -85,26 +105,3 @@ def find_violations(
             for at in reference.find_missing(connection, [record for _, record in records]):
                 text = violations.describe_missing_target(bound, reference, *records[at])
                 yield str(constraint), text
-
-
-def publish_validated(storage: Storage, work: ValidateWork) -> tuple[ConstraintFinding, ...]:
-    """Mark what no record violates, once all ranges are done; returns the findings on the rest.
-
-    Nothing is marked while a record is in quarantine: it may violate anything.
-    """
-    with storage.transaction(TransactionMode.DDL) as connection:
-        findings = read_findings(connection, work.job.id)
-        if count_quarantined(connection, work.job.id):
-            return findings
-        violated = {finding.what for finding in findings}
-        catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
-        for descriptor in catalog.tables.values():
-            if descriptor.schema.number == work.job.table:
-                if descriptor.revision != work.job.target:
-                    raise Superseded
-                for constraint in descriptor.unvalidated:
-                    if str(constraint) not in violated:
-                        publish_constraint(
-                            connection, catalog.tenant, descriptor.schema, constraint
-                        )
-    return findings

@@ -28,7 +28,7 @@ from zapdb.jobs.job import (
     set_state,
     slice_records,
 )
-from zapdb.jobs.kinds import KINDS_OF_JOBS
+from zapdb.jobs.job_types import JOB_TYPES
 from zapdb.jobs.quarantine import clear_quarantine, put_in_quarantine
 from zapdb.jobs.record_checks import (
     ActiveChecks,
@@ -37,7 +37,7 @@ from zapdb.jobs.record_checks import (
     list_archived_tables,
     open_checks,
 )
-from zapdb.jobs.work import ReadingWork, Superseded
+from zapdb.jobs.work import Findings, ReadingWork, Superseded
 from zapdb.migrations.chain import digest_chain
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
@@ -59,6 +59,21 @@ class VerifyWork(ReadingWork[Problems]):
     def condition(self) -> tuple[str, list[Any]]:
         return "1 = 1", []
 
+    def count_left(self, connection: Connection) -> int:
+        """What can't be read is among the findings."""
+        return 0
+
+    def finish(self) -> Findings:
+        """What was found, and what the table as a whole shows."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, self.job.tenant, self.catalog)
+            checks = open_checks(self.storage, catalog, self.job.table)
+            if checks is None:
+                raise Superseded
+            found = read_findings(connection, self.job.id)
+            whole = to_findings(checks.check_table(connection, {one.what for one in found}))
+            return merge_findings([*whole, *found])
+
     def examine(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> Problems:
         return self.checks.check_page(connection, batch)
 
@@ -76,18 +91,6 @@ class VerifyWork(ReadingWork[Problems]):
 
 def to_findings(problems: Problems) -> list[ConstraintFinding]:
     return [ConstraintFinding(one.what, 1, (one.text,)) for one in problems]
-
-
-def conclude_verification(storage: Storage, work: VerifyWork) -> tuple[ConstraintFinding, ...]:
-    """What was found, once all ranges are done, and what the table as a whole shows."""
-    with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, work.job.tenant, work.catalog)
-        checks = open_checks(storage, catalog, work.job.table)
-        if checks is None:
-            raise Superseded
-        found = read_findings(connection, work.job.id)
-        whole = to_findings(checks.check_table(connection, {one.what for one in found}))
-        return merge_findings([*whole, *found])
 
 
 def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> list[Job]:
@@ -123,7 +126,7 @@ def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
         "planned",
         sliced.records,
         0,
-        KINDS_OF_JOBS["verify"].priority,
+        JOB_TYPES["verify"].priority,
         is_estimated=sliced.is_estimated,
     )
     with storage.transaction(TransactionMode.CATALOG) as connection:

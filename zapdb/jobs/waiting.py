@@ -12,7 +12,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.catalog.kinds import Job
 from zapdb.cluster.blocked_activation import find_reachable_position
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
-from zapdb.jobs.kinds import CONVERT, kind_of
+from zapdb.jobs.job_types import CONVERT, type_of
 from zapdb.jobs.latency import list_probes
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.throttle import read_throttle
@@ -89,7 +89,7 @@ def _list_waits(
     quarantined = count_quarantined(connection, job.id)
     if quarantined:
         are = "1 record is" if quarantined == 1 else f"{quarantined:,} records are"
-        again = kind_of(job).retry_command
+        again = type_of(job).retry_command
         yield f"{are} in quarantine, until restored or deleted, and tried again by `{again}`"
     if job.state == "blocked" and job.findings:
         yield "records are in its way, until they are changed or deleted"
@@ -99,13 +99,13 @@ def _list_waits(
     if job.state != "planned":
         return
     if _is_of_dropped_table(catalog, job):
-        needed = kind_of(job).needed
+        needed = type_of(job).needed
         way = (
             "the next `zapdb convert run` removes it" if needed else f"`zapdb jobs cancel {job.id}`"
         )
         yield f"its table {job.table_name} was dropped: {way}"
         return
-    if catalog.rolling_back is not None and job.kind != "roll_back":
+    if catalog.rolling_back is not None and not type_of(job).is_rollback:
         yield "a migration is being rolled back"
     if hold is None:
         yield from _list_waits_of_ranges(connection, job, seen_by)
@@ -119,7 +119,7 @@ def _is_of_dropped_table(catalog: TenantCatalog, job: Job) -> bool:
     """Whether a job can't go on; one that the schema needed is superseded when jobs are planned.
     A rollback converts the records of dropped tables, too."""
     active = {descriptor.schema.number for descriptor in catalog.tables.values()}
-    return job.kind != "roll_back" and job.table != 0 and job.table not in active
+    return not type_of(job).is_rollback and job.table != 0 and job.table not in active
 
 
 def _list_throttles(connection: Connection, job: Job) -> Iterator[str]:
@@ -152,7 +152,7 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
         if urgent is not None:
             yield f"{urgent.id} comes first"
         else:
-            command = kind_of(job).command
+            command = type_of(job).command
             watch = ", or `zapdb convert watch`" if command == CONVERT else ""
             yield f"no process works on it: run `{command}`{watch}"
     elif all(one.lease_left_us <= 0 for one in left if one.is_held):
@@ -163,14 +163,14 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
 
 def _describe_interruption(job: Job) -> str:
     """What became of a job whose workers were killed, and the way on."""
-    if not kind_of(job).is_undivided:
+    if not type_of(job).is_undivided:
         return "its workers ended without giving their ranges back: the next run takes these over"
     if not job.is_resumable:
         return (
             "interrupted: its process ended, and nobody else has its rows; import them again, as "
             "an upsert, since some are here. The next import removes this job"
         )
-    return f"interrupted: its process ended; {kind_of(job).again}"
+    return f"interrupted: its process ended; {type_of(job).again}"
 
 
 def _list_waits_for_others(left: list[OpenRange]) -> Iterator[str]:
@@ -187,7 +187,7 @@ def find_more_urgent(connection: Connection, job: Job) -> Job | None:
     for other in list_jobs(connection, job.tenant):
         comes_before = other.state == "planned" and other.priority > job.priority
         # What is begun by hand is beside the jobs of the schema: these do not wait for it.
-        is_counted = kind_of(other).needed or not kind_of(job).needed
+        is_counted = type_of(other).needed or not type_of(job).needed
         if comes_before and is_counted and has_worker(connection, other):
             return other
     return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
-from zapdb.activation.tenant_catalog import TenantCatalog
-from zapdb.catalog.kinds import Job
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
+from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.limits import BATCH_RECORDS_FIRST
 from zapdb.storage import (
     ArchiveStatements,
@@ -20,6 +20,8 @@ from zapdb.storage.cells import as_bytes
 from zapdb.storage.statements import find_middle, in_range
 
 Found = TypeVar("Found")
+Findings = tuple[ConstraintFinding, ...]
+"""What blocks a job."""
 
 
 class Superseded(Exception):
@@ -28,6 +30,14 @@ class Superseded(Exception):
 
 class HeldBack(Exception):
     """Nobody may work on the job now: it is paused or cancelled, or outside its window."""
+
+
+def find_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:
+    """The active table that a job works on; raises `Superseded` if there is none."""
+    for descriptor in catalog.tables.values():
+        if descriptor.schema.number == job.table:
+            return descriptor
+    raise Superseded
 
 
 class Work(ABC):
@@ -51,6 +61,39 @@ class Work(ABC):
     @abstractmethod
     def condition(self) -> tuple[str, list[Any]]:
         """The SQL condition of the records to work on, in addition to the range itself."""
+
+    @abstractmethod
+    def count_left(self, connection: Connection) -> int:
+        """How many records the work has not been done for, once its ranges are; less than 0 if it
+        was done for more than there are."""
+
+    @abstractmethod
+    def finish(self) -> Findings:
+        """Publish the result, once nothing is left; returns what is in its way. Raises
+        `Superseded`."""
+
+    def count_stale(self, connection: Connection) -> int:
+        """How many records satisfy the condition."""
+        condition, parameters = self.condition
+        (left,) = connection.fetch_one(f"{self.records.count_sql} AND {condition}", parameters)
+        return int(left)
+
+    def tidy(self) -> None:  # noqa: B027 - most kinds have nothing to tidy
+        """Take away what would be counted by mistake, before what is left is counted."""
+
+    def find_obstacles(self, connection: Connection, *, is_last: bool) -> Findings:
+        """Why something is left, if the ranges need not be gone through again; `is_last` if they
+        were already."""
+        return ()
+
+    def begin_anew(self, connection: Connection) -> None:  # noqa: B027 - most kinds know nothing
+        """Forget what is known of its records: all ranges are gone through again."""
+
+    def note_reached(self, connection: Connection) -> None:  # noqa: B027 - most kinds note nothing
+        """Store that the target is reached, in the transaction that ends the job."""
+
+    def clean_up(self) -> None:  # noqa: B027 - most kinds leave nothing
+        """Remove what nobody needs after the job is done."""
 
     @property
     def entries(self) -> EntryStatements | None:
