@@ -12,7 +12,7 @@ from zapdb.indexes.maintenance import EntryRow
 from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import open_ranges
 from zapdb.jobs.quarantine import count_quarantined, read_keys_between
-from zapdb.jobs.work import Findings, Superseded, Work, find_table
+from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
 from zapdb.limits import BATCH_RECORDS_MAX
 from zapdb.storage import Connection, EntryStatements, OfHeld, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -31,7 +31,7 @@ class IndexWork(Work):
 
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
-        self.bound = BoundTable(storage, catalog, find_table(catalog, job))
+        self.bound = BoundTable(storage, catalog, find_active_table(catalog, job))
         built = [index for index in self.bound.indexes if index.descriptor.build == job.target]
         if not built or built[0].is_built:
             raise Superseded
@@ -200,7 +200,7 @@ class RewriteWork(IndexWork):
 
 def open_index_work(storage: Storage, catalog: TenantCatalog, job: Job) -> IndexWork:
     """The work of a job that builds an index, or rewrites its entries."""
-    indexes = find_table(catalog, job).indexes
+    indexes = find_active_table(catalog, job).indexes
     rewriting = (index.build for index in indexes if index.state == "rewriting")
     kind = RewriteWork if job.target in rewriting else IndexWork
     return kind(storage, catalog, job)

@@ -15,7 +15,7 @@ from zapdb.catalog.range_revisions import (
 from zapdb.indexes import BoundTable, make_reader
 from zapdb.jobs.archives import sweep_archives
 from zapdb.jobs.quarantine import count_quarantined
-from zapdb.jobs.work import Findings, Superseded, Work, find_table
+from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
 from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection, Storage
@@ -31,7 +31,7 @@ class ConvertWork(Work):
 
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
-        descriptor = find_table(catalog, job)
+        descriptor = find_active_table(catalog, job)
         if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
@@ -78,7 +78,7 @@ class RollbackWork(Work):
 
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
-        descriptor = find_table(catalog, job)
+        descriptor = find_active_table(catalog, job)
         self.descriptor = descriptor
         if catalog.rolling_back is None:
             raise Superseded

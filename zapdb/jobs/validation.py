@@ -16,7 +16,7 @@ from zapdb.catalog.kinds import ConstraintFinding, Job
 from zapdb.indexes import BoundTable, make_reader, violations
 from zapdb.jobs.findings import add_findings, read_findings
 from zapdb.jobs.quarantine import count_quarantined
-from zapdb.jobs.work import Findings, Superseded, Work, find_table
+from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
 from zapdb.records import Record
 from zapdb.storage import Connection, Storage, TransactionMode
 
@@ -29,7 +29,7 @@ class ValidateWork(Work):
 
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
-        descriptor = find_table(catalog, job)
+        descriptor = find_active_table(catalog, job)
         if descriptor.revision != job.target or not descriptor.unvalidated:
             raise Superseded
         self.bound = BoundTable(storage, catalog, descriptor)
@@ -59,7 +59,7 @@ class ValidateWork(Work):
             findings = read_findings(connection, self.job.id)
             violated = {finding.what for finding in findings}
             catalog = load_tenant_catalog(connection, self.job.tenant, self.catalog)
-            descriptor = find_table(catalog, self.job)
+            descriptor = find_active_table(catalog, self.job)
             if descriptor.revision != self.job.target:
                 raise Superseded
             for constraint in descriptor.unvalidated:

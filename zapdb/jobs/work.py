@@ -32,7 +32,7 @@ class HeldBack(Exception):
     """Nobody may work on the job now: it is paused or cancelled, or outside its window."""
 
 
-def find_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:
+def find_active_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:
     """The active table that a job works on; raises `Superseded` if there is none."""
     for descriptor in catalog.tables.values():
         if descriptor.schema.number == job.table:
