@@ -27,7 +27,7 @@ from zapdb.catalog import rows
 from zapdb.catalog.entry_tables import retire_entries
 from zapdb.catalog.kinds import KINDS, EntryTableRow
 from zapdb.database import Database
-from zapdb.jobs import run, run_locally
+from zapdb.jobs import run_locally
 from zapdb.jobs.job import insert_ranges
 from zapdb.jobs.quarantine import put_in_quarantine
 from zapdb.jobs.verifying import VerifyWork
@@ -320,11 +320,8 @@ def test_h13_a_verification_that_an_erasure_overtakes_keeps_nothing_of_what_was_
 
         return collect_and_erase
 
-    if when == "a batch is examined":
-        monkeypatch.setattr(VerifyWork, "examine", overtaken(VerifyWork.examine))
-    else:
-        found = overtaken(run.conclude_verification)
-        monkeypatch.setattr(run, "conclude_verification", found)
+    method = "examine" if when == "a batch is examined" else "finish"
+    monkeypatch.setattr(VerifyWork, method, overtaken(getattr(VerifyWork, method)))
     (report,) = db.admin.verify(partial(run_locally, workers=1))
     assert erased
     assert find_places(workspace) == set()
