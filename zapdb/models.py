@@ -1,35 +1,31 @@
 """What modules import that `zapdb codegen models` wrote; see docs/guides/models.md."""
 
-from zapdb.database.async_typing import AsyncFile, AsyncFileOpening, AsyncTypedTable
+from zapdb.aio import AsyncFile, AsyncTable, OpeningBlock
 from zapdb.database.models import Model, Models, TableModel
-from zapdb.database.typing_protocols import (
+from zapdb.database.table import Table
+from zapdb.database.typed_fields import (
     AnyField,
     BytesLike,
     FieldOf,
     ListLike,
     TypedField,
     TypedOrderedField,
-    TypedPage,
-    TypedQuery,
     TypedStringField,
-    TypedTable,
 )
 
 __all__ = [
     "AnyField",
     "AsyncFile",
-    "AsyncFileOpening",
-    "AsyncTypedTable",
+    "AsyncTable",
     "BytesLike",
     "FieldOf",
     "ListLike",
     "Model",
     "Models",
+    "OpeningBlock",
+    "Table",
     "TableModel",
     "TypedField",
     "TypedOrderedField",
-    "TypedPage",
-    "TypedQuery",
     "TypedStringField",
-    "TypedTable",
 ]

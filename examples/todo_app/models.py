@@ -4,6 +4,13 @@ Written by `zapdb codegen models`: not to be changed by hand. `zapdb.open(..., m
 compares it with the database.
 """
 
+# Methods are declared, and inherited; they take the fields of their table, which is less
+# than what any table takes.
+# mypy: disable-error-code="override"
+# pyright: reportIncompatibleMethodOverride=false
+# pyright: reportIncompatibleVariableOverride=false
+# pyright: reportReturnType=false
+
 from __future__ import annotations
 
 import builtins as _builtins
@@ -12,11 +19,11 @@ import uuid
 from collections.abc import AsyncIterable, Callable, Iterable
 from io import BufferedReader
 from typing import (
+    TYPE_CHECKING,
     Any,
     BinaryIO,
     Literal,
     NotRequired,
-    Protocol,
     TypeAlias,
     TypedDict,
     Unpack,
@@ -26,15 +33,16 @@ from typing import (
 from zapdb.models import (
     AnyField,
     AsyncFile,
-    AsyncTypedTable,
+    AsyncTable,
     BytesLike,
     FieldOf,
     Model,
     Models,
+    OpeningBlock,
+    Table,
     TableModel,
     TypedOrderedField,
     TypedStringField,
-    TypedTable,
 )
 
 MODELS = Models(
@@ -209,137 +217,134 @@ class UserChanges(TypedDict):
 UserField: TypeAlias = Literal["id", "name", "zone", "language", "home"]
 
 
-class UserFields(Protocol):
-    """The fields of users, for conditions."""
-
-    id: TypedOrderedField[uuid.UUID]
-    name: TypedStringField
-    zone: TypedStringField
-    language: TypedOrderedField[Language]
-    home: TypedOrderedField[TodoListKey]
-
-
-class UsersTable(TypedTable[User], Protocol):
+class UsersTable(Table[User]):
     """The table users."""
 
-    @property
-    def f(self) -> UserFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: UserField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[User]: ...
 
-    def get(self, id: uuid.UUID) -> User:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: UserField, /) -> AnyField: ...
 
-    def find(self, id: uuid.UUID) -> User | None:
-        """The record with this key, or None."""
+        def get(self, id: uuid.UUID) -> User:
+            """The record with this key; raises `RecordNotFound`."""
 
-    def get_many(self, keys: Iterable[UserKey]) -> _builtins.list[User | None]:
-        """The records with these keys in their order, None where there is none."""
+        def find(self, id: uuid.UUID) -> User | None:
+            """The record with this key, or None."""
 
-    def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        def get_many(self, keys: Iterable[UserKey]) -> _builtins.list[User | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    def insert(self, /, **values: Unpack[UserValues]) -> User:
-        """Insert a record and return it."""
+        def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    def insert_many(
-        self,
-        records: Iterable[UserValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        def insert(self, /, **values: Unpack[UserValues]) -> User:
+            """Insert a record and return it."""
 
-    def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: User | str | None = None,
-        **changes: Unpack[UserChanges],
-    ) -> User:
-        """Change fields of a record and return it."""
+        def insert_many(
+            self,
+            records: Iterable[UserValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    def upsert(self, /, **values: Unpack[UserUpsert]) -> User:
-        """Insert a record, or change the one that has its key already."""
+        def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: User | str | None = None,
+            **changes: Unpack[UserChanges],
+        ) -> User:
+            """Change fields of a record and return it."""
 
-    def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        def upsert(self, /, **values: Unpack[UserUpsert]) -> User:
+            """Insert a record, or change the one that has its key already."""
 
-    def delete_many(self, keys: Iterable[UserKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    def open(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        field: Literal["name", "zone"],
-    ) -> BufferedReader:
-        """A string or binary field of a record as a binary file."""
+        def delete_many(self, keys: Iterable[UserKey]) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            field: Literal["name", "zone"],
+        ) -> BufferedReader:
+            """A string or binary field of a record as a binary file."""
 
 
-class AsyncUsersTable(AsyncTypedTable[User], Protocol):
+class AsyncUsersTable(AsyncTable[User]):
     """The table users in zapdb.aio."""
 
-    @property
-    def f(self) -> UserFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: UserField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[User]: ...
 
-    async def get(self, id: uuid.UUID) -> User:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: UserField, /) -> AnyField: ...
 
-    async def find(self, id: uuid.UUID) -> User | None:
-        """The record with this key, or None."""
+        async def get(self, id: uuid.UUID) -> User:
+            """The record with this key; raises `RecordNotFound`."""
 
-    async def get_many(self, keys: Iterable[UserKey]) -> _builtins.list[User | None]:
-        """The records with these keys in their order, None where there is none."""
+        async def find(self, id: uuid.UUID) -> User | None:
+            """The record with this key, or None."""
 
-    async def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        async def get_many(
+            self,
+            keys: Iterable[UserKey],
+        ) -> _builtins.list[User | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    async def insert(self, /, **values: Unpack[UserValues]) -> User:
-        """Insert a record and return it."""
+        async def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    async def insert_many(
-        self,
-        records: Iterable[UserValues] | AsyncIterable[UserValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        async def insert(self, /, **values: Unpack[UserValues]) -> User:
+            """Insert a record and return it."""
 
-    async def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: User | str | None = None,
-        **changes: Unpack[UserChanges],
-    ) -> User:
-        """Change fields of a record and return it."""
+        async def insert_many(
+            self,
+            records: Iterable[UserValues] | AsyncIterable[UserValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    async def upsert(self, /, **values: Unpack[UserUpsert]) -> User:
-        """Insert a record, or change the one that has its key already."""
+        async def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: User | str | None = None,
+            **changes: Unpack[UserChanges],
+        ) -> User:
+            """Change fields of a record and return it."""
 
-    async def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        async def upsert(self, /, **values: Unpack[UserUpsert]) -> User:
+            """Insert a record, or change the one that has its key already."""
 
-    async def delete_many(
-        self,
-        keys: Iterable[UserKey] | AsyncIterable[UserKey],
-    ) -> int:
-        """Delete records by their keys; returns how many."""
+        async def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    async def open(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        field: Literal["name", "zone"],
-    ) -> AsyncFile:
-        """A string or binary field of a record as a binary file."""
+        async def delete_many(
+            self,
+            keys: Iterable[UserKey] | AsyncIterable[UserKey],
+        ) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            field: Literal["name", "zone"],
+        ) -> OpeningBlock[AsyncFile]:
+            """A string or binary field of a record as a binary file."""
 
 
 @MODELS.record("lists")
@@ -394,126 +399,131 @@ class TodoListChanges(TypedDict):
 TodoListField: TypeAlias = Literal["id", "owner", "title"]
 
 
-class TodoListFields(Protocol):
-    """The fields of lists, for conditions."""
-
-    id: TypedOrderedField[uuid.UUID]
-    owner: TypedOrderedField[UserKey]
-    title: TypedStringField
-
-
-class ListsTable(TypedTable[TodoList], Protocol):
+class ListsTable(Table[TodoList]):
     """The table lists."""
 
-    @property
-    def f(self) -> TodoListFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: TodoListField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[TodoList]: ...
 
-    def get(self, id: uuid.UUID) -> TodoList:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: TodoListField, /) -> AnyField: ...
 
-    def find(self, id: uuid.UUID) -> TodoList | None:
-        """The record with this key, or None."""
+        def get(self, id: uuid.UUID) -> TodoList:
+            """The record with this key; raises `RecordNotFound`."""
 
-    def get_many(self, keys: Iterable[TodoListKey]) -> _builtins.list[TodoList | None]:
-        """The records with these keys in their order, None where there is none."""
+        def find(self, id: uuid.UUID) -> TodoList | None:
+            """The record with this key, or None."""
 
-    def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        def get_many(
+            self,
+            keys: Iterable[TodoListKey],
+        ) -> _builtins.list[TodoList | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
-        """Insert a record and return it."""
+        def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    def insert_many(
-        self,
-        records: Iterable[TodoListValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
+            """Insert a record and return it."""
 
-    def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: TodoList | str | None = None,
-        **changes: Unpack[TodoListChanges],
-    ) -> TodoList:
-        """Change fields of a record and return it."""
+        def insert_many(
+            self,
+            records: Iterable[TodoListValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    def upsert(self, /, **values: Unpack[TodoListUpsert]) -> TodoList:
-        """Insert a record, or change the one that has its key already."""
+        def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: TodoList | str | None = None,
+            **changes: Unpack[TodoListChanges],
+        ) -> TodoList:
+            """Change fields of a record and return it."""
 
-    def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        def upsert(self, /, **values: Unpack[TodoListUpsert]) -> TodoList:
+            """Insert a record, or change the one that has its key already."""
 
-    def delete_many(self, keys: Iterable[TodoListKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    def open(self, id: uuid.UUID, /, *, field: Literal["title"]) -> BufferedReader:
-        """A string or binary field of a record as a binary file."""
+        def delete_many(self, keys: Iterable[TodoListKey]) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(self, id: uuid.UUID, /, *, field: Literal["title"]) -> BufferedReader:
+            """A string or binary field of a record as a binary file."""
 
 
-class AsyncListsTable(AsyncTypedTable[TodoList], Protocol):
+class AsyncListsTable(AsyncTable[TodoList]):
     """The table lists in zapdb.aio."""
 
-    @property
-    def f(self) -> TodoListFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: TodoListField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[TodoList]: ...
 
-    async def get(self, id: uuid.UUID) -> TodoList:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: TodoListField, /) -> AnyField: ...
 
-    async def find(self, id: uuid.UUID) -> TodoList | None:
-        """The record with this key, or None."""
+        async def get(self, id: uuid.UUID) -> TodoList:
+            """The record with this key; raises `RecordNotFound`."""
 
-    async def get_many(
-        self,
-        keys: Iterable[TodoListKey],
-    ) -> _builtins.list[TodoList | None]:
-        """The records with these keys in their order, None where there is none."""
+        async def find(self, id: uuid.UUID) -> TodoList | None:
+            """The record with this key, or None."""
 
-    async def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        async def get_many(
+            self,
+            keys: Iterable[TodoListKey],
+        ) -> _builtins.list[TodoList | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    async def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
-        """Insert a record and return it."""
+        async def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    async def insert_many(
-        self,
-        records: Iterable[TodoListValues] | AsyncIterable[TodoListValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        async def insert(self, /, **values: Unpack[TodoListValues]) -> TodoList:
+            """Insert a record and return it."""
 
-    async def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: TodoList | str | None = None,
-        **changes: Unpack[TodoListChanges],
-    ) -> TodoList:
-        """Change fields of a record and return it."""
+        async def insert_many(
+            self,
+            records: Iterable[TodoListValues] | AsyncIterable[TodoListValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    async def upsert(self, /, **values: Unpack[TodoListUpsert]) -> TodoList:
-        """Insert a record, or change the one that has its key already."""
+        async def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: TodoList | str | None = None,
+            **changes: Unpack[TodoListChanges],
+        ) -> TodoList:
+            """Change fields of a record and return it."""
 
-    async def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        async def upsert(self, /, **values: Unpack[TodoListUpsert]) -> TodoList:
+            """Insert a record, or change the one that has its key already."""
 
-    async def delete_many(
-        self,
-        keys: Iterable[TodoListKey] | AsyncIterable[TodoListKey],
-    ) -> int:
-        """Delete records by their keys; returns how many."""
+        async def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    async def open(self, id: uuid.UUID, /, *, field: Literal["title"]) -> AsyncFile:
-        """A string or binary field of a record as a binary file."""
+        async def delete_many(
+            self,
+            keys: Iterable[TodoListKey] | AsyncIterable[TodoListKey],
+        ) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            field: Literal["title"],
+        ) -> OpeningBlock[AsyncFile]:
+            """A string or binary field of a record as a binary file."""
 
 
 @MODELS.record("items")
@@ -615,142 +625,134 @@ ItemField: TypeAlias = Literal[
 ]
 
 
-class ItemFields(Protocol):
-    """The fields of items, for conditions."""
-
-    id: TypedOrderedField[uuid.UUID]
-    list: TypedOrderedField[TodoListKey]
-    title: TypedStringField
-    done: TypedOrderedField[bool]
-    priority: TypedOrderedField[Priority]
-    due: TypedOrderedField[datetime.date]
-    notes: TypedStringField
-    reminder: TypedOrderedField[datetime.datetime]
-    number: TypedOrderedField[int]
-    added: TypedOrderedField[datetime.datetime]
-
-
-class ItemsTable(TypedTable[Item], Protocol):
+class ItemsTable(Table[Item]):
     """The table items."""
 
-    @property
-    def f(self) -> ItemFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: ItemField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Item]: ...
 
-    def get(self, id: uuid.UUID) -> Item:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: ItemField, /) -> AnyField: ...
 
-    def find(self, id: uuid.UUID) -> Item | None:
-        """The record with this key, or None."""
+        def get(self, id: uuid.UUID) -> Item:
+            """The record with this key; raises `RecordNotFound`."""
 
-    def get_many(self, keys: Iterable[ItemKey]) -> _builtins.list[Item | None]:
-        """The records with these keys in their order, None where there is none."""
+        def find(self, id: uuid.UUID) -> Item | None:
+            """The record with this key, or None."""
 
-    def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        def get_many(self, keys: Iterable[ItemKey]) -> _builtins.list[Item | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    def insert(self, /, **values: Unpack[ItemValues]) -> Item:
-        """Insert a record and return it."""
+        def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    def insert_many(
-        self,
-        records: Iterable[ItemValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        def insert(self, /, **values: Unpack[ItemValues]) -> Item:
+            """Insert a record and return it."""
 
-    def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: Item | str | None = None,
-        **changes: Unpack[ItemChanges],
-    ) -> Item:
-        """Change fields of a record and return it."""
+        def insert_many(
+            self,
+            records: Iterable[ItemValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    def upsert(self, /, **values: Unpack[ItemUpsert]) -> Item:
-        """Insert a record, or change the one that has its key already."""
+        def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: Item | str | None = None,
+            **changes: Unpack[ItemChanges],
+        ) -> Item:
+            """Change fields of a record and return it."""
 
-    def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        def upsert(self, /, **values: Unpack[ItemUpsert]) -> Item:
+            """Insert a record, or change the one that has its key already."""
 
-    def delete_many(self, keys: Iterable[ItemKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    def open(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        field: Literal["title", "notes"],
-    ) -> BufferedReader:
-        """A string or binary field of a record as a binary file."""
+        def delete_many(self, keys: Iterable[ItemKey]) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            field: Literal["title", "notes"],
+        ) -> BufferedReader:
+            """A string or binary field of a record as a binary file."""
 
 
-class AsyncItemsTable(AsyncTypedTable[Item], Protocol):
+class AsyncItemsTable(AsyncTable[Item]):
     """The table items in zapdb.aio."""
 
-    @property
-    def f(self) -> ItemFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: ItemField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Item]: ...
 
-    async def get(self, id: uuid.UUID) -> Item:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: ItemField, /) -> AnyField: ...
 
-    async def find(self, id: uuid.UUID) -> Item | None:
-        """The record with this key, or None."""
+        async def get(self, id: uuid.UUID) -> Item:
+            """The record with this key; raises `RecordNotFound`."""
 
-    async def get_many(self, keys: Iterable[ItemKey]) -> _builtins.list[Item | None]:
-        """The records with these keys in their order, None where there is none."""
+        async def find(self, id: uuid.UUID) -> Item | None:
+            """The record with this key, or None."""
 
-    async def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        async def get_many(
+            self,
+            keys: Iterable[ItemKey],
+        ) -> _builtins.list[Item | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    async def insert(self, /, **values: Unpack[ItemValues]) -> Item:
-        """Insert a record and return it."""
+        async def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    async def insert_many(
-        self,
-        records: Iterable[ItemValues] | AsyncIterable[ItemValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        async def insert(self, /, **values: Unpack[ItemValues]) -> Item:
+            """Insert a record and return it."""
 
-    async def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: Item | str | None = None,
-        **changes: Unpack[ItemChanges],
-    ) -> Item:
-        """Change fields of a record and return it."""
+        async def insert_many(
+            self,
+            records: Iterable[ItemValues] | AsyncIterable[ItemValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    async def upsert(self, /, **values: Unpack[ItemUpsert]) -> Item:
-        """Insert a record, or change the one that has its key already."""
+        async def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: Item | str | None = None,
+            **changes: Unpack[ItemChanges],
+        ) -> Item:
+            """Change fields of a record and return it."""
 
-    async def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        async def upsert(self, /, **values: Unpack[ItemUpsert]) -> Item:
+            """Insert a record, or change the one that has its key already."""
 
-    async def delete_many(
-        self,
-        keys: Iterable[ItemKey] | AsyncIterable[ItemKey],
-    ) -> int:
-        """Delete records by their keys; returns how many."""
+        async def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    async def open(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        field: Literal["title", "notes"],
-    ) -> AsyncFile:
-        """A string or binary field of a record as a binary file."""
+        async def delete_many(
+            self,
+            keys: Iterable[ItemKey] | AsyncIterable[ItemKey],
+        ) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            field: Literal["title", "notes"],
+        ) -> OpeningBlock[AsyncFile]:
+            """A string or binary field of a record as a binary file."""
 
 
 @MODELS.record("tags")
@@ -804,120 +806,125 @@ class TagChanges(TypedDict):
 TagField: TypeAlias = Literal["id", "owner", "label"]
 
 
-class TagFields(Protocol):
-    """The fields of tags, for conditions."""
-
-    id: TypedOrderedField[uuid.UUID]
-    owner: TypedOrderedField[UserKey]
-    label: TypedStringField
-
-
-class TagsTable(TypedTable[Tag], Protocol):
+class TagsTable(Table[Tag]):
     """The table tags."""
 
-    @property
-    def f(self) -> TagFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: TagField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Tag]: ...
 
-    def get(self, id: uuid.UUID) -> Tag:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: TagField, /) -> AnyField: ...
 
-    def find(self, id: uuid.UUID) -> Tag | None:
-        """The record with this key, or None."""
+        def get(self, id: uuid.UUID) -> Tag:
+            """The record with this key; raises `RecordNotFound`."""
 
-    def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
-        """The records with these keys in their order, None where there is none."""
+        def find(self, id: uuid.UUID) -> Tag | None:
+            """The record with this key, or None."""
 
-    def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    def insert(self, /, **values: Unpack[TagValues]) -> Tag:
-        """Insert a record and return it."""
+        def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    def insert_many(
-        self,
-        records: Iterable[TagValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        def insert(self, /, **values: Unpack[TagValues]) -> Tag:
+            """Insert a record and return it."""
 
-    def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: Tag | str | None = None,
-        **changes: Unpack[TagChanges],
-    ) -> Tag:
-        """Change fields of a record and return it."""
+        def insert_many(
+            self,
+            records: Iterable[TagValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    def upsert(self, /, **values: Unpack[TagUpsert]) -> Tag:
-        """Insert a record, or change the one that has its key already."""
+        def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: Tag | str | None = None,
+            **changes: Unpack[TagChanges],
+        ) -> Tag:
+            """Change fields of a record and return it."""
 
-    def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        def upsert(self, /, **values: Unpack[TagUpsert]) -> Tag:
+            """Insert a record, or change the one that has its key already."""
 
-    def delete_many(self, keys: Iterable[TagKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    def open(self, id: uuid.UUID, /, *, field: Literal["label"]) -> BufferedReader:
-        """A string or binary field of a record as a binary file."""
+        def delete_many(self, keys: Iterable[TagKey]) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(self, id: uuid.UUID, /, *, field: Literal["label"]) -> BufferedReader:
+            """A string or binary field of a record as a binary file."""
 
 
-class AsyncTagsTable(AsyncTypedTable[Tag], Protocol):
+class AsyncTagsTable(AsyncTable[Tag]):
     """The table tags in zapdb.aio."""
 
-    @property
-    def f(self) -> TagFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: TagField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Tag]: ...
 
-    async def get(self, id: uuid.UUID) -> Tag:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: TagField, /) -> AnyField: ...
 
-    async def find(self, id: uuid.UUID) -> Tag | None:
-        """The record with this key, or None."""
+        async def get(self, id: uuid.UUID) -> Tag:
+            """The record with this key; raises `RecordNotFound`."""
 
-    async def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
-        """The records with these keys in their order, None where there is none."""
+        async def find(self, id: uuid.UUID) -> Tag | None:
+            """The record with this key, or None."""
 
-    async def exists(self, id: uuid.UUID) -> bool:
-        """Whether there is a record with this key."""
+        async def get_many(self, keys: Iterable[TagKey]) -> _builtins.list[Tag | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    async def insert(self, /, **values: Unpack[TagValues]) -> Tag:
-        """Insert a record and return it."""
+        async def exists(self, id: uuid.UUID) -> bool:
+            """Whether there is a record with this key."""
 
-    async def insert_many(
-        self,
-        records: Iterable[TagValues] | AsyncIterable[TagValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        async def insert(self, /, **values: Unpack[TagValues]) -> Tag:
+            """Insert a record and return it."""
 
-    async def update(
-        self,
-        id: uuid.UUID,
-        /,
-        *,
-        if_unchanged: Tag | str | None = None,
-        **changes: Unpack[TagChanges],
-    ) -> Tag:
-        """Change fields of a record and return it."""
+        async def insert_many(
+            self,
+            records: Iterable[TagValues] | AsyncIterable[TagValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    async def upsert(self, /, **values: Unpack[TagUpsert]) -> Tag:
-        """Insert a record, or change the one that has its key already."""
+        async def update(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            if_unchanged: Tag | str | None = None,
+            **changes: Unpack[TagChanges],
+        ) -> Tag:
+            """Change fields of a record and return it."""
 
-    async def delete(self, id: uuid.UUID, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        async def upsert(self, /, **values: Unpack[TagUpsert]) -> Tag:
+            """Insert a record, or change the one that has its key already."""
 
-    async def delete_many(self, keys: Iterable[TagKey] | AsyncIterable[TagKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        async def delete(self, id: uuid.UUID) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    async def open(self, id: uuid.UUID, /, *, field: Literal["label"]) -> AsyncFile:
-        """A string or binary field of a record as a binary file."""
+        async def delete_many(
+            self,
+            keys: Iterable[TagKey] | AsyncIterable[TagKey],
+        ) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            id: uuid.UUID,
+            /,
+            *,
+            field: Literal["label"],
+        ) -> OpeningBlock[AsyncFile]:
+            """A string or binary field of a record as a binary file."""
 
 
 @MODELS.record("taggings")
@@ -967,121 +974,121 @@ class TaggingChanges(TypedDict):
 TaggingField: TypeAlias = Literal["item", "tag"]
 
 
-class TaggingFields(Protocol):
-    """The fields of taggings, for conditions."""
-
-    item: TypedOrderedField[ItemKey]
-    tag: TypedOrderedField[TagKey]
-
-
-class TaggingsTable(TypedTable[Tagging], Protocol):
+class TaggingsTable(Table[Tagging]):
     """The table taggings."""
 
-    @property
-    def f(self) -> TaggingFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: TaggingField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Tagging]: ...
 
-    def get(self, item: ItemKey, tag: TagKey) -> Tagging:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: TaggingField, /) -> AnyField: ...
 
-    def find(self, item: ItemKey, tag: TagKey) -> Tagging | None:
-        """The record with this key, or None."""
+        def get(self, item: ItemKey, tag: TagKey) -> Tagging:
+            """The record with this key; raises `RecordNotFound`."""
 
-    def get_many(self, keys: Iterable[TaggingKey]) -> _builtins.list[Tagging | None]:
-        """The records with these keys in their order, None where there is none."""
+        def find(self, item: ItemKey, tag: TagKey) -> Tagging | None:
+            """The record with this key, or None."""
 
-    def exists(self, item: ItemKey, tag: TagKey) -> bool:
-        """Whether there is a record with this key."""
+        def get_many(
+            self,
+            keys: Iterable[TaggingKey],
+        ) -> _builtins.list[Tagging | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
-        """Insert a record and return it."""
+        def exists(self, item: ItemKey, tag: TagKey) -> bool:
+            """Whether there is a record with this key."""
 
-    def insert_many(
-        self,
-        records: Iterable[TaggingValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
+            """Insert a record and return it."""
 
-    def update(
-        self,
-        item: ItemKey,
-        tag: TagKey,
-        /,
-        *,
-        if_unchanged: Tagging | str | None = None,
-        **changes: Unpack[TaggingChanges],
-    ) -> Tagging:
-        """Change fields of a record and return it."""
+        def insert_many(
+            self,
+            records: Iterable[TaggingValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    def upsert(self, /, **values: Unpack[TaggingUpsert]) -> Tagging:
-        """Insert a record, or change the one that has its key already."""
+        def update(
+            self,
+            item: ItemKey,
+            tag: TagKey,
+            /,
+            *,
+            if_unchanged: Tagging | str | None = None,
+            **changes: Unpack[TaggingChanges],
+        ) -> Tagging:
+            """Change fields of a record and return it."""
 
-    def delete(self, item: ItemKey, tag: TagKey, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        def upsert(self, /, **values: Unpack[TaggingUpsert]) -> Tagging:
+            """Insert a record, or change the one that has its key already."""
 
-    def delete_many(self, keys: Iterable[TaggingKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        def delete(self, item: ItemKey, tag: TagKey) -> None:
+            """Delete a record; raises `RecordNotFound`."""
+
+        def delete_many(self, keys: Iterable[TaggingKey]) -> int:
+            """Delete records by their keys; returns how many."""
 
 
-class AsyncTaggingsTable(AsyncTypedTable[Tagging], Protocol):
+class AsyncTaggingsTable(AsyncTable[Tagging]):
     """The table taggings in zapdb.aio."""
 
-    @property
-    def f(self) -> TaggingFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: TaggingField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Tagging]: ...
 
-    async def get(self, item: ItemKey, tag: TagKey) -> Tagging:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: TaggingField, /) -> AnyField: ...
 
-    async def find(self, item: ItemKey, tag: TagKey) -> Tagging | None:
-        """The record with this key, or None."""
+        async def get(self, item: ItemKey, tag: TagKey) -> Tagging:
+            """The record with this key; raises `RecordNotFound`."""
 
-    async def get_many(
-        self,
-        keys: Iterable[TaggingKey],
-    ) -> _builtins.list[Tagging | None]:
-        """The records with these keys in their order, None where there is none."""
+        async def find(self, item: ItemKey, tag: TagKey) -> Tagging | None:
+            """The record with this key, or None."""
 
-    async def exists(self, item: ItemKey, tag: TagKey) -> bool:
-        """Whether there is a record with this key."""
+        async def get_many(
+            self,
+            keys: Iterable[TaggingKey],
+        ) -> _builtins.list[Tagging | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    async def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
-        """Insert a record and return it."""
+        async def exists(self, item: ItemKey, tag: TagKey) -> bool:
+            """Whether there is a record with this key."""
 
-    async def insert_many(
-        self,
-        records: Iterable[TaggingValues] | AsyncIterable[TaggingValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        async def insert(self, /, **values: Unpack[TaggingValues]) -> Tagging:
+            """Insert a record and return it."""
 
-    async def update(
-        self,
-        item: ItemKey,
-        tag: TagKey,
-        /,
-        *,
-        if_unchanged: Tagging | str | None = None,
-        **changes: Unpack[TaggingChanges],
-    ) -> Tagging:
-        """Change fields of a record and return it."""
+        async def insert_many(
+            self,
+            records: Iterable[TaggingValues] | AsyncIterable[TaggingValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    async def upsert(self, /, **values: Unpack[TaggingUpsert]) -> Tagging:
-        """Insert a record, or change the one that has its key already."""
+        async def update(
+            self,
+            item: ItemKey,
+            tag: TagKey,
+            /,
+            *,
+            if_unchanged: Tagging | str | None = None,
+            **changes: Unpack[TaggingChanges],
+        ) -> Tagging:
+            """Change fields of a record and return it."""
 
-    async def delete(self, item: ItemKey, tag: TagKey, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        async def upsert(self, /, **values: Unpack[TaggingUpsert]) -> Tagging:
+            """Insert a record, or change the one that has its key already."""
 
-    async def delete_many(
-        self,
-        keys: Iterable[TaggingKey] | AsyncIterable[TaggingKey],
-    ) -> int:
-        """Delete records by their keys; returns how many."""
+        async def delete(self, item: ItemKey, tag: TagKey) -> None:
+            """Delete a record; raises `RecordNotFound`."""
+
+        async def delete_many(
+            self,
+            keys: Iterable[TaggingKey] | AsyncIterable[TaggingKey],
+        ) -> int:
+            """Delete records by their keys; returns how many."""
 
 
 @MODELS.record("sessions")
@@ -1135,123 +1142,128 @@ class SessionChanges(TypedDict):
 SessionField: TypeAlias = Literal["digest", "user", "until"]
 
 
-class SessionFields(Protocol):
-    """The fields of sessions, for conditions."""
-
-    digest: TypedOrderedField[BytesLike]
-    user: TypedOrderedField[UserKey]
-    until: TypedOrderedField[datetime.datetime]
-
-
-class SessionsTable(TypedTable[Session], Protocol):
+class SessionsTable(Table[Session]):
     """The table sessions."""
 
-    @property
-    def f(self) -> SessionFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: SessionField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Session]: ...
 
-    def get(self, digest: bytes) -> Session:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: SessionField, /) -> AnyField: ...
 
-    def find(self, digest: bytes) -> Session | None:
-        """The record with this key, or None."""
+        def get(self, digest: bytes) -> Session:
+            """The record with this key; raises `RecordNotFound`."""
 
-    def get_many(self, keys: Iterable[SessionKey]) -> _builtins.list[Session | None]:
-        """The records with these keys in their order, None where there is none."""
+        def find(self, digest: bytes) -> Session | None:
+            """The record with this key, or None."""
 
-    def exists(self, digest: bytes) -> bool:
-        """Whether there is a record with this key."""
+        def get_many(
+            self,
+            keys: Iterable[SessionKey],
+        ) -> _builtins.list[Session | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    def insert(self, /, **values: Unpack[SessionValues]) -> Session:
-        """Insert a record and return it."""
+        def exists(self, digest: bytes) -> bool:
+            """Whether there is a record with this key."""
 
-    def insert_many(
-        self,
-        records: Iterable[SessionValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        def insert(self, /, **values: Unpack[SessionValues]) -> Session:
+            """Insert a record and return it."""
 
-    def update(
-        self,
-        digest: bytes,
-        /,
-        *,
-        if_unchanged: Session | str | None = None,
-        **changes: Unpack[SessionChanges],
-    ) -> Session:
-        """Change fields of a record and return it."""
+        def insert_many(
+            self,
+            records: Iterable[SessionValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    def upsert(self, /, **values: Unpack[SessionUpsert]) -> Session:
-        """Insert a record, or change the one that has its key already."""
+        def update(
+            self,
+            digest: bytes,
+            /,
+            *,
+            if_unchanged: Session | str | None = None,
+            **changes: Unpack[SessionChanges],
+        ) -> Session:
+            """Change fields of a record and return it."""
 
-    def delete(self, digest: bytes, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        def upsert(self, /, **values: Unpack[SessionUpsert]) -> Session:
+            """Insert a record, or change the one that has its key already."""
 
-    def delete_many(self, keys: Iterable[SessionKey]) -> int:
-        """Delete records by their keys; returns how many."""
+        def delete(self, digest: bytes) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    def open(self, digest: bytes, /, *, field: Literal["digest"]) -> BufferedReader:
-        """A string or binary field of a record as a binary file."""
+        def delete_many(self, keys: Iterable[SessionKey]) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(self, digest: bytes, /, *, field: Literal["digest"]) -> BufferedReader:
+            """A string or binary field of a record as a binary file."""
 
 
-class AsyncSessionsTable(AsyncTypedTable[Session], Protocol):
+class AsyncSessionsTable(AsyncTable[Session]):
     """The table sessions in zapdb.aio."""
 
-    @property
-    def f(self) -> SessionFields: ...
+    if TYPE_CHECKING:
 
-    def __getitem__(self, name: SessionField, /) -> AnyField: ...
+        @property
+        def f(self) -> type[Session]: ...
 
-    async def get(self, digest: bytes) -> Session:
-        """The record with this key; raises `RecordNotFound`."""
+        def __getitem__(self, name: SessionField, /) -> AnyField: ...
 
-    async def find(self, digest: bytes) -> Session | None:
-        """The record with this key, or None."""
+        async def get(self, digest: bytes) -> Session:
+            """The record with this key; raises `RecordNotFound`."""
 
-    async def get_many(
-        self,
-        keys: Iterable[SessionKey],
-    ) -> _builtins.list[Session | None]:
-        """The records with these keys in their order, None where there is none."""
+        async def find(self, digest: bytes) -> Session | None:
+            """The record with this key, or None."""
 
-    async def exists(self, digest: bytes) -> bool:
-        """Whether there is a record with this key."""
+        async def get_many(
+            self,
+            keys: Iterable[SessionKey],
+        ) -> _builtins.list[Session | None]:
+            """The records with these keys in their order, None where there is none."""
 
-    async def insert(self, /, **values: Unpack[SessionValues]) -> Session:
-        """Insert a record and return it."""
+        async def exists(self, digest: bytes) -> bool:
+            """Whether there is a record with this key."""
 
-    async def insert_many(
-        self,
-        records: Iterable[SessionValues] | AsyncIterable[SessionValues],
-        batch_records: int = ...,
-        progress: Callable[[int], object] | None = None,
-    ) -> int:
-        """Insert from a stream, batch by batch; returns how many."""
+        async def insert(self, /, **values: Unpack[SessionValues]) -> Session:
+            """Insert a record and return it."""
 
-    async def update(
-        self,
-        digest: bytes,
-        /,
-        *,
-        if_unchanged: Session | str | None = None,
-        **changes: Unpack[SessionChanges],
-    ) -> Session:
-        """Change fields of a record and return it."""
+        async def insert_many(
+            self,
+            records: Iterable[SessionValues] | AsyncIterable[SessionValues],
+            batch_records: int = 2000,
+            progress: Callable[[int], object] | None = None,
+        ) -> int:
+            """Insert from a stream, batch by batch; returns how many."""
 
-    async def upsert(self, /, **values: Unpack[SessionUpsert]) -> Session:
-        """Insert a record, or change the one that has its key already."""
+        async def update(
+            self,
+            digest: bytes,
+            /,
+            *,
+            if_unchanged: Session | str | None = None,
+            **changes: Unpack[SessionChanges],
+        ) -> Session:
+            """Change fields of a record and return it."""
 
-    async def delete(self, digest: bytes, /) -> None:
-        """Delete a record; raises `RecordNotFound`."""
+        async def upsert(self, /, **values: Unpack[SessionUpsert]) -> Session:
+            """Insert a record, or change the one that has its key already."""
 
-    async def delete_many(
-        self,
-        keys: Iterable[SessionKey] | AsyncIterable[SessionKey],
-    ) -> int:
-        """Delete records by their keys; returns how many."""
+        async def delete(self, digest: bytes) -> None:
+            """Delete a record; raises `RecordNotFound`."""
 
-    async def open(self, digest: bytes, /, *, field: Literal["digest"]) -> AsyncFile:
-        """A string or binary field of a record as a binary file."""
+        async def delete_many(
+            self,
+            keys: Iterable[SessionKey] | AsyncIterable[SessionKey],
+        ) -> int:
+            """Delete records by their keys; returns how many."""
+
+        def open(
+            self,
+            digest: bytes,
+            /,
+            *,
+            field: Literal["digest"],
+        ) -> OpeningBlock[AsyncFile]:
+            """A string or binary field of a record as a binary file."""

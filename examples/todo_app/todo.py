@@ -20,8 +20,8 @@ from examples.todo_app import models
 from examples.todo_app.days import WEEK, now_in
 from examples.todo_app.models import Item, Language, Priority, Tag, Tagging, TodoList, User
 from examples.todo_app.past import log_lists
+from zapdb.database import Page, Query
 from zapdb.errors import InvalidCursor, RecordNotFound
-from zapdb.models import TypedPage, TypedQuery
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 PAGE_ITEMS: Final = 20
@@ -103,7 +103,7 @@ class Todo:
 
     # Items
 
-    def items_in(self, user: User, lists: Iterable[UUID], choice: Choice) -> TypedQuery[Item]:
+    def items_in(self, user: User, lists: Iterable[UUID], choice: Choice) -> Query[Item]:
         items = self.items
         # Of a single list, the index has all in order; of several, they are merged.
         query = items.where(items.f.list.in_(lists)).include("list")
@@ -116,7 +116,7 @@ class Todo:
             query = query.where(items.f.id.in_(tagging.item for tagging in tagged))
         return self._sort(user, self._limit(user, query, choice.due), choice.sort)
 
-    def _limit(self, user: User, query: TypedQuery[Item], due: Due | None) -> TypedQuery[Item]:
+    def _limit(self, user: User, query: Query[Item], due: Due | None) -> Query[Item]:
         today, field = now_in(user.zone).date(), self.items.f.due
         match due:
             case "overdue":
@@ -129,7 +129,7 @@ class Todo:
                 return query.where(field.is_null())
         return query
 
-    def _sort(self, user: User, query: TypedQuery[Item], sort: Sort) -> TypedQuery[Item]:
+    def _sort(self, user: User, query: Query[Item], sort: Sort) -> Query[Item]:
         items = self.items
         match sort:
             case "newest":
@@ -143,7 +143,7 @@ class Todo:
             case "title":
                 return query.order_by(items.f.title.collated(user.language))
 
-    def page_of(self, query: TypedQuery[Item], cursor: str | None) -> tuple[TypedPage[Item], bool]:
+    def page_of(self, query: Query[Item], cursor: str | None) -> tuple[Page[Item], bool]:
         """A page, and whether it is the one that the cursor meant: else it is the first."""
         try:
             return query.page(PAGE_ITEMS, cursor), True

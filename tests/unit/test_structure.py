@@ -28,9 +28,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:ReadAccess.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
-    "zapdb/database/async_typing.py:AsyncTypedTable.import_file": INTERFACE,
     "zapdb/database/table.py:Table.import_file": INTERFACE,
-    "zapdb/database/typing_protocols.py:TypedTable.import_file": INTERFACE,
     "zapdb/inference/importing.py:import_database": INTERFACE,
 }
 
@@ -308,7 +306,6 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 TWICE: dict[str, str] = {
     "main": "where two programs begin: the command line, and the keeper of SQL statements",
     "Block": "one of a transaction, and one of numbers",
-    "AsyncFile": "a class, and what type checkers know of it through generated models",
 }
 
 

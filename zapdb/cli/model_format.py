@@ -111,27 +111,26 @@ def dict_of(before: str, words: Mapping[str, str]) -> Iterator[str]:
     yield f"{indent}}},"
 
 
+Method = tuple[str, Sequence[str], str, str]
+"""Name, parameters, result, and what it does."""
+
+
 def method(
-    name: str,
-    parameters: Sequence[str],
-    result: str,
-    about: str = "",
-    decorator: str = "",
-    *,
-    is_async: bool = False,
+    declared: Method, decorator: str = "", *, is_async: bool = False, indent: str = "    "
 ) -> Iterator[str]:
-    """The signature of a method of a protocol."""
+    """The signature of a method that type checkers see."""
+    name, parameters, result, about = declared
     end = ":" if about else ": ..."
     yield ""
     if decorator:
-        yield f"    @{decorator}"
+        yield f"{indent}@{decorator}"
     define = "async def" if is_async else "def"
-    line = f"    {define} {name}({', '.join(['self', *parameters])}) -> {result}{end}"
+    line = f"{indent}{define} {name}({', '.join(['self', *parameters])}) -> {result}{end}"
     if len(line) <= WIDTH:
         yield line
     else:
-        yield f"    {define} {name}("
-        yield from (f"        {one}," for one in ("self", *parameters))
-        yield f"    ) -> {result}{end}"
+        yield f"{indent}{define} {name}("
+        yield from (f"{indent}    {one}," for one in ("self", *parameters))
+        yield f"{indent}) -> {result}{end}"
     if about:
-        yield f'        """{about}"""'
+        yield f'{indent}    """{about}"""'

@@ -37,7 +37,7 @@ ENDINGS: Final = (
     ("is", "is"),
     ("s", ""),
 )
-RECORD_SUFFIXES: Final = ("", "Field", "Fields", "Key", "Values", "Changes", "Upsert")
+RECORD_SUFFIXES: Final = ("", "Field", "Key", "Values", "Changes", "Upsert")
 ASYNC: Final = "Async"
 """Before the name of a table's class, the class of the table in `zapdb.aio`."""
 STRUCT_SUFFIXES: Final = ("", "Values", "Like")

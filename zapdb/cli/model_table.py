@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from keyword import iskeyword
 
+from zapdb.cli.model_format import Method
 from zapdb.cli.model_types import Types
+from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.schema import TableSchema
-
-Method = tuple[str, list[str], str, str]
-"""Name, parameters, result, and what it does."""
 
 
 def describe_methods(
@@ -45,7 +44,7 @@ def describe_methods(
         "insert_many",
         [
             f"records: {stream(f'{record}Values')}",
-            f"batch_records: {integer} = ...",
+            f"batch_records: {integer} = {INSERT_BATCH_RECORDS}",
             f"progress: Callable[[{integer}], {anything}] | None = None",
         ],
         integer,
@@ -68,14 +67,14 @@ def describe_methods(
         record,
         "Insert a record, or change the one that has its key already.",
     )
-    yield "delete", by_key, "None", "Delete a record; raises `RecordNotFound`."
+    yield "delete", named, "None", "Delete a record; raises `RecordNotFound`."
     yield "delete_many", [stream_keys], integer, "Delete records by their keys; returns how many."
     files = [f.name for f in table.fields if f.type.may_be_blob]
     if files:
         yield (
             "open",
             [*by_key[:-1], "/", "*", f"field: {_literal(files)}"],
-            "AsyncFileOpening" if is_async else "BufferedReader",
+            "OpeningBlock[AsyncFile]" if is_async else "BufferedReader",
             "A string or binary field of a record as a binary file.",
         )
 

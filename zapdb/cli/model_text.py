@@ -34,11 +34,11 @@ IMPORTS: Final = {
     "collections.abc": ("AsyncIterable", "Callable", "Iterable"),
     "io": ("BufferedReader",),
     "typing": (
+        "TYPE_CHECKING",
         "Any",
         "BinaryIO",
         "Literal",
         "NotRequired",
-        "Protocol",
         "TypeAlias",
         "TypedDict",
         "Unpack",
@@ -46,21 +46,31 @@ IMPORTS: Final = {
     ),
     "zapdb.models": (
         "AnyField",
-        "AsyncFileOpening",
-        "AsyncTypedTable",
+        "AsyncFile",
+        "AsyncTable",
         "BytesLike",
         "FieldOf",
         "ListLike",
         "Model",
         "Models",
+        "OpeningBlock",
+        "Table",
         "TableModel",
         "TypedField",
         "TypedOrderedField",
         "TypedStringField",
-        "TypedTable",
     ),
 }
 """By module, in the order that linters ask for: classes before functions."""
+CHECKED_BY: Final = (
+    "# Methods are declared, and inherited; they take the fields of their table, which is less",
+    "# than what any table takes.",
+    '# mypy: disable-error-code="override"',
+    "# pyright: reportIncompatibleMethodOverride=false",
+    "# pyright: reportIncompatibleVariableOverride=false",
+    "# pyright: reportReturnType=false",
+)
+"""What type checkers are told of the module."""
 _RESERVED: Final = frozenset({MODELS}.union(*IMPORTS.values()))
 """What no generated class is called."""
 
@@ -86,6 +96,8 @@ def write_module(chain: Chain, position: int, given: Mapping[str, str]) -> str:
             f"{MODELS_MARK}: not to be changed by hand. `zapdb.open(..., models=...)`",
             "compares it with the database.",
             '"""',
+            "",
+            *CHECKED_BY,
             "",
             *["# fmt: off", ""] * is_wide(body),
             "from __future__ import annotations",
@@ -248,37 +260,36 @@ class _Writer:
         yield from self._attributes(columns)
         yield from self._follow(table)
         yield from self._values(table, record)
-        fields = [f for f in table.fields if not iskeyword(f.name)]
-        if fields:
+        literals = [quote_literal(f.name) for f in table.fields if not iskeyword(f.name)]
+        if literals:
             yield from ("", "")
-            literals = [quote_literal(f.name) for f in fields]
             yield from subscript(f"{record}Field: TypeAlias = Literal", literals)
-        yield from head(f"class {record}Fields(Protocol):")
-        yield from docstring(f"The fields of {table.name}, for conditions.")
-        if fields:
-            yield ""
-        for f in fields:
-            yield f"    {f.name}: {self.types.field(f.type)}"
         for is_async in (False, True):
             yield from self._table_class(table, is_async=is_async)
 
     def _table_class(self, table: TableSchema, *, is_async: bool) -> Iterator[str]:
-        """What type checkers know of a table, or of one in `zapdb.aio`."""
+        """The class of a table, or of one in `zapdb.aio`, with what depends on its fields."""
         record, name = self._names.records[table.name], self._names.tables[table.name]
-        base, about = "TypedTable", f"The table {table.name}."
+        base, about = "Table", f"The table {table.name}."
         if is_async:
-            base, about = "AsyncTypedTable", f"The table {table.name} in zapdb.aio."
+            base, about = "AsyncTable", f"The table {table.name} in zapdb.aio."
             name = f"{ASYNC}{name}"
-        yield from head(f"class {name}({base}[{record}], Protocol):")
+        yield from head(f"class {name}({base}[{record}]):")
         yield from docstring(about)
-        yield from method("f", [], f"{record}Fields", decorator=self.types.property)
+        yield from ("", "    if TYPE_CHECKING:")
+        indent = " " * 8
+        fields = f"{self.types.name('type')}[{record}]"
+        yield from method(("f", [], fields, ""), self.types.property, indent=indent)
         items = list(list_items(table, record, self.types))
         overload = self.types.overload if len(items) > 1 else ""
         for field_name, kind in items:
             parameters = [f"name: {field_name}", "/"]
-            yield from method("__getitem__", parameters, kind, decorator=overload)
+            yield from method(("__getitem__", parameters, kind, ""), overload, indent=indent)
+        if overload:
+            yield from method(("__getitem__", ["name: Any", "/"], "Any", ""), indent=indent)
         for one in describe_methods(table, record, self.types, is_async=is_async):
-            yield from method(*one, is_async=is_async and one[0] != "open")
+            is_awaited = is_async and one[0] != "open"  # which gives a block, too
+            yield from method(one, is_async=is_awaited, indent=indent)
 
     def _attributes(self, held: Mapping[str, str]) -> Iterator[str]:
         yield ""
@@ -298,11 +309,11 @@ class _Writer:
         for name, target in targets.items():
             result = f"{self._names.records[target]} | None"
             parameters = [f"path: Literal[{quote_literal(name)}]"]
-            yield from method("follow", parameters, result, decorator=self.types.overload)
+            yield from method(("follow", parameters, result, ""), self.types.overload)
         path = f"path: {self.types.name('str')}"
-        yield from method("follow", [path], "Any", decorator=self.types.overload)
+        yield from method(("follow", [path], "Any", ""), self.types.overload)
         about = "The record that a reference leads to, which the query included."
-        yield from method("follow", [path], "Any", about)
+        yield from method(("follow", [path], "Any", about))
 
     def _values(self, table: TableSchema, record: str) -> Iterator[str]:
         """What is given to `insert`, `update` and `upsert`."""

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contract import api_model, test_queries
 from tests.property.test_queries import MAKERS
-from zapdb.database import typing_protocols
+from zapdb.database import typed_fields
 from zapdb.database.conditions import _FLIPPED, FORMS, read_condition
 from zapdb.database.fields import Condition, FieldExpression, bind, make_field
 from zapdb.datasets import Collation
@@ -99,9 +99,9 @@ def test_each_operator_is_in_the_guide_to_queries(op: Operator) -> None:
 def test_each_condition_of_a_field_is_known_to_type_checkers() -> None:
     """Those of generated models, by the types of their fields."""
     typed = (
-        typing_protocols.TypedField,
-        typing_protocols.TypedOrderedField,
-        typing_protocols.TypedStringField,
+        typed_fields.TypedField,
+        typed_fields.TypedOrderedField,
+        typed_fields.TypedStringField,
     )
     assert _conditions_of(FieldExpression) == set().union(*map(_conditions_of, typed))
 
