@@ -75,8 +75,7 @@ races: setup ## test files in random order, with threads scheduled with malice; 
 bench: setup ## measure speed against the ratios to reach
 	$(python) -m tests.bench
 
-docs: setup ## generate docs/reference and zapdb/aio/faces.py from the code
-	$(python) -m tools.aio
+docs: setup ## generate docs/reference from the code
 	$(python) -m tools.docs
 
 test-system-icu: venv := .venv-system-icu
