@@ -51,12 +51,11 @@ class CancellableCall(Generic[T]):
         is_interruptible: bool = True,
     ) -> None:
         self._runtime = runtime
-        self._work = work
+        self._work = principal.for_caller(work)
         self.interruptible = interruptible or InterruptibleCall()
         self._undo = undo
         self._at_end = at_end
         self._is_interruptible = is_interruptible and runtime is not None
-        self._principal = principal.given()
         self._loop = running_loop()
         """None if it was closed, and the task is destroyed."""
         self._waiter: asyncio.Future[None] | None = None
@@ -71,7 +70,16 @@ class CancellableCall(Generic[T]):
         cancelled = await self._arrival()
         self._forget()
         if cancelled is None:
-            return self._answer()
+            failure, self._failure = self._failure, None
+            if failure is None:
+                result, self._result = self._result, None
+                return result  # type: ignore[return-value]  # None is a result, too
+            try:
+                if self.interruptible.is_interrupted and self._runtime is not None:
+                    self._runtime.require_open()  # it was closed meanwhile
+                raise failure
+            finally:
+                del failure  # its traceback refers to this frame
         if self._undo is not do_nothing:  # it had ended by then
             self._has_arrived = False
             worker.submit(self._undo_late)
@@ -126,7 +134,7 @@ class CancellableCall(Generic[T]):
         """In the worker's thread."""
         try:
             if self.interruptible.start():
-                with self.interruptible.being_made(), principal.acting_for(self._principal):
+                with self.interruptible:
                     self._result = self._work()
             else:
                 self._failure = CallInterrupted()
@@ -168,18 +176,6 @@ class CancellableCall(Generic[T]):
     def _forget(self) -> None:
         if self._runtime is not None:
             self._runtime.under_way.discard(self)
-
-    def _answer(self) -> T:
-        failure, self._failure = self._failure, None
-        if failure is None:
-            result, self._result = self._result, None
-            return result  # type: ignore[return-value]  # None is a result, too
-        try:
-            if self.interruptible.is_interrupted and self._runtime is not None:
-                self._runtime.require_open()  # it was closed meanwhile
-            raise failure
-        finally:
-            del failure  # its traceback refers to this frame
 
     def _say_outcome(self, cancelled: asyncio.CancelledError) -> None:
         """What became of a COMMIT that was on its way when the task was cancelled."""

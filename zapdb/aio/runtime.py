@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, TypeVar
 
 from zapdb.aio.calls import CancellableCall, Interrupter
@@ -77,28 +77,25 @@ class Runtime:
 
     # Single operations
 
-    async def call(self, kind: CallKind, work: Callable[[], T], begun: OpenTransaction | None) -> T:
+    def call(
+        self, kind: CallKind, work: Callable[[], T], begun: OpenTransaction | None
+    ) -> Coroutine[Any, Any, T]:
         """Do it in an open transaction: the one that is given, or else that of the calling task;
-        or else by itself."""
+        or else by itself. To be awaited at once."""
         self.require_open()
         if begun is not None:
-            return await self.within(begun, work)
+            return self.within(begun, work)
         joined = self.storage.open_here()
-        if joined is not None:
-            context, acting = contextvars.Context(), principal.given()
-            context.run(note_begun, joined)
-
-            def act() -> T:
-                with principal.acting_for(acting):
-                    return work()
-
-            return await self.within(joined, lambda: context.run(act))
-        return await self._call_alone(kind, work)
+        if joined is None:
+            return self._call_alone(kind, work)
+        context, act = contextvars.Context(), principal.for_caller(work)
+        context.run(note_begun, joined)
+        return self.within(joined, lambda: context.run(act))
 
     async def _call_alone(self, kind: CallKind, work: Callable[[], T]) -> T:
         is_writing = kind == "write" and not self.storage.read_only
         turn = await self._await_turn() if is_writing else None
-        workers, local = self._shared[kind], self.storage.local
+        workers = self._shared[kind]
         try:
             await self._acquire(workers.places, None)
         except BaseException:
@@ -106,22 +103,30 @@ class Runtime:
             raise
         worker = workers.take()
 
-        def in_turn() -> T:
-            local.holds_writer_lock = turn is not None
-            try:
-                return work()
-            finally:
-                local.holds_writer_lock = False
-
         def end() -> None:
             _release(turn)
             workers.put_back(worker)
             workers.places.release()
 
-        return await CancellableCall(self, in_turn, at_end=end).done_by(worker)
+        act = work if turn is None else self._in_turn(work)
+        return await CancellableCall(self, act, at_end=end).done_by(worker)
+
+    def _in_turn(self, work: Callable[[], T]) -> Callable[[], T]:
+        local = self.storage.local
+
+        def act() -> T:
+            local.holds_writer_lock = True
+            try:
+                return work()
+            finally:
+                local.holds_writer_lock = False
+
+        return act
 
     async def _acquire(self, places: FairSemaphore, timeout_seconds: float | None) -> bool:
         """Whether a place was had in time; the database may have been closed meanwhile."""
+        if places.take_free():
+            return True
         is_had = await acquire_place(places, timeout_seconds)
         try:
             self.require_open()

@@ -9,14 +9,16 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from zapdb.errors import UsageError
 from zapdb.limits import PRINCIPAL_LENGTH_MAX
+
+T = TypeVar("T")
 
 SYSTEM: Final = "<system>"
 """The principal of internal work."""
@@ -45,6 +47,20 @@ def acting_for(caller: str | None) -> Iterator[None]:
         yield
     finally:
         _acting.reset(token)
+
+
+def for_caller(work: Callable[[], T]) -> Callable[[], T]:
+    """The function, which another thread will call for this one or this task: `given()` is the same
+    in it."""
+    caller = given()
+    if caller is None:
+        return work
+
+    def act() -> T:
+        with acting_for(caller):
+            return work()
+
+    return act
 
 
 @contextmanager

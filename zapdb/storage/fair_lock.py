@@ -72,10 +72,17 @@ class FairSemaphore:
     def request(self, granted: Granted) -> bool:
         """Take a free place and return True; else call `granted` as soon as there is one."""
         with self.guard:
+            if self.take_free():
+                return True
+            self._waiting.append(granted)
+            return False
+
+    def take_free(self) -> bool:
+        """Take a free place; returns False if there is none. Nobody waits while one is free."""
+        with self.guard:
             if self.free:
                 self.free -= 1
                 return True
-            self._waiting.append(granted)
             return False
 
     def _ask(self, granted: Granted) -> None:

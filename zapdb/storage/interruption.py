@@ -51,16 +51,14 @@ class InterruptibleCall:
             self._thread = threading.current_thread()
             return True
 
-    @contextmanager
-    def being_made(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Run the call in the block; after the block, nothing of the thread is cancelled."""
         _local.call = self
-        try:
-            yield
-        finally:
-            _local.call = None
-            with self._state:
-                self._ended.set()
+
+    def __exit__(self, *_: object) -> None:
+        _local.call = None
+        with self._state:
+            self._ended.set()
 
     def refuse_interrupted(self) -> None:
         if self.is_interrupted:

@@ -143,7 +143,7 @@ def test_a_call_that_was_interrupted_tries_nothing_again() -> None:
         call.is_interrupted = True
         raise conflict()
 
-    with call.being_made(), pytest.raises(CallInterrupted):
+    with call, pytest.raises(CallInterrupted):
         retry(QUICK, act)
 
 
