@@ -8,6 +8,7 @@ Prometheus's text format.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,7 +48,7 @@ class Histogram:
     _lock: threading.RLock = field(default_factory=threading.RLock, hash=False)
 
     def observe(self, value: float, *labels: str) -> None:
-        at = next((n for n, bound in enumerate(self.bounds) if value <= bound), len(self.bounds))
+        at = bisect_left(self.bounds, value)
         with self._lock:
             found = self._values.get(labels)
             if found is None:

@@ -176,7 +176,6 @@ class Session(SessionCatalog):
         error and continues the transaction, no record may lack its entries.
         """
         connection = self.storage.connection()
-        self.storage.require_writable()
         if connection.mode is TransactionMode.WRITE:
             try:
                 if self._shared not in connection.checked:
@@ -189,6 +188,7 @@ class Session(SessionCatalog):
                 raise refused.explain(connection) from None
             return
         if connection.mode is not None:
+            self.storage.require_writable()
             raise UsageError(
                 "a snapshot is read-only", hint="write after the snapshot, or use db.transaction()"
             )
@@ -198,7 +198,7 @@ class Session(SessionCatalog):
             return
         try:
             with self.storage.transaction(
-                TransactionMode.WRITE, exclusive=self._local.exclusive
+                TransactionMode.WRITE, connection, exclusive=self._local.exclusive
             ) as begun:
                 self.check_writer(begun)
                 yield begun
@@ -419,7 +419,7 @@ class Session(SessionCatalog):
                     return action()
                 except CatalogReloaded:
                     return action()
-        if self.storage.connection().mode is not None:
+        if self.storage.own_connection().mode is not None:
             return action()
         beaten = Beaten()
 

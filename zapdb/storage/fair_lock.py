@@ -50,6 +50,17 @@ class FairSemaphore:
 
         While it waits, `check` is called from time to time; its error ends the waiting.
         """
+        is_taken = False
+        try:
+            with self.guard:
+                if self.free and not self._waiting:
+                    self.free -= 1
+                    is_taken = True
+                    return True
+        except BaseException:  # Ctrl-C behind it
+            if is_taken:
+                self.release()
+            raise
         turn = threading.Lock()
         turn.acquire()
         granted, is_waiting = turn.release, False
@@ -117,7 +128,8 @@ class FairSemaphore:
                 of.holds_writer_lock = False
             self.holder = None
             self.free += 1
-            self.hand_out()
+            if self._waiting:
+                self.hand_out()
 
 
 def _slice(deadline: float, check: Callable[[], None] | None) -> float:

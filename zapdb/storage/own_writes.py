@@ -127,19 +127,18 @@ class OwnWrites:
         that is to be told of it before."""
         with self._lock:
             self._committing.add(written)
-            return not written.tables.isdisjoint(self._iterations.values())
+            told = self._iterations
+            return bool(told) and not written.tables.isdisjoint(told.values())
 
     def end_commit(self, written: WritesToTell, *, is_committed: bool) -> None:
         with self._lock:
             self._committing.discard(written)
             self.commits += 1
-        if is_committed:
+        if is_committed and self._iterations:
             self.tell(written, of_new=True)
 
     def tell(self, written: WritesToTell, *, of_new: bool = False) -> None:
         """Tell the iterations what a transaction has written so far."""
-        if not self._iterations:
-            return
         with self._lock:
             told = list(self._iterations.items())
         for table in {table for _, table in told}:

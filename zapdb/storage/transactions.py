@@ -24,7 +24,7 @@ from zapdb.metrics import CONFLICTS, GATE_WAITS
 from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import unknown_driver_error
 from zapdb.storage.fair_lock import FairSemaphore
-from zapdb.storage.interruption import InterruptibleCall, current_call
+from zapdb.storage.interruption import current_call
 from zapdb.storage.lending import LendingPool
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.own_writes import OwnWrites, own_writes_of
@@ -53,14 +53,18 @@ class Transactions(LendingPool):
 
     @contextmanager
     def transaction(
-        self, mode: TransactionMode, *, exclusive: bool = False
+        self,
+        mode: TransactionMode,
+        connection: Connection | None = None,
+        *,
+        exclusive: bool = False,
     ) -> Iterator[Connection]:
         """A transaction of one call: committed at the end, rolled back on an exception.
 
-        An `exclusive` WRITE is the only writer; raises `TransactionConflict` if the other writers
-        do not end soon.
+        `connection` is that of the caller, if it is known. An `exclusive` WRITE is the only writer;
+        raises `TransactionConflict` if the other writers do not end soon.
         """
-        connection = self.connection()
+        connection = connection or self.connection()
         if connection.mode is not None:
             raise UsageError(
                 "this thread or task is already in a transaction",
@@ -197,26 +201,13 @@ class Transactions(LendingPool):
             raise
         is_committed = False
         try:
-            self._commit_called(connection, mode, call)
+            self._commit(connection, mode)
             is_committed = True
         finally:
+            if call is not None and (is_committed or not connection.is_refused):
+                call.leave_commit(is_committed=is_committed)
             if written is not None:
                 self.own_writes.end_commit(written, is_committed=is_committed)
-
-    def _commit_called(
-        self, connection: Connection, mode: TransactionMode, call: InterruptibleCall | None
-    ) -> None:
-        if call is None:
-            self._commit(connection, mode)
-            self._settle_drawn(connection)
-            return
-        is_committed = False
-        try:
-            self._commit(connection, mode)
-            is_committed = True
-        finally:
-            if is_committed or not connection.is_refused:
-                call.leave_commit(is_committed=is_committed)
         self._settle_drawn(connection)
 
     def _settle_drawn(self, connection: Connection) -> None:
@@ -264,28 +255,19 @@ class Transactions(LendingPool):
         call = current_call()
         if call is not None:
             call.refuse_interrupted()
-        self._begin_timed(connection, mode, exclusive=exclusive)
+        gate = "exclusive" if exclusive else GATES.get(mode)
+        started = time.monotonic()
+        try:
+            self._begin(connection, mode, exclusive=exclusive)
+        finally:
+            # A queued statement takes the gate when it is sent.
+            if gate is not None and not connection.is_waiting:
+                self.note_gate(time.monotonic() - started, mode, gate)
         connection.mode, connection.is_rollback_only = mode, False
         connection.drawn = None
         connection.serial = next(_NUMBERS)
         if connection.checked:
             connection.checked = {}
-
-    def _begin_timed(
-        self, connection: Connection, mode: TransactionMode, *, exclusive: bool
-    ) -> None:
-        gate = "exclusive" if exclusive else GATES.get(mode)
-        if gate is None:
-            self._begin(connection, mode, exclusive=exclusive)
-            return
-        started = time.monotonic()
-        try:
-            self._begin(connection, mode, exclusive=exclusive)
-        finally:
-            if (
-                not connection.is_waiting
-            ):  # else the queued statement takes the gate when it is sent
-                self.note_gate(time.monotonic() - started, mode, gate)
 
     def note_gate(self, seconds: float, mode: TransactionMode | None, gate: str = "shared") -> None:
         """Count how long a transaction of this kind waited for the gate."""
@@ -346,41 +328,37 @@ class Transactions(LendingPool):
         with connection.in_use():
             connection.is_committing = not connection.is_waiting
             try:
-                self._commit_in_use(connection, mode)
+                self.commit(connection)
+                if connection.drawn is not None:
+                    connection.drawn.is_kept = True
+            except Exception as error:
+                if connection.is_refused:
+                    self._roll_back(connection)
+                    raise
+                translated = self.translate(error)
+                if isinstance(translated, TransactionConflict):
+                    self._roll_back(connection)
+                    raise translated from error
+                if self.is_refused_commit(connection, error):
+                    self._roll_back(connection)
+                    known = isinstance(translated, ZapdbError)
+                    raise (translated if known else unknown_driver_error(error)) from error
+                self.discard_connection(connection)
+                if mode.only_reads:  # it had nothing to commit
+                    raise translated from error
+                raise CommitUnknown(
+                    "COMMIT reported an error, and its outcome is unknown",
+                    database=self.shown_url,
+                    cause=error,
+                    hint="check whether the change is there before repeating it; with "
+                    "token=True, db.run and db.transaction find out themselves",
+                ) from error
+            except BaseException:
+                self.discard_connection(connection)
+                raise
             finally:
                 connection.is_committing = False
                 self._close_books(connection)
-
-    def _commit_in_use(self, connection: Connection, mode: TransactionMode) -> None:
-        try:
-            self.commit(connection)
-            if connection.drawn is not None:
-                connection.drawn.is_kept = True
-        except Exception as error:
-            if connection.is_refused:
-                self._roll_back(connection)
-                raise
-            translated = self.translate(error)
-            if isinstance(translated, TransactionConflict):
-                self._roll_back(connection)
-                raise translated from error
-            if self.is_refused_commit(connection, error):
-                self._roll_back(connection)
-                known = isinstance(translated, ZapdbError)
-                raise (translated if known else unknown_driver_error(error)) from error
-            self.discard_connection(connection)
-            if mode.only_reads:  # it had nothing to commit
-                raise translated from error
-            raise CommitUnknown(
-                "COMMIT reported an error, and its outcome is unknown",
-                database=self.shown_url,
-                cause=error,
-                hint="check whether the change is there before repeating it; with "
-                "token=True, db.run and db.transaction find out themselves",
-            ) from error
-        except BaseException:
-            self.discard_connection(connection)
-            raise
 
     def require_committable(self, connection: Connection) -> None:
         """Raise `TransactionConflict` if a savepoint could not be rolled back."""
