@@ -18,6 +18,7 @@ from tests.property.test_queries import MAKERS
 from zapdb.database import typed_fields
 from zapdb.database.conditions import _FLIPPED, FORMS, read_condition
 from zapdb.database.fields import Condition, FieldExpression, bind, make_field
+from zapdb.database.habits import _FIELD_HABITS
 from zapdb.datasets import Collation
 from zapdb.export.plain_checks import _JOINERS
 from zapdb.expressions.parse import _COMPARISONS, ARITHMETIC
@@ -94,6 +95,10 @@ def test_each_operator_can_be_written_on_the_command_line(op: Operator) -> None:
 @pytest.mark.parametrize("op", OPERATORS)
 def test_each_operator_is_in_the_guide_to_queries(op: Operator) -> None:
     assert WRITTEN[op][2] in (GUIDES / "queries.md").read_text()
+
+
+def test_a_condition_is_not_told_to_be_written_otherwise() -> None:
+    assert not _FIELD_HABITS.keys() & set(dir(FieldExpression))
 
 
 def test_each_condition_of_a_field_is_known_to_type_checkers() -> None:
