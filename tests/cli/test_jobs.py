@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import Project
+from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.undivided import CommandJob, JobCounter
 
 
@@ -147,7 +148,7 @@ def test_records_that_can_not_be_read_are_listed(people: Project) -> None:
 
 
 def test_the_counter_of_an_import_says_how_long_it_takes() -> None:
-    counter = JobCounter(CommandJob("import", "a.csv", None, None))
+    counter = JobCounter(CommandJob("import", "a.csv", DatabaseOptions()))
     job: Any = SimpleNamespace(left=None)
     counter._is_begun, counter._job = True, job
     assert counter._describe(0.0) == ""

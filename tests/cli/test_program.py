@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import signal
@@ -19,7 +20,9 @@ from tests import processes
 from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
 from zapdb.accelerator import describe_codec
-from zapdb.cli import app
+from zapdb.cli import app, commands
+from zapdb.cli.opening import DatabaseOptions, TenantOptions
+from zapdb.cli.output import Output
 from zapdb.cli.undivided import CommandJob, JobCounter
 
 
@@ -32,6 +35,22 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 COMMANDS = dict(leaves(app))
+
+
+def test_the_list_of_commands_says_how_the_help_of_each_begins() -> None:
+    alone = {name for name, place in commands.COMMANDS.items() if isinstance(place, str)}
+    begins = {name: " ".join(COMMANDS[name,].help.partition("\n\n")[0].split()) for name in alone}
+    assert begins == commands.SUMMARIES
+
+
+def test_a_command_has_the_options_of_the_dataclasses_that_it_takes() -> None:
+    def verify(output: Output, options: TenantOptions, table: str = "people") -> str:
+        return f"{options.tenant} {table} {output.as_json}"
+
+    spread = commands.spread_options(verify)
+    names = ["table", "as_json", "database", "tenant"]
+    assert list(inspect.signature(spread).parameters) == names
+    assert spread(tenant="acme", database=None, as_json=True, table="todo") == "acme todo True"
 
 
 def test_these_are_the_commands() -> None:
@@ -331,7 +350,7 @@ def test_every_error_object_is_one_line(project: Project) -> None:
 def test_ctrl_c_in_an_import_says_that_the_next_one_goes_on(
     current: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = CommandJob("import", "people.csv", f"sqlite:///{current.database}", None)
+    job = CommandJob("import", "people.csv", DatabaseOptions(f"sqlite:///{current.database}"))
 
     def interrupt(about: CommandJob) -> None:
         with JobCounter(about) as counter:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import zapdb
+from tests.cli.program import PEOPLE
 
 EXTRAS = {"duckdb", "pandas", "psycopg", "pyarrow", "pyspark", "sqlalchemy.dialects.postgresql"}
 OF_COMMANDS = {"alembic", "prometheus_client", "rich.progress"}
@@ -18,6 +21,8 @@ ALL = EXTRAS | OF_COMMANDS | OF_A_DATABASE | {"asyncio", "typer"}
 VERSION = "import zapdb.cli.program as program; program.run_program(['--version'])"
 CHECK = f"{VERSION.partition('(')[0]}(['migrate', 'check', '-m', 'nowhere'])"
 WRONG = "import zapdb.cli.program as program; program.run_program(['migrat'])"
+HELP = f"{VERSION.partition('(')[0]}(['--help'])"
+STATUS = f"{VERSION.partition('(')[0]}(['migrate', 'status', '-m', {{0!r}}, '-d', {{1!r}}])"
 
 
 @pytest.mark.parametrize(
@@ -31,13 +36,55 @@ WRONG = "import zapdb.cli.program as program; program.run_program(['migrat'])"
         (VERSION, ALL - {"typer"}),
         (CHECK, EXTRAS | OF_COMMANDS | {"sqlalchemy", "sqlite3"}),
         (WRONG, EXTRAS | OF_COMMANDS),
+        (HELP, ALL - {"typer"}),
     ],
-    ids=["import", "errors", "open", "task of Spark", "aio", "version", "check", "wrong usage"],
+    ids=[
+        *("import", "errors", "open", "task of Spark", "aio", "version", "check", "wrong usage"),
+        "help",
+    ],
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, unwanted: set[str]) -> None:
     script = f"{statement}\nimport sys\nprint(sorted({unwanted!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+OF_EACH_COMMAND = {"collection", "commands", "habits", "output", "program", "suspects"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "modules", "unwanted"),
+    [
+        (HELP, set(), {"catalog", "migrations", "storage"}),
+        (
+            STATUS,
+            {"configuration", "migration_status", "opening"},
+            {"database", "history", "indexes", "jobs", "writes"},
+        ),
+    ],
+    ids=["help", "status"],
+)
+def test_a_command_imports_the_modules_of_no_other(
+    statement: str, modules: set[str], unwanted: set[str], tmp_path: Path
+) -> None:
+    """Of the command line, those that it needs; of the package, none of rooms that it doesn't."""
+    address = f"sqlite:///{tmp_path}/test.db"
+    (tmp_path / "0001_people.yaml").write_text(PEOPLE, encoding="utf-8")
+    with zapdb.open(address, migrations=tmp_path, apply="auto"):
+        pass
+    script = (
+        f"{statement.format(str(tmp_path), address)}\n"
+        "import sys\n"
+        "parts = [name.split('.') for name in sys.modules if name.startswith('zapdb.')]\n"
+        "print(sorted(part[2] for part in parts if part[1] == 'cli' and len(part) == 3))\n"
+        "print(sorted({part[1] for part in parts}))\n"
+        "print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    imported, rooms, has_pydantic = map(ast.literal_eval, done.stdout.splitlines()[-3:])
+    assert set(imported) == OF_EACH_COMMAND | modules, done.stderr
+    assert set(rooms) & unwanted == set()
+    assert not has_pydantic
 
 
 def test_garbage_is_collected_once_a_command_is_loaded() -> None:

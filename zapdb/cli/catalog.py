@@ -8,22 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import (
-    IndexDescriptor,
-    TableDescriptor,
-    TenantCatalog,
-    load_tenant_catalog,
-)
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import FingerprintMatch, find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.catalog.kinds import ConstraintKind
 from zapdb.catalog.range_revisions import RangeRevision
 from zapdb.catalog.schema_history import format_fingerprint
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.key_ranges import ranges_to_json, write_ranges
-from zapdb.cli.opening import opened, opened_for
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part
 from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
 from zapdb.cli.types import show_type, type_to_json
@@ -36,18 +30,13 @@ from zapdb.storage import TransactionMode
 from zapdb.values import Reference
 
 
-def catalog_list_command(
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def catalog_list_command(options: TenantOptions, output: Output) -> None:
     """Show the active tables.
 
     With `--json`: `{position, migration, tables: [{table, number, key, fields, indexes, revision,
     layout_revision, fingerprint}]}`, with the names of fields and indexes.
     """
-    output = Output(as_json)
-    with opened(database, tenant) as (_, catalog):
+    with options.opened() as (_, catalog):
         states = list(catalog.tables.values())
     columns = ("table", "key", "fields", "indexes", "revision", "fingerprint")
     rows = [
@@ -98,8 +87,8 @@ def _newest_label(catalog: TenantCatalog) -> str | None:
 
 def catalog_show_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
+    options: TenantOptions,
+    output: Output,
     code: Annotated[
         bool,
         typer.Option("--code", help="Print the generated source: codec, index keys, conversions."),
@@ -108,7 +97,6 @@ def catalog_show_command(
         bool,
         typer.Option("--ranges", help="Print which revisions the records of each key range have."),
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Show a table: its fields, its key, its indexes, checks and references, and their states.
 
@@ -129,8 +117,8 @@ def catalog_show_command(
     """
     if code and ranges:
         raise UsageError("--code and --ranges show different things", hint="give one of them")
-    output, known = Output(as_json), list[RangeRevision]()
-    with opened(database, tenant) as (storage, catalog):
+    output, known = Output(output.as_json), list[RangeRevision]()
+    with options.opened() as (storage, catalog):
         descriptor = catalog.table(table)
         if ranges:
             with storage.transaction(TransactionMode.READ) as connection:
@@ -321,8 +309,8 @@ def _target_name(field: Field) -> str:
 
 def catalog_fingerprint_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
+    options: TenantOptions,
+    output: Output,
     find: Annotated[
         str | None,
         typer.Option(
@@ -333,7 +321,6 @@ def catalog_fingerprint_command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also show its revision, time and principal.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Show the fingerprint of a table's schema.
 
@@ -347,9 +334,8 @@ def catalog_fingerprint_command(
     `revisions` are those at which the table had the fingerprint; `active` is null for a table that
     was dropped; `differences` are the changes since the last of these revisions.
     """
-    output = Output(as_json)
     wanted = None if find is None else parse_fingerprint(find)
-    with opened_for(database, tenant) as (storage, number):
+    with options.opened_for() as (storage, number):
         recover_schema_histories(storage, number)
         with storage.transaction(TransactionMode.READ) as connection:
             log = read_log(connection, number, table)

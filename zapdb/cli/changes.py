@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
 
-import zapdb
 from zapdb.activation.inspection import read_log
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    TenantOption,
-    find_database,
-    find_tenant_name,
-)
 from zapdb.cli.durations import parse_duration
 from zapdb.cli.history import opened_to_read
 from zapdb.cli.listing_options import LimitOption
-from zapdb.cli.output import Output, Part, confirm, format_count, print_note
-from zapdb.cli.record_changes import (
-    archived_to_json,
-    record_to_json,
-    show_archived,
-    show_change,
-)
+from zapdb.cli.opening import TenantOptions
+from zapdb.cli.output import Confirmation, Output, Part, format_count, print_note
+from zapdb.cli.record_changes import archived_to_json, record_to_json, show_archived, show_change
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.database.changes import FollowerStatus
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
@@ -43,19 +30,12 @@ LIST_CHANGES: Final = 100
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 
-@contextmanager
-def _opened(
-    database: str | None, tenant: str | None, *, read_only: bool = False
-) -> Iterator[Database]:
-    name = find_tenant_name(tenant)
-    with zapdb.open(find_database(database), tenant=name, read_only=read_only) as db:
-        yield db
-
-
 # Reading it
 
 
 def changes_list_command(
+    options: TenantOptions,
+    output: Output,
     since: Annotated[
         str | None,
         typer.Option(
@@ -69,9 +49,6 @@ def changes_list_command(
         bool, typer.Option("--newest", help="The newest first, from the log's end on.")
     ] = False,
     limit: LimitOption = LIST_CHANGES,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show changes of records and events of schemas, the oldest first; times are UTC.
 
@@ -87,20 +64,19 @@ def changes_list_command(
     schema has `event`, `field` and `position` instead of `operation`, `key`, `before`, `after`,
     `archived_before`, `archived_after`, `replaced` and `unreadable`.
     """
-    output = Output(as_json)
     if newest and since is not None:
         raise UsageError(
             "--newest begins at the end of the log, and --since at a bookmark",
             hint="leave out one of them",
         )
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options.database, options.tenant) as db:
         found = db.change_log.read_back() if newest else iter(db.change_log.read(since))
         if table is not None:
             number = _find_table(db, table)
             found = (made for made in found if made.bookmark.table == number)
         shown = islice(found, limit)
         last = None
-        if as_json:
+        if output.as_json:
             for made in shown:
                 output.lines([change_to_json(made)])
                 last = made
@@ -178,9 +154,7 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
 # Followers
 
 
-def changes_followers_command(
-    database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
-) -> None:
+def changes_followers_command(options: TenantOptions, output: Output) -> None:
     """Show the followers, their bookmarks, and how far each is behind; times are UTC.
 
     `changes behind` counts up to 100,000; `lag` is the age of the oldest change that the follower
@@ -192,8 +166,7 @@ def changes_followers_command(
     `watermark` any more, which is null for an empty log; `changes_waiting` are behind `ends_at`
     until a process that writes has given them their place.
     """
-    output = Output(as_json)
-    with _opened(database, tenant, read_only=True) as db:
+    with options.open(read_only=True) as db:
         found, begins_at = db.change_log.followers(), db.change_log.begin()
         status = db.change_log.status()
     output.table(
@@ -254,10 +227,9 @@ def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
 
 def changes_remove_follower_command(
     name: Annotated[str, typer.Argument(help="The follower's name.")],
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
+    options: TenantOptions,
+    confirmation: Confirmation,
+    output: Output,
 ) -> int:
     """Remove a follower that is no longer used: its bookmark is deleted, and no changes are kept
     for it.
@@ -267,8 +239,7 @@ def changes_remove_follower_command(
 
     With `--json`, which needs `--yes`: the follower as `followers` writes it.
     """
-    output = Output(as_json)
-    with _opened(database, tenant) as db:
+    with options.open() as db:
         there = {status.name: status for status in db.change_log.followers()}
         if name not in there:
             raise UnknownName(
@@ -280,8 +251,7 @@ def changes_remove_follower_command(
         status = there[name]
         counted = _format_counted(status.lag.changes)
         question = f"remove {name}, which is {counted} behind?"
-        if not yes and not _confirm(question, as_json=as_json):
-            output.write("nothing was changed")
+        if not confirmation.is_given("this", question, output):
             return EXIT_ERROR
         db.change_log.follower(name).remove()
     output.write(("removed ", "green"), name)
@@ -289,14 +259,13 @@ def changes_remove_follower_command(
     return 0
 
 
-def _confirm(question: str, *, as_json: bool) -> bool:
-    return confirm("this", question, as_json=as_json)
-
-
 # Pruning
 
 
 def changes_prune_command(
+    options: TenantOptions,
+    confirmation: Confirmation,
+    output: Output,
     before: Annotated[
         str | None,
         typer.Option(
@@ -308,13 +277,9 @@ def changes_prune_command(
         str | None,
         typer.Option(metavar="DURATION", help="Delete changes that are older, such as 90d."),
     ] = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Delete the oldest changes from the change log for good.
 
@@ -328,8 +293,7 @@ def changes_prune_command(
     not read all of these changes. With `--dry-run`, the exit status is 1 if there are such
     followers.
     """
-    output = Output(as_json)
-    with _opened(database, tenant) as db:
+    with options.open() as db:
         limit = _read_limit(db, before, older_than)
         planned = db.change_log.prune(limit, dry_run=True)
         what = _format_counted(planned.changes)
@@ -342,8 +306,7 @@ def changes_prune_command(
         done, changes = False, planned.changes
         if planned.changes and not dry_run:
             question = f"delete {what} for good?"
-            if not planned.behind and not yes and not _confirm(question, as_json=as_json):
-                output.write("nothing was changed")
+            if not planned.behind and not confirmation.is_given("this", question, output):
                 return EXIT_ERROR
             changes = db.change_log.prune(planned.beginning).changes
             done = True

@@ -3,8 +3,6 @@ level."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -12,28 +10,19 @@ import typer
 from zapdb import release
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job
-from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.opening import connected
-from zapdb.cli.output import Output, Part, confirm, format_count, format_seconds
-from zapdb.cluster import ensure_database
+from zapdb.cli.opening import DatabaseOptions
+from zapdb.cli.output import Confirmation, Output, Part, format_count, format_seconds
 from zapdb.cluster import status as cluster
 from zapdb.cluster.nodes import Node
 from zapdb.cluster.status import ClusterStatus, LeaseStatus, LevelUpgrade, NodeStatus
 from zapdb.errors import UsageError
 from zapdb.jobs.job import list_jobs
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage import Connection, TransactionMode
 
 OVER: Part = ("over", "red")
 
 
-@contextmanager
-def _opened(database: str | None) -> Iterator[Storage]:
-    with connected(database) as storage:
-        ensure_database(storage, create=False)
-        yield storage
-
-
-def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def cluster_status_command(options: DatabaseOptions, output: Output) -> None:
     """Show the cluster level, the running releases, the tenants' positions, and waiting migrations.
 
     With `--json`: `{level, level_possible, level_policy, storage_version, storage_pending,
@@ -43,8 +32,7 @@ def cluster_status_command(database: DatabaseOption = None, as_json: JsonOption 
     stored migrations that are not active for every tenant, with the running processes whose files
     do not contain them.
     """
-    output = Output(as_json)
-    with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
+    with options.with_rows() as storage, storage.transaction(TransactionMode.READ) as connection:
         status = cluster.read_status(connection)
         jobs = [job for job in list_jobs(connection) if job.state in ("planned", "blocked")]
     _write_status(status, jobs, output)
@@ -118,7 +106,7 @@ def _status_to_json(status: ClusterStatus, jobs: list[Job]) -> dict[str, Any]:
     }
 
 
-def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def cluster_nodes_command(options: DatabaseOptions, output: Output) -> None:
     """List the processes that have the database open, the oldest first.
 
     A process whose lease has expired is dead or suspended; after it is evicted, its writes are
@@ -128,8 +116,7 @@ def cluster_nodes_command(database: DatabaseOption = None, as_json: JsonOption =
     With `--json`: `{nodes: [{id, host, pid, release, level, files_end, served_position, alive,
     age_seconds, lease_seconds, datasets}]}`.
     """
-    output = Output(as_json)
-    with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
+    with options.with_rows() as storage, storage.transaction(TransactionMode.READ) as connection:
         found = cluster.read_nodes(connection)
     columns = (
         *("node", "host", "pid", "release", "level"),
@@ -184,14 +171,13 @@ def _status_of_node(status: NodeStatus) -> dict[str, Any]:
     }
 
 
-def cluster_leases_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def cluster_leases_command(options: DatabaseOptions, output: Output) -> None:
     """List the leases for work that one process does at a time, with the present or last owner.
 
     With `--json`: `{leases: [{name, owner, host, pid, epoch, held, age_seconds,
     lease_seconds}]}`.
     """
-    output = Output(as_json)
-    with _opened(database) as storage, storage.transaction(TransactionMode.READ) as connection:
+    with options.with_rows() as storage, storage.transaction(TransactionMode.READ) as connection:
         found = cluster.read_leases(connection)
     output.table(
         ("lease", "owner", "host", "pid", "epoch", "age", "expires in"),
@@ -228,6 +214,9 @@ def _lease_to_json(status: LeaseStatus) -> dict[str, Any]:
 
 
 def cluster_evict_command(
+    options: DatabaseOptions,
+    confirmation: Confirmation,
+    output: Output,
     nodes: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NODE]...", help="Ids of nodes, or prefixes of them."),
@@ -235,32 +224,29 @@ def cluster_evict_command(
     expired: Annotated[
         bool, typer.Option("--expired", help="Evict the nodes whose lease has expired.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Evict processes: their writes are refused until they open the database again.
 
     With `--json`: `{evicted: [{id, host, pid, release, level, files_end, served_position}],
     seq}`.
     """
-    output = Output(as_json)
     if bool(nodes) == expired:
         raise UsageError("give the ids of the nodes to evict, or --expired")
-    with _opened(database) as storage:
+    with options.with_rows() as storage:
         with storage.transaction(TransactionMode.READ) as connection:
             wanted = _find_wanted(connection, nodes or [], expired=expired)
         for status in wanted:
             lease = f"its lease expires in {format_seconds(status.lease_seconds)}"
             output.write(f"{status.node}: {lease if status.is_alive else 'its lease has expired'}")
         evicted: list[Node] = []
-        if wanted and (yes or _confirm(len(wanted), as_json=as_json)):
+        whom = "it" if len(wanted) == 1 else f"these {len(wanted)} nodes"
+        if not wanted:
+            output.write("nothing was changed")
+        elif confirmation.is_given("an eviction", f"evict {whom}?", output):
             evicted = cluster.evict_nodes(storage, [status.node.id for status in wanted])
         seq = read_seq(storage.connection())
     if evicted:
         output.write(("evicted ", "green"), format_count(len(evicted), "node"))
-    else:
-        output.write("nothing was changed")
     output.document({"evicted": [_node_to_json(node) for node in evicted], "seq": seq})
 
 
@@ -270,17 +256,12 @@ def _find_wanted(connection: Connection, given: list[str], *, expired: bool) -> 
     return cluster.find_nodes(connection, given)
 
 
-def _confirm(count: int, *, as_json: bool) -> bool:
-    whom = "it" if count == 1 else f"these {count} nodes"
-    return confirm("an eviction", f"evict {whom}?", as_json=as_json)
-
-
 def cluster_upgrade_command(
+    options: DatabaseOptions,
+    output: Output,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
     ] = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Raise the cluster level to the highest that this release and all running processes support.
 
@@ -290,8 +271,7 @@ def cluster_upgrade_command(
     With `--json`: `{dry_run, before, after, supported, storage_versions: [VERSION], waiting_for:
     [NODE], seq}`; `waiting_for` are the processes that keep the level below `supported`.
     """
-    output = Output(as_json)
-    with _opened(database) as storage:
+    with options.with_rows() as storage:
         done = cluster.upgrade_cluster(storage, dry_run=dry_run)
         seq = read_seq(storage.connection())
     _write_upgrade(done, output, dry_run=dry_run)

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from zapdb.cli.configuration import JsonOption
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
 from zapdb.files import create_text_file, is_written_into, replace_text_file
@@ -18,7 +17,8 @@ State = Literal["written", "unchanged"]
 
 
 def codegen_json_schema_command(
-    output: Annotated[
+    output: Output,
+    file: Annotated[
         Path | None,
         typer.Option(
             "--output",
@@ -27,7 +27,6 @@ def codegen_json_schema_command(
             help="Write to this file; only a schema that zapdb wrote is replaced.",
         ),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the JSON Schema of migration files, for editors.
 
@@ -37,15 +36,15 @@ def codegen_json_schema_command(
     With `--json`: the schema, or with `--output` `{path, state}`, and the state is `written` or
     `unchanged`.
     """
-    out = Output(as_json, file=output)
+    output = output.beside(file)
     text = json.dumps(json_schema(), indent=2) + "\n"
-    if output is None:
+    if file is None:
         print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
         return
-    state = _write(output, text)
+    state = _write(file, text)
     style = "green" if state == "written" else "dim"
-    out.write((state, style), f": {output}")
-    out.document({"path": str(output), "state": state})
+    output.write((state, style), f": {file}")
+    output.document({"path": file, "state": state})
 
 
 def _write(path: Path, text: str) -> State:

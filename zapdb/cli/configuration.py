@@ -50,6 +50,9 @@ TenantOption = Annotated[
         f"`{DEFAULT_TENANT_NAME}`.",
     ),
 ]
+AllTenantsOption = Annotated[
+    bool, typer.Option("--all-tenants", help="Every tenant, instead of one.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from msgspec import to_builtins
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
+from zapdb.cli.engine import Engine
 from zapdb.cli.job_progress import (
     JobRun,
     run_jobs,
@@ -19,7 +17,7 @@ from zapdb.cli.job_progress import (
     write_job_run,
     write_quarantined,
 )
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, format_duration
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.jobs import Job, Progress, list_jobs, plan_jobs, read_progress
@@ -37,11 +35,9 @@ from zapdb.storage import Storage, TransactionMode
 
 
 def convert_run_command(
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    master: MasterOption = None,
+    options: TenantOptions,
+    engine: Engine,
+    output: Output,
     plan_only: Annotated[
         bool,
         typer.Option(
@@ -61,7 +57,6 @@ def convert_run_command(
             "--retry-quarantined", help="Try records again that could not be read before."
         ),
     ] = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Build indexes, convert stale records, and validate checks and references.
 
@@ -85,13 +80,12 @@ def convert_run_command(
     `waits` what it waited for while it ran, and `lagging` which migration is not active because
     processes lack its file, or null.
     """
-    output = Output(as_json)
     if dry_run:
-        return _show_needed(output, database, tenant, is_planned=plan_only)
+        return _show_needed(output, options, is_planned=plan_only)
     runs: list[JobRun] = []
     with (
-        Engine(engine, workers, master).runner() as runner,
-        opened(database, tenant) as (storage, catalog),
+        engine.runner() as runner,
+        options.opened() as (storage, catalog),
     ):
         require_not_rolling_back(catalog)
         jobs = plan_jobs(
@@ -124,15 +118,13 @@ def convert_run_command(
     return EXIT_PENDING if (plan_only and runs) or any(one.hold for one in runs) else 0
 
 
-def _show_needed(
-    output: Output, database: str | None, tenant: str | None, *, is_planned: bool
-) -> int:
+def _show_needed(output: Output, options: TenantOptions, *, is_planned: bool) -> int:
     """The jobs that would be run, with the time that each will take."""
     if is_planned:
         raise UsageError(
             "--dry-run changes nothing, and --plan-only stores jobs", hint="give one of them"
         )
-    with opened(database, tenant) as (storage, catalog):
+    with options.opened() as (storage, catalog):
         estimates = estimate_jobs(storage, catalog.tenant)
         for one in estimates:
             seconds = one.seconds
@@ -183,9 +175,7 @@ def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
         return found
 
 
-def convert_status_command(
-    database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
-) -> int:
+def convert_status_command(options: TenantOptions, output: Output) -> int:
     """Show how many records have each revision, and which jobs are not finished.
 
     Exit status 3 if records are stale, an index is not built, or a check or reference is not
@@ -198,9 +188,8 @@ def convert_status_command(
     whose revision can't be read; `jobs` are the unfinished jobs, and `blocked` the jobs that found
     violating records, or records that can't be read.
     """
-    output = Output(as_json)
     with (
-        opened(database, tenant) as (storage, catalog),
+        options.opened() as (storage, catalog),
         storage.transaction(TransactionMode.READ) as connection,
     ):
         tables = read_table_statuses(connection, catalog)
@@ -233,7 +222,7 @@ def convert_status_command(
                     "id": job.id,
                     "kind": job.kind,
                     "table": job.table_name,
-                    "findings": [to_builtins(finding) for finding in job.findings],
+                    "findings": job.findings,
                     "quarantined": progress.quarantined,
                 }
                 for job, progress in blocked
@@ -290,9 +279,9 @@ def _table_to_json(table: TableStatus) -> dict[str, Any]:
         "stale": table.stale,
         "revision": table.revision,
         "layout_revision": table.layout_revision,
-        "by_revision": {str(revision): count for revision, count in table.by_revision.items()},
-        "indexes_to_build": list(table.unbuilt),
-        "unvalidated": list(table.unvalidated),
+        "by_revision": table.by_revision,
+        "indexes_to_build": table.unbuilt,
+        "unvalidated": table.unvalidated,
     }
 
 

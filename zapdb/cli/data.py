@@ -9,36 +9,30 @@ from typing import Annotated
 
 import typer
 
-import zapdb
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    TenantOption,
-    find_database,
-    find_tenant_name,
-)
 from zapdb.cli.listing_options import CursorOption, LimitOption, OrderByOption
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.record_input import read_assignments, read_key
-from zapdb.cli.record_output import (
-    key_texts,
-    opened_output,
-    write_lines,
-    write_parquet,
-)
+from zapdb.cli.record_output import key_texts, opened_output, write_lines, write_parquet
 from zapdb.cli.record_page import make_query, write_page, write_record
 from zapdb.database import Database, Table
-from zapdb.errors import (
-    InvalidValue,
-    RecordNotFound,
-    UsageError,
-)
+from zapdb.errors import InvalidValue, RecordNotFound, UsageError
 from zapdb.export.manifest import Form
 from zapdb.records.cell_format import record_to_plain
 from zapdb.schema import TableSchema as Schema
 
 LIST_RECORDS = 20
+
+
+@contextmanager
+def opened_table(
+    options: TenantOptions, table: str, *, read_only: bool
+) -> Iterator[tuple[Database, Table, Schema]]:
+    """Open a database; yields it with one of its tables and that table's active schema."""
+    with options.open(read_only=read_only) as db:
+        yield db, db.table(table), db._catalog.table(table).schema
+
 
 TableArgument = Annotated[str, typer.Argument(help="The table's name.")]
 WhereOption = Annotated[
@@ -52,23 +46,11 @@ WhereOption = Annotated[
 ]
 
 
-@contextmanager
-def opened_table(
-    database: str | None, tenant: str | None, table: str, *, read_only: bool
-) -> Iterator[tuple[Database, Table, Schema]]:
-    """Open a database; yields it with one of its tables and that table's active schema."""
-    with zapdb.open(
-        find_database(database), tenant=find_tenant_name(tenant), read_only=read_only
-    ) as db:
-        yield db, db.table(table), db._catalog.table(table).schema
-
-
 def data_get_command(
     table: TableArgument,
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
+    options: TenantOptions,
+    output: Output,
 ) -> None:
     """Show one record; the exit status is 1 if no record has this key.
 
@@ -76,8 +58,7 @@ def data_get_command(
 
     With `--json`: the record as an object of its fields, with whole values.
     """
-    output = Output(as_json)
-    with opened_table(database, tenant, table, read_only=True) as (_, found, schema):
+    with opened_table(options, table, read_only=True) as (_, found, schema):
         values = read_key(schema, key)
         record = found.find(*values)
         if record is None:
@@ -87,7 +68,7 @@ def data_get_command(
                 key=", ".join(map(repr, values)),
                 hint=f"run `zapdb data list {table}` to see the keys",
             )
-        if as_json:
+        if output.as_json:
             output.document(record_to_plain(schema, record))
             return
         write_record(schema, record, output)
@@ -95,25 +76,23 @@ def data_get_command(
 
 def data_list_command(
     table: TableArgument,
+    options: TenantOptions,
+    output: Output,
     where: WhereOption = None,
     order_by: OrderByOption = None,
     limit: LimitOption = LIST_RECORDS,
     cursor: CursorOption = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show a page of records. The cursor of the next page goes to standard error.
 
     With `--json`: `{records: [RECORD], cursor}`; the cursor is null on the last page.
     """
-    output = Output(as_json)
-    with opened_table(database, tenant, table, read_only=True) as (_, found, schema):
+    with opened_table(options, table, read_only=True) as (_, found, schema):
         query = make_query(found, schema, where)
         if order_by:
             query = query.order_by(*(name.strip() for name in order_by.split(",")))
         page = query.page(limit, cursor)
-        if as_json:
+        if output.as_json:
             records = [record_to_plain(schema, record) for record in page]
             output.document({"records": records, "cursor": page.cursor})
             return
@@ -122,6 +101,8 @@ def data_list_command(
 
 def data_export_command(
     table: TableArgument,
+    options: TenantOptions,
+    output: Output,
     form: Annotated[Form, typer.Option("--format", "-f", help="The format to write.")] = "ndjson",
     target: Annotated[
         Path | None,
@@ -146,9 +127,6 @@ def data_export_command(
             help="In CSV, put a quote (') before texts that a spreadsheet would run as formulas.",
         ),
     ] = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write all records of a table, in the order of their keys, as of one moment.
 
@@ -162,7 +140,7 @@ def data_export_command(
 
     With `--json`, which needs `--output`: `{table, format, path, records}`; `records` is a count.
     """
-    if as_json and target is None:
+    if output.as_json and target is None:
         raise UsageError(
             "the records and the --json report would both go to standard output",
             hint="write the records to a file: -o FILE",
@@ -173,7 +151,7 @@ def data_export_command(
         )
     if for_spreadsheets and form != "csv":
         raise UsageError("--safe-for-spreadsheets is only for CSV", hint="add --format csv")
-    with opened_table(database, tenant, table, read_only=True) as (db, found, schema):
+    with opened_table(options, table, read_only=True) as (db, found, schema):
         # Without an order, an index that answers the condition would decide the order.
         query = make_query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
         mode = db._storage.file_mode
@@ -191,9 +169,9 @@ def data_export_command(
                 write_lines(
                     schema, records, form, stream, counter, for_spreadsheets=for_spreadsheets
                 )
-    if as_json:
-        written = {"table": table, "format": form, "path": str(target), "records": counter.count}
-        Output(as_json, file=target).document(written)
+    if output.as_json:
+        written = {"table": table, "format": form, "path": target, "records": counter.count}
+        output.beside(target).document(written)
         return
     where_to = "" if target is None else f" to {target}"
     print_note(f"exported {format_count(counter.count, 'record')}{where_to}")
@@ -212,13 +190,12 @@ def _naming_the_option() -> Iterator[None]:
 
 def data_put_command(
     table: TableArgument,
+    options: TenantOptions,
+    output: Output,
     fields: Annotated[
         list[str] | None,
         typer.Argument(metavar="NAME=VALUE", help="The values of a record's fields."),
     ] = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Insert a record, or update the given fields of the record whose key exists.
 
@@ -233,9 +210,8 @@ def data_put_command(
             hint=f"for example: zapdb data put {table} id=1 title=Bread; "
             f"records of a file are read by: zapdb import FILE --table {table}",
         )
-    output = Output(as_json)
-    with opened_table(database, tenant, table, read_only=False) as (_, found, schema):
+    with opened_table(options, table, read_only=False) as (_, found, schema):
         record = found.upsert(**read_assignments(schema, fields))
         output.write(("put ", "green"), f"{table} {', '.join(key_texts(schema, record))}")
-        plain = record_to_plain(schema, record) if as_json else None
+        plain = record_to_plain(schema, record) if output.as_json else None
         output.document({"table": table, "record": plain})

@@ -8,13 +8,8 @@ import typer
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.inspection import MigrationState, list_migration_states
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    MigrationsOption,
-    find_migrations,
-)
-from zapdb.cli.opening import connected, read_tenant_catalog_if_any
+from zapdb.cli.configuration import MigrationsOption, find_migrations
+from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, MigrationConflict, MigrationError
 from zapdb.migrations import label, list_files, load_directory
@@ -22,9 +17,7 @@ from zapdb.migrations.graph import Graph, MigrationNode, ObjectNode, build_graph
 
 
 def migrate_diff_command(
-    database: DatabaseOption = None,
-    migrations: MigrationsOption = None,
-    as_json: JsonOption = False,
+    options: DatabaseOptions, output: Output, migrations: MigrationsOption = None
 ) -> int:
     """Show where files differ from the stored migrations, field by field.
 
@@ -35,10 +28,9 @@ def migrate_diff_command(
     without_file}`. `stored` and `file` are digests, or null; `error` is the text of an error that
     is not a difference of fields, or null.
     """
-    output = Output(as_json)
     files = list_files(find_migrations(migrations))
-    with connected(database) as storage:
-        catalog = read_tenant_catalog_if_any(storage)
+    with options.connected() as storage:
+        catalog = options.read_catalog_if_any(storage)
     states = list_migration_states(files, catalog)
     differences = [
         _describe(state, state.conflict, catalog) for state in states if state.conflict is not None
@@ -85,12 +77,12 @@ def _describe(
 
 
 def migrate_graph_command(
+    output: Output,
     migrations: MigrationsOption = None,
     form: Annotated[
         Literal["text", "mermaid", "json"],
         typer.Option("--format", help="Text, a Mermaid flowchart, or JSON as with --json."),
     ] = "text",
-    as_json: JsonOption = False,
 ) -> None:
     """Show the dependencies of migrations on each other, and of tables on tables and types.
 
@@ -99,7 +91,7 @@ def migrate_graph_command(
     With `--json`: `{migrations: [{number, label, after, changes: [{verb, kind, name}]}], tables:
     [{name, references: [{field, table}], types}], types: …}`; types as tables, with members.
     """
-    output = Output(as_json or form == "json")
+    output = Output(output.as_json or form == "json")
     graph = build_graph(load_directory(find_migrations(migrations)))
     if form == "mermaid":
         output.write(to_mermaid(graph).rstrip("\n"))

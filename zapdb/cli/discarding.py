@@ -7,14 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from zapdb.cli.changes import YesOption
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.data import TableArgument, opened_table
-from zapdb.cli.output import Output, confirm, print_note
+from zapdb.cli.opening import TenantOptions
+from zapdb.cli.output import Confirmation, Output, as_plain, print_note
 from zapdb.cli.record_input import read_assignments, read_key
 from zapdb.database import DiscardedRecord
 from zapdb.database.unreadable import Discarding
@@ -26,6 +25,9 @@ from zapdb.jobs.quarantine import list_holding_jobs
 
 def data_discard_command(
     table: TableArgument,
+    options: TenantOptions,
+    confirmation: Confirmation,
+    output: Output,
     key: Annotated[
         list[str] | None, typer.Argument(help="The values of the key's fields, in order.")
     ] = None,
@@ -49,10 +51,6 @@ def data_discard_command(
             help="Put a record with this value in its place; once for each field.",
         ),
     ] = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Delete a record that can't be read, for good; one that can be read is refused.
 
@@ -65,18 +63,16 @@ def data_discard_command(
     With `--json`, which needs `--yes`: `{table, key, value, reason}`. `key` and `value` are the
     bytes in hex; `reason` is why the record could not be read.
     """
-    output = Output(as_json)
     if bool(key) == (stored_key is not None):
         raise UsageError(
             "give either the record's key, or --stored-key",
             table=table,
             hint=f"for example: zapdb data discard {table} 7",
         )
-    with opened_table(database, tenant, table, read_only=False) as (db, found, schema):
+    with opened_table(options, table, read_only=False) as (db, found, schema):
         values = read_assignments(schema, replacement) if replacement else None
         question = f"delete this record of {table} for good?"
-        if not yes and not confirm("discarding a record", question, as_json=as_json):
-            output.write("nothing was changed")
+        if not confirmation.is_given("discarding a record", question, output):
             return EXIT_ERROR
         given = read_key(schema, key) if key else ()
         stored = None if stored_key is None else _read_hex(stored_key)
@@ -94,7 +90,7 @@ def data_discard_command(
         output.write(f"  its bytes are in {save}")
     for command in dict.fromkeys(type_of(job).retry_command for job in jobs):
         print_note(f"it was in quarantine: run `{command}`")
-    output.document(_to_json(discarded))
+    output.document(discarded)
     return 0
 
 
@@ -107,15 +103,6 @@ def _read_hex(text: str) -> bytes:
         ) from None
 
 
-def _to_json(discarded: DiscardedRecord) -> dict[str, Any]:
-    return {
-        "table": discarded.table,
-        "key": discarded.key.hex(),
-        "value": discarded.value.hex(),
-        "reason": discarded.reason,
-    }
-
-
 class _SavedFile:
     """A file with the bytes of a record; written again if the transaction is."""
 
@@ -125,7 +112,7 @@ class _SavedFile:
 
     def write(self, discarded: DiscardedRecord) -> None:
         """Write it, and wait until it is on the disk; raises `FileExistsError` for another's."""
-        text = json.dumps(_to_json(discarded)) + "\n"
+        text = json.dumps(discarded, default=as_plain) + "\n"
         if self.is_written:
             replace_text_file(self._path, text)
         else:

@@ -43,9 +43,9 @@ MasterOption = Annotated[
 class Engine:
     """What a command says about who does its work."""
 
-    name: EngineName = "local"
-    workers: int | None = None
-    master: str | None = None
+    name: EngineOption = "local"
+    workers: WorkersOption = None
+    master: MasterOption = None
 
     @contextmanager
     def runner(self) -> Iterator[Runner]:

@@ -6,20 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 
-import zapdb
 from zapdb.cli.changes import change_to_json
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    MigrationsOption,
-    TenantOption,
-    find_database,
-    find_migrations_if_any,
-    find_tenant_name,
-)
+from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
 from zapdb.database import Database
@@ -44,6 +35,8 @@ def export_command(
         Path,
         typer.Argument(metavar="DIRECTORY|FILE", help="A new directory; with --sql, a file."),
     ],
+    options: TenantOptions,
+    output: Output,
     form: Annotated[
         Form, typer.Option("--format", "-f", help="The format of the records' files.")
     ] = "parquet",
@@ -59,10 +52,7 @@ def export_command(
         typer.Option("--change-log", help="Write the change log beside, as changes.ndjson."),
     ] = False,
     engine: OnlyLocalOption = "local",
-    database: DatabaseOption = None,
     migrations: MigrationsOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write all tables of a tenant, as of one moment, into a new directory, or as a SQL script.
 
@@ -93,12 +83,12 @@ def export_command(
     """
     refuse_spark("export", engine)
     given = {"--sql": sql is not None, "--all-tenants": all_tenants}
-    given |= {"--change-log": change_log, "--tenant": tenant is not None}
+    given |= {"--change-log": change_log, "--tenant": options.tenant is not None}
     _refuse_together(given)
-    job = CommandJob("export", place_of(target), database, tenant)
-    output, counter = Output(as_json, file=target), JobCounter(job)
+    job = CommandJob("export", place_of(target), options)
+    output, counter = output.beside(target), JobCounter(job)
     if sql is not None:
-        with _opened(database, tenant) as db, counter:
+        with options.open(read_only=True) as db, counter:
             counter.begin()
             script = export_sql(db, target, sql, progress=counter.add, pace=counter.pace)
         report_export(sum(script.records.values()), len(script.records), target, output)
@@ -106,18 +96,18 @@ def export_command(
             print_note(f"left out: {what}")
         output.document(
             {
-                "path": str(target),
+                "path": target,
                 "engine": sql,
                 "records": script.records,
-                "omitted": list(script.omitted),
+                "omitted": script.omitted,
             }
         )
         return
     require_form(form, TEXT_HINT)
     if all_tenants:
-        _export_all(target, form, database, migrations, output)
+        _export_all(target, form, TenantOptions(options.database), migrations, output)
         return
-    with _opened(database, tenant) as db, counter:
+    with options.open(read_only=True) as db, counter:
         counter.begin()
         authored = find_migrations_if_any(migrations)
         made = export_directory(
@@ -132,7 +122,7 @@ def export_command(
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
     if change_log:
         output.write(("exported ", "green"), f"{format_count(changes, 'change')} to {CHANGES}")
-    output.document({"path": str(target), **describe_export(made)})
+    output.document({"path": target, **describe_export(made)})
 
 
 def _refuse_together(given: dict[str, bool]) -> None:
@@ -147,10 +137,10 @@ def _refuse_together(given: dict[str, bool]) -> None:
 
 
 def _export_all(
-    target: Path, form: Form, database: str | None, migrations: str | None, output: Output
+    target: Path, form: Form, options: TenantOptions, migrations: str | None, output: Output
 ) -> None:
-    job = CommandJob("export", place_of(target), database, None)
-    with _opened(database, None) as db, JobCounter(job) as counter:
+    job = CommandJob("export", place_of(target), options)
+    with options.open(read_only=True) as db, JobCounter(job) as counter:
         counter.begin()
         authored = find_migrations_if_any(migrations)
         made = export_all_tenants(
@@ -165,7 +155,7 @@ def _export_all(
     what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"
     output.write(("exported ", "green"), f"{what} to {target}")
     tenants = {name: describe_export(one) for name, one in made.items()}
-    output.document({"path": str(target), "tenants": tenants})
+    output.document({"path": target, "tenants": tenants})
 
 
 def describe_export(made: Manifest) -> dict[str, Any]:
@@ -176,13 +166,13 @@ def describe_export(made: Manifest) -> dict[str, Any]:
             "file": table.file,
             "records": table.records,
             "digest": table.digest,
-            "as_text": list(table.as_text),
+            "as_text": table.as_text,
         }
         for table in made.tables
     ]
     told: dict[str, Any] = {"format": made.form, "position": made.position, "tables": tables}
     if made.moment is not None:
-        told["moment"] = msgspec.to_builtins(made.moment)
+        told["moment"] = made.moment
     return told
 
 
@@ -200,7 +190,3 @@ def report_export(records: int, tables: int, target: Path, output: Output) -> No
     """Say what was exported, and where to."""
     what = f"{format_count(records, 'record')} of {format_count(tables, 'table')}"
     output.write(("exported ", "green"), f"{what} to {target}")
-
-
-def _opened(database: str | None, tenant: str | None) -> Database:
-    return zapdb.open(find_database(database), tenant=find_tenant_name(tenant), read_only=True)

@@ -16,6 +16,7 @@ from zapdb.cli.configuration import (
 )
 from zapdb.cli.export import describe_export, report_export
 from zapdb.cli.history import AtOption, history_opened, note_doubts, read_moment_argument
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.cli.sources.base import ImportRequest
 from zapdb.cli.sources.exports import load_exported
@@ -47,7 +48,7 @@ def history_export_command(
     """
 
     output = Output(as_json)
-    job = CommandJob("export", place_of(target), database, tenant)
+    job = CommandJob("export", place_of(target), TenantOptions(database, tenant))
     with history_opened(database, tenant) as db, JobCounter(job) as counter:
         past = db.at(read_moment_argument(db, at))
         counter.begin()

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.cli.applying import AllTenantsOption
 from zapdb.cli.changes import YesOption
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.configuration import AllTenantsOption, DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.each_tenant import run_for_tenants
 from zapdb.cli.output import Output, confirm, format_count, print_note
 from zapdb.database import Database

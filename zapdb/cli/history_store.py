@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.applying import AllTenantsOption
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.configuration import AllTenantsOption, DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.each_tenant import has_any_store, opened_for_tenants, run_for_tenants
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.database import Database

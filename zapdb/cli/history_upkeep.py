@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.applying import AllTenantsOption
 from zapdb.cli.changes import YesOption
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
+from zapdb.cli.configuration import AllTenantsOption, DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.each_tenant import run_for_tenants
 from zapdb.cli.history import MOMENT_HELP, note_doubts, read_moment_argument
 from zapdb.cli.output import Output, confirm, format_count, print_note

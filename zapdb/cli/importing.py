@@ -226,7 +226,7 @@ def import_command(
         migrations=migrations,
         tenant=tenant,
     )
-    status = _import(request, Output(as_json, file=skipped))
+    status = _import(request, Output(as_json).beside(skipped))
     if status:
         raise typer.Exit(status)
 

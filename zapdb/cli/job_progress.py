@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from msgspec import to_builtins
-
 from zapdb.activation import TenantCatalog
 from zapdb.cli.job_bar import Waits, showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
@@ -50,8 +48,8 @@ class JobRun:
             "target": self.job.target,
             "superseded": self.superseded,
             "held": None if self.hold is None else str(self.hold),
-            "waits": list(self.waits),
-            "findings": [to_builtins(finding) for finding in self.job.findings],
+            "waits": self.waits,
+            "findings": self.job.findings,
             "read": self.progress.read,
             "written": self.progress.written,
             "conflicts": self.progress.conflicts,

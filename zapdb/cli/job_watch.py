@@ -19,9 +19,8 @@ from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zones import append_zones
-from zapdb.cli.configuration import DatabaseOption, JsonOption
 from zapdb.cli.job_progress import JobRun, run_one, stopping_on_interrupt, write_job_run
-from zapdb.cli.opening import connected
+from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Output, print_note
 from zapdb.cluster import ensure_database
 from zapdb.cluster.level import check_level
@@ -50,6 +49,8 @@ LOOK_SECONDS: Final = 1.0
 
 
 def convert_watch_command(
+    options: DatabaseOptions,
+    output: Output,
     workers: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Number of threads, as for `convert run`.")
     ] = None,
@@ -61,8 +62,6 @@ def convert_watch_command(
         str | None,
         typer.Option(metavar="NAME", help="Watch only this tenant, instead of all of them."),
     ] = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Watch the catalog, and run the jobs of all tenants as they come up, until interrupted.
 
@@ -73,8 +72,7 @@ def convert_watch_command(
 
     With `--json`: one object per line for each job, as in `convert run`, with its `tenant`.
     """
-    output = Output(as_json)
-    with stopping_on_interrupt() as is_interrupted, connected(database) as storage:
+    with stopping_on_interrupt() as is_interrupted, options.connected() as storage:
         ensure_database(storage, create=False)
         append_zones(storage)
         check_level(storage.connection())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
-from msgspec import structs, to_builtins
+from msgspec import structs
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job, JobThrottle
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import write_findings
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_seconds
 from zapdb.errors import UsageError
 from zapdb.jobs.control import (
@@ -46,12 +44,11 @@ SHOWN_DIGITS = 2
 
 
 def jobs_list_command(
+    options: TenantOptions,
+    output: Output,
     every: Annotated[
         bool, typer.Option("--all", help="Also show jobs that are done or superseded.")
     ] = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List unfinished jobs, the most urgent first, and what they wait for.
 
@@ -65,9 +62,8 @@ def jobs_list_command(
     waits for, and `lagging` which migration is not active because processes lack its file, or null;
     `changed_at` is in microseconds since 1970 UTC.
     """
-    output = Output(as_json)
     with (
-        opened(database, tenant) as (storage, catalog),
+        options.opened() as (storage, catalog),
         storage.transaction(TransactionMode.READ) as connection,
     ):
         jobs = [
@@ -104,15 +100,14 @@ def jobs_list_command(
 
 def jobs_show_command(
     job: JobArgument,
+    options: TenantOptions,
+    output: Output,
     seconds: Annotated[
         float,
         typer.Option(
             "--measure", min=0, max=60, metavar="SECONDS", help="How long to measure the rate."
         ),
     ] = 1.0,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show how far a job is, its rate, its workers, and everything that it waits for.
 
@@ -124,8 +119,7 @@ def jobs_show_command(
     processes measured last if it has a ceiling, and `quarantine: [{key, reason, found_at}]`, the
     first records that can't be read, with keys in hex.
     """
-    output = Output(as_json)
-    with opened(database, tenant) as (storage, catalog):
+    with options.opened() as (storage, catalog):
         status = read_job_status(storage, catalog.tenant, job)
         rate = measure_rate(storage, status, seconds)
     has_end = status.has_end
@@ -141,13 +135,10 @@ def jobs_show_command(
         | {
             "reads": status.reads,
             "workers": workers,
-            "latencies": [asdict(probe) for probe in status.probes],
+            "latencies": status.probes,
             "records_per_second": None if rate is None else round(rate, 1),
             "seconds_left": None if left is None else round(left, 1),
-            "quarantine": [
-                {"key": one.key.hex(), "reason": one.reason, "found_at": one.found_at}
-                for one in status.quarantine
-            ],
+            "quarantine": status.quarantine,
         }
     )
 
@@ -240,7 +231,7 @@ def _to_json(
         "state": job.state,
         "is_running": is_running,
         "priority": job.priority,
-        "throttle": to_builtins(job.throttle),
+        "throttle": job.throttle,
         "records": job.records,
         "is_estimated": job.is_estimated,
         "ranges": progress.ranges,
@@ -251,32 +242,22 @@ def _to_json(
         "quarantined": progress.quarantined,
         "changed_at": job.changed_at,
         "changed_by": job.changed_by,
-        "waits": list(waits),
-        "findings": [to_builtins(finding) for finding in job.findings],
+        "waits": waits,
+        "findings": job.findings,
     }
 
 
-def jobs_pause_command(
-    job: JobArgument,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def jobs_pause_command(job: JobArgument, options: TenantOptions, output: Output) -> None:
     """Pause a job: its workers stop after their current batches, until you resume it.
 
     The conversion of a rollback can be paused, too; writes stay refused meanwhile.
 
     With `--json`: `{id, state, seq}`; a process whose catalog cache has the seq sees the change.
     """
-    _change(job, pause_job, ("paused ", "yellow"), _Place(database, tenant, as_json))
+    _change(job, pause_job, ("paused ", "yellow"), options, output)
 
 
-def jobs_resume_command(
-    job: JobArgument,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def jobs_resume_command(job: JobArgument, options: TenantOptions, output: Output) -> None:
     """Resume a paused job, where it stopped.
 
     Background jobs, `convert watch`, a rollback, and the waiting process of an import, export or
@@ -285,15 +266,10 @@ def jobs_resume_command(
 
     With `--json`: as for `pause`.
     """
-    _change(job, resume_job, ("resumed ", "green"), _Place(database, tenant, as_json))
+    _change(job, resume_job, ("resumed ", "green"), options, output)
 
 
-def jobs_cancel_command(
-    job: JobArgument,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def jobs_cancel_command(job: JobArgument, options: TenantOptions, output: Output) -> None:
     """Cancel a job: its workers stop at once, and background jobs leave it alone from then on.
 
     What it has done stays done. If its target is still needed, `zapdb convert run` plans it again.
@@ -302,9 +278,7 @@ def jobs_cancel_command(
 
     With `--json`: as for `pause`.
     """
-    changed, output = _change(
-        job, cancel_job, ("cancelled ", "yellow"), _Place(database, tenant, as_json)
-    )
+    changed = _change(job, cancel_job, ("cancelled ", "yellow"), options, output)
     kind = type_of(changed)
     kept = "" if kind.goes_on == BEGINS_ANEW else "what it has done stays done; "
     output.write(f"  {kept}{kind.again}")
@@ -313,9 +287,8 @@ def jobs_cancel_command(
 def jobs_priority_command(
     job: JobArgument,
     priority: Annotated[int, typer.Argument(help="0 to 1,000; jobs with a higher one run first.")],
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
+    options: TenantOptions,
+    output: Output,
 ) -> None:
     """Change the priority of a job.
 
@@ -331,11 +304,13 @@ def jobs_priority_command(
         return set_job_priority(storage, job_id, priority)
 
     said = (f"priority {priority} for ", "green")
-    _change(job, change, said, _Place(database, tenant, as_json))
+    _change(job, change, said, options, output)
 
 
 def jobs_throttle_command(
     job: JobArgument,
+    options: TenantOptions,
+    output: Output,
     records: Annotated[
         str | None,
         typer.Option(
@@ -365,9 +340,6 @@ def jobs_throttle_command(
         typer.Option(metavar="HH:MM-HH:MM", help="Run only at this time of each day; or none."),
     ] = None,
     zone: Annotated[str, typer.Option(help="The window's time zone.")] = "UTC",
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Limit how fast all workers of a job together read, and when; takes effect in the next batch.
 
@@ -400,9 +372,7 @@ def jobs_throttle_command(
             found = structs.replace(found, window=daily)
         return throttle_job(storage, job_id, found)
 
-    _change(
-        job, change, ("throttled ", "green"), _Place(database, tenant, as_json), shows_throttle=True
-    )
+    _change(job, change, ("throttled ", "green"), options, output, shows_throttle=True)
 
 
 def _parse_rate(option: str, text: str | None) -> int | None:
@@ -418,25 +388,16 @@ def _parse_rate(option: str, text: str | None) -> int | None:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The options that all commands have."""
-
-    database: str | None
-    tenant: str | None
-    as_json: bool
-
-
 def _change(
     text: str,
     change: Callable[[Storage, str], Job],
     said: tuple[str, str],
-    place: _Place,
+    options: TenantOptions,
+    output: Output,
     *,
     shows_throttle: bool = False,
-) -> tuple[Job, Output]:
-    output = Output(place.as_json)
-    with opened(place.database, place.tenant) as (storage, catalog):
+) -> Job:
+    with options.opened() as (storage, catalog):
         with storage.transaction(TransactionMode.READ) as connection:
             found = find_job(connection, catalog.tenant, text)
         changed = change(storage, found.id)
@@ -444,4 +405,4 @@ def _change(
     ending = f": {_show_throttle(changed.throttle)}" if shows_throttle else ""
     output.write(said, f"{name_job(catalog, changed).doing}{ending}")
     output.document({"id": changed.id, "state": changed.state, "seq": seq})
-    return changed, output
+    return changed

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
+from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.migrations import list_files, resolve_files
@@ -21,6 +21,7 @@ _STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow",
 
 
 def migrate_lint_command(
+    output: Output,
     migrations: MigrationsOption = None,
     base: Annotated[
         str | None,
@@ -31,7 +32,6 @@ def migrate_lint_command(
     form: Annotated[
         Literal["text", "json"], typer.Option("--format", help="Text, or JSON as with --json.")
     ] = "text",
-    as_json: JsonOption = False,
 ) -> int:
     """Report changes that are valid but risky.
 
@@ -43,7 +43,7 @@ def migrate_lint_command(
     description, fix, suppressed_because}]}`. `files` is the number of checked files;
     `suppressed_because` is the reason of the comment, or null.
     """
-    output = Output(as_json or form == "json")
+    output = Output(output.as_json or form == "json")
     directory = find_migrations(migrations)
     files = list_files(directory)
     changed = None if base is None else find_changed(directory, base)

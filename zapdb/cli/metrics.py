@@ -6,20 +6,18 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.database.metrics import read_gauges, render_metrics
 
 
 def metrics_command(
+    options: TenantOptions,
+    output: Output,
     no_counts: Annotated[
         bool,
         typer.Option("--no-counts", help="Leave out counts of records, which read all records."),
     ] = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print positions, stale records, indexes, processes, leases and jobs as Prometheus text.
 
@@ -28,9 +26,8 @@ def metrics_command(
 
     With `--json`: `{metrics: [{name, labels, value}]}`; `labels` maps a label to its value.
     """
-    output = Output(as_json)
-    with opened(database, tenant) as (storage, catalog):
-        if not as_json:
+    with options.opened() as (storage, catalog):
+        if not output.as_json:
             text = render_metrics(storage, catalog, count_records=not no_counts)
             print(text, end="", flush=True)
             return

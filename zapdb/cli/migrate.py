@@ -7,18 +7,10 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.added_fields import describe_added_fields
-from zapdb.cli.configuration import (
-    JsonOption,
-    MigrationsOption,
-    find_migrations,
-)
+from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.scaffold import create_migration
-from zapdb.migrations import (
-    find_file,
-    list_files,
-    load_directory,
-)
+from zapdb.migrations import find_file, list_files, load_directory
 from zapdb.migrations.lockfile import FILE, check_lock, write_lock
 from zapdb.migrations.prove import require_proven
 from zapdb.migrations.undo import to_yaml
@@ -27,6 +19,7 @@ from zapdb.migrations.undo import undo as undo_changes
 
 def migrate_new_command(
     summary: Annotated[str, typer.Argument(help="What the migration does, in one line.")],
+    output: Output,
     migrations: MigrationsOption = None,
     add_field: Annotated[
         list[str] | None,
@@ -41,7 +34,6 @@ def migrate_new_command(
         int | None,
         typer.Option("--undo", min=1, metavar="N", help="Undo migration N."),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Start a migration file with the next number.
 
@@ -52,7 +44,6 @@ def migrate_new_command(
 
     With `--json`: `{path, number, name}`.
     """
-    output = Output(as_json)
     directory = find_migrations(migrations)
     changes = describe_added_fields(add_field or [], directory)
     if undo is not None:
@@ -67,11 +58,11 @@ def migrate_new_command(
 
 
 def migrate_check_command(
+    output: Output,
     migrations: MigrationsOption = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write zapdb.lock again, if the files are valid.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Check the files, without a database.
 
@@ -80,7 +71,6 @@ def migrate_check_command(
 
     With `--json`: `{migrations: [{number, name, summary, digest}], lock_lines_written}`.
     """
-    output = Output(as_json)
     directory = find_migrations(migrations)
     chain = load_directory(directory)
     require_proven(chain.migrations)

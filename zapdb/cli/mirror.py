@@ -7,20 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-import zapdb
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    TenantOption,
-    find_database,
-    find_tenant_name,
-)
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, refuse_spark
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.jobs.undivided import WorkPace
 from zapdb.mirror.addresses import open_target
-from zapdb.mirror.comparison import TableComparison, compare_mirror
+from zapdb.mirror.comparison import compare_mirror
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import begin_mirror, run_mirror
 from zapdb.mirror.status import MirrorStatus, MirrorTableStatus, read_mirror_status
@@ -47,6 +40,8 @@ COST_NOTE = (
 
 def mirror_run_command(
     to: ToOption,
+    options: TenantOptions,
+    output: Output,
     once: Annotated[
         bool,
         typer.Option(
@@ -54,9 +49,6 @@ def mirror_run_command(
         ),
     ] = False,
     engine: OnlyLocalOption = "local",
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Keep plain tables of a tenant's records in another database, until interrupted.
 
@@ -77,16 +69,15 @@ def mirror_run_command(
     could not be added to the one that was made in its place.
     """
     refuse_spark("mirror", engine)
-    if as_json and not once:
+    if output.as_json and not once:
         raise UsageError("--json reports at the end, and a mirror has none", hint="add --once")
-    output = Output(as_json)
-    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
+    with options.open() as db:
         target = open_target(to, db._storage)
         mirror = Mirror(db, target)
         try:
             if begin_mirror(mirror, once=once):
                 print_note(COST_NOTE)
-            with JobCounter(CommandJob("mirror", target.shown, database, tenant)) as counter:
+            with JobCounter(CommandJob("mirror", target.shown, options)) as counter:
                 mirror.pace = pace = _CountedPace(counter)
                 reporter = _Reporter(output, counter, pace)
                 run_mirror(
@@ -192,12 +183,7 @@ class _Reporter:
             self._waits_for = reason
 
 
-def mirror_status_command(
-    to: ToOption,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def mirror_status_command(to: ToOption, options: TenantOptions, output: Output) -> int:
     """Show the tables of a mirror, and how far it is behind; times are UTC.
 
     `changes behind` counts up to 100,000; `lag` is the age of the oldest change that is not
@@ -209,8 +195,7 @@ def mirror_status_command(
     rows, broken, problem, filling: [COLUMN], compared_at}]}`; `broken` says whether others have
     changed the table's columns or the number of its rows.
     """
-    output = Output(as_json)
-    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant), read_only=True) as db:
+    with options.open(read_only=True) as db:
         target = open_target(to, db._storage)
         try:
             status = read_mirror_status(db, target)
@@ -261,7 +246,7 @@ def _to_json(status: MirrorStatus) -> dict[str, Any]:
     return {
         "target": status.target,
         "bookmark": str(status.bookmark),
-        "updated_at": status.updated_at.isoformat(),
+        "updated_at": status.updated_at,
         "changes_behind": status.lag.changes,
         "seconds_behind": round(status.lag.seconds, 3),
         "tables": [
@@ -270,8 +255,8 @@ def _to_json(status: MirrorStatus) -> dict[str, Any]:
                 "rows": table.rows,
                 "broken": table.is_broken,
                 "problem": table.problem,
-                "filling": list(table.filling),
-                "compared_at": table.checked_at.isoformat() if table.checked_at else None,
+                "filling": table.filling,
+                "compared_at": table.checked_at,
             }
             for table in status.tables
         ],
@@ -280,10 +265,9 @@ def _to_json(status: MirrorStatus) -> dict[str, Any]:
 
 def mirror_check_command(
     to: ToOption,
+    options: TenantOptions,
+    output: Output,
     repair: Annotated[bool, typer.Option("--repair", help="Correct the rows that differ.")] = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Compare all rows of a mirror with the records, beside a mirror that runs and beside writers.
 
@@ -294,8 +278,7 @@ def mirror_check_command(
 
     With `--json`: `{target, tables: [{name, compared, damaged, foreign, problem}], repaired}`.
     """
-    output = Output(as_json)
-    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
+    with options.open() as db:
         target = open_target(to, db._storage)
         try:
             found = compare_mirror(db, target, repair=repair)
@@ -316,18 +299,8 @@ def mirror_check_command(
     output.document(
         {
             "target": target.shown,
-            "tables": [_comparison_to_json(one) for one in found],
+            "tables": found,
             "repaired": repair,
         }
     )
     return EXIT_ERROR if left else 0
-
-
-def _comparison_to_json(found: TableComparison) -> dict[str, Any]:
-    return {
-        "name": found.name,
-        "compared": found.compared,
-        "damaged": found.damaged,
-        "foreign": found.foreign,
-        "problem": found.problem,
-    }

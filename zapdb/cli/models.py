@@ -10,16 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
     MigrationsOption,
-    TenantOption,
     find_migrations,
     find_migrations_if_any,
     read_pyproject,
 )
 from zapdb.cli.model_text import MODELS_MARK, write_module
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.database.models import MODELS
 from zapdb.errors import EXIT_PENDING, UsageError
@@ -51,13 +48,12 @@ CheckOption = Annotated[
 
 
 def codegen_models_command(
-    output: OutputOption = None,
+    options: TenantOptions,
+    output: Output,
+    file: OutputOption = None,
     check: CheckOption = False,
     name: NameOption = None,
     migrations: MigrationsOption = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Print a Python module with a class for each table, for editors and type checkers.
 
@@ -68,34 +64,34 @@ def codegen_models_command(
     `--output` `{path, state, migration}`; the state is `written` or `unchanged`, with `--check`
     `current`, `outdated` or `missing`.
     """
-    out = Output(as_json, file=output)
-    if check and output is None:
+    output = output.beside(file)
+    if check and file is None:
         raise UsageError("--check compares with a file", hint="add --output FILE")
-    there = None if output is None else _read_generated(output)
+    there = None if file is None else _read_generated(file)
     names = _read_names(name or [], {} if there is None else _find_names(there))
-    chain, position = _load(migrations, database, tenant)
+    chain, position = _load(migrations, options)
     text = write_module(chain, position, names)
-    if output is None:
-        if as_json:
-            out.document({"module": text, "migration": position})
+    if file is None:
+        if output.as_json:
+            output.document({"module": text, "migration": position})
         else:
             print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
         return 0
-    state = _compare(there, text) if check else _update(output, there, text)
+    state = _compare(there, text) if check else _update(file, there, text)
     is_pending = state in ("missing", "outdated")
     style = "yellow" if is_pending else "green" if state == "written" else "dim"
-    out.write((state, style), f": {output}")
+    output.write((state, style), f": {file}")
     if is_pending:
-        out.write(f"  hint: zapdb codegen models --output {output}")
-    out.document({"path": str(output), "state": state, "migration": position})
+        output.write(f"  hint: zapdb codegen models --output {file}")
+    output.document({"path": file, "state": state, "migration": position})
     return EXIT_PENDING if is_pending else 0
 
 
-def _load(migrations: str | None, database: str | None, tenant: str | None) -> tuple[Chain, int]:
+def _load(migrations: str | None, options: TenantOptions) -> tuple[Chain, int]:
     """Return the chain, and the position on it that the models are for."""
-    is_named = database is not None or "database" in read_pyproject()
+    is_named = options.database is not None or "database" in read_pyproject()
     if find_migrations_if_any(migrations) is None and is_named:
-        with opened(database, tenant) as (_, catalog):
+        with options.opened() as (_, catalog):
             return catalog.chain, catalog.position
     chain = load_directory(find_migrations(migrations))
     return chain, chain.end

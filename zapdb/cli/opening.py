@@ -1,68 +1,106 @@
-"""How commands open a database: only connected, for a tenant, or with what is active for it."""
+"""The options that say which database a command is about, and how the command opens it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import zapdb
 from zapdb.activation import TenantCatalog, schema_history_recovery
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cli.configuration import DatabaseOption, TenantOption, find_database, find_tenant_name
 from zapdb.cluster import ensure_database
 from zapdb.cluster.level import check_level
 from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
 
-
-@contextmanager
-def connected(database: str | None) -> Iterator[Storage]:
-    """The storage of the database that a command is about, whatever is in it; closed at the end."""
-    storage = connect(find_database(database))
-    try:
-        yield storage
-    finally:
-        storage.close()
+if TYPE_CHECKING:
+    from zapdb.database import Database
 
 
-@contextmanager
-def opened(
-    database: str | None, tenant: str | None = None
-) -> Iterator[tuple[Storage, TenantCatalog]]:
-    """A database with migrations, as a tenant sees it.
+@dataclass(frozen=True)
+class DatabaseOptions:
+    """The database that a command is about."""
 
-    Raises `PendingMigrations` for one that is empty or missing.
-    """
-    with connected(database) as storage:
+    database: DatabaseOption = None
+
+    @property
+    def address(self) -> str:
+        """Raises `UsageError` if none is given."""
+        return find_database(self.database)
+
+    @property
+    def tenant_name(self) -> str:
+        return find_tenant_name(None)
+
+    @contextmanager
+    def connected(self) -> Iterator[Storage]:
+        """The storage of the database, whatever is in it; closed at the end."""
+        storage = connect(self.address)
+        try:
+            yield storage
+        finally:
+            storage.close()
+
+    @contextmanager
+    def with_rows(self) -> Iterator[Storage]:
+        """The storage of a database with migrations.
+
+        Raises `PendingMigrations` for one that is empty or missing.
+        """
+        with self.connected() as storage:
+            ensure_database(storage, create=False)
+            yield storage
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Storage, TenantCatalog]]:
+        """A database with migrations, as the tenant sees it; raises `PendingMigrations`."""
+        with self.with_rows() as storage:
+            yield storage, self.read_catalog(storage)
+
+    def read_catalog(self, storage: Storage) -> TenantCatalog:
+        """The tenant catalog of the tenant that the command is about."""
+        return read_tenant_catalog(storage, self.tenant_name)
+
+    def read_catalog_if_any(self, storage: Storage) -> TenantCatalog | None:
+        """The same, or None if the database is empty or missing; nothing is created."""
+        if read_storage_version(storage) is None:
+            return None
         ensure_database(storage, create=False)
-        yield storage, read_tenant_catalog(storage, tenant)
+        return self.read_catalog(storage)
 
 
-@contextmanager
-def opened_for(database: str | None, tenant: str | None) -> Iterator[tuple[Storage, int]]:
-    """A database with migrations, and the number of the tenant; no missing history begins.
+@dataclass(frozen=True)
+class TenantOptions(DatabaseOptions):
+    """The database and the tenant that a command is about."""
 
-    Raises `PendingMigrations` for a database that is empty or missing, and `UnknownName`.
-    """
-    with connected(database) as storage:
-        ensure_database(storage, create=False)
-        with storage.transaction(TransactionMode.READ) as connection:
-            check_level(connection)
-            number = find_tenant(connection, find_tenant_name(tenant)).number
-        yield storage, number
+    tenant: TenantOption = None
+
+    @property
+    def tenant_name(self) -> str:
+        return find_tenant_name(self.tenant)
+
+    def open(self, *, read_only: bool = False) -> Database:
+        """The database as applications open it."""
+        return zapdb.open(self.address, tenant=self.tenant_name, read_only=read_only)
+
+    @contextmanager
+    def opened_for(self) -> Iterator[tuple[Storage, int]]:
+        """A database with migrations, and the number of the tenant; no missing history begins.
+
+        Raises `PendingMigrations` for a database that is empty or missing, and `UnknownName`.
+        """
+        with self.with_rows() as storage:
+            with storage.transaction(TransactionMode.READ) as connection:
+                check_level(connection)
+                number = find_tenant(connection, self.tenant_name).number
+            yield storage, number
 
 
-def read_tenant_catalog(storage: Storage, tenant: str | None = None) -> TenantCatalog:
-    """Return the tenant catalog of the tenant that a command is about."""
+def read_tenant_catalog(storage: Storage, name: str | None = None) -> TenantCatalog:
+    """The tenant catalog of the tenant with the name."""
     connection = storage.connection()
     check_level(connection)
-    return schema_history_recovery.load_or_recover(
-        storage, find_tenant(connection, find_tenant_name(tenant)).number
-    )
-
-
-def read_tenant_catalog_if_any(storage: Storage, tenant: str | None = None) -> TenantCatalog | None:
-    """Return the tenant catalog, or None if the database is empty or missing; nothing is
-    created."""
-    if read_storage_version(storage) is None:
-        return None
-    ensure_database(storage, create=False)
-    return read_tenant_catalog(storage, tenant)
+    number = find_tenant(connection, find_tenant_name(name)).number
+    return schema_history_recovery.load_or_recover(storage, number)

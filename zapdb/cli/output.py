@@ -11,10 +11,14 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, fields, is_dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+
+import typer
 
 from zapdb.errors import InvalidMigration, UsageError, ZapdbError
 from zapdb.files import is_standard_output
@@ -34,17 +38,21 @@ Part = str | tuple[str, str]
 """A piece of text, or a piece of text with its style."""
 
 
+@dataclass
 class Output:
-    """The standard output of one command; with `--json`, text is dropped.
+    """The standard output of one command; with `--json`, text is dropped."""
 
-    It is standard error where the command's file is standard output: nothing else is in that.
-    """
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")] = False
+    is_taken: InitVar[bool] = False
 
-    def __init__(self, as_json: bool = False, *, file: Path | None = None) -> None:
-        self.as_json = as_json
-        is_taken = file is not None and is_standard_output(file)
+    def __post_init__(self, is_taken: bool) -> None:
         self._stream = sys.stderr if is_taken else sys.stdout
-        self.is_terminal = self._stream.isatty() and not as_json
+        self.is_terminal = self._stream.isatty() and not self.as_json
+
+    def beside(self, file: Path | None) -> Output:
+        """The output of a command that writes a file: standard error if that is standard output, so
+        that nothing else is in it."""
+        return Output(self.as_json, file is not None and is_standard_output(file))
 
     @cached_property
     def console(self) -> Console:
@@ -124,13 +132,32 @@ class Output:
     def document(self, value: Any) -> None:
         """The one JSON document of a command."""
         if self.as_json:
-            print(json.dumps(value, indent=2), file=self._stream, flush=True)
+            text = json.dumps(value, indent=2, default=as_plain)
+            print(text, file=self._stream, flush=True)
 
     def lines(self, values: Iterable[Any]) -> None:
         """JSON objects, one a line."""
         if self.as_json:
             for value in values:
-                print(json.dumps(value, separators=(",", ":")), file=self._stream, flush=True)
+                text = json.dumps(value, separators=(",", ":"), default=as_plain)
+                print(text, file=self._stream, flush=True)
+
+
+def as_plain(value: Any) -> Any:
+    """What is no JSON by itself: dataclasses and rows as objects, times, bytes in hex, paths."""
+    if hasattr(value, "__struct_fields__"):  # of msgspec, which not every command needs
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
 
 
 def report_error(error: ZapdbError, *, as_json: bool, hide: Callable[[str], str] = str) -> None:
@@ -188,19 +215,36 @@ def ask_user(question: str) -> str | None:
     return answer.strip() if answer else None
 
 
-def confirm(what: str, question: str, *, as_json: bool) -> bool:
-    """Whether the user agrees; `what` needs it: "a rollback".
+@dataclass(frozen=True)
+class Confirmation:
+    """Whether the user agrees to what can't be undone."""
 
-    Raises `UsageError` if nobody can be asked: with `--json`, or without a terminal.
-    """
-    if as_json:
-        raise UsageError("--json does not ask for confirmation", hint="add --yes")
-    answer = ask_user(f"{question} [y/N]")
-    if answer is None:
-        raise UsageError(
-            f"{what} needs confirmation, and standard input is not a terminal", hint="add --yes"
-        )
-    return answer.lower() in ("y", "yes")
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False
+
+    def is_given(self, what: str, question: str, output: Output) -> bool:
+        """Ask, unless `--yes` answers; `what` needs it: "a rollback". Says that nothing was changed
+        if the user does not agree.
+
+        Raises `UsageError` if nobody can be asked: with `--json`, or without a terminal.
+        """
+        if self.yes:
+            return True
+        if output.as_json:
+            raise UsageError("--json does not ask for confirmation", hint="add --yes")
+        answer = ask_user(f"{question} [y/N]")
+        if answer is None:
+            raise UsageError(
+                f"{what} needs confirmation, and standard input is not a terminal",
+                hint="add --yes",
+            )
+        if answer.lower() in ("y", "yes"):
+            return True
+        output.write("nothing was changed")
+        return False
+
+
+def confirm(what: str, question: str, *, as_json: bool) -> bool:
+    return Confirmation().is_given(what, question, Output(as_json))
 
 
 def _write_to_stderr(parts: Sequence[Part]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,14 +10,8 @@ import typer
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.up import require_no_ongoing_rollback
 from zapdb.catalog.stored import provisional_numbers
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    MigrationsOption,
-    TenantOption,
-    find_migrations,
-)
-from zapdb.cli.opening import connected, read_tenant_catalog_if_any
+from zapdb.cli.configuration import MigrationsOption, find_migrations
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.errors import EXIT_PENDING
 from zapdb.jobs.plan import MigrationPlan, ServedSchemaLoss, TablePlan, make_migration_plan
@@ -29,14 +22,13 @@ _SAMPLE_RECORDS = 500
 
 
 def migrate_plan_command(
-    database: DatabaseOption = None,
+    options: TenantOptions,
+    output: Output,
     migrations: MigrationsOption = None,
-    tenant: TenantOption = None,
     sample: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Measure the conversion of N records."),
     ] = _SAMPLE_RECORDS,
-    as_json: JsonOption = False,
 ) -> int:
     """Show what applying the pending migrations will do, without changing anything.
 
@@ -57,10 +49,9 @@ def migrate_plan_command(
     position whose schema a process uses, and `blocks` the label of a migration that waits for it,
     or null.
     """
-    output = Output(as_json)
     files = list_files(find_migrations(migrations))
-    with connected(database) as storage:
-        catalog = read_tenant_catalog_if_any(storage, tenant)
+    with options.connected() as storage:
+        catalog = options.read_catalog_if_any(storage)
         if catalog is None:
             chain = resolve_files(files)
             plan = MigrationPlan(chain.migrations, _all_created(chain), ())
@@ -81,15 +72,15 @@ def migrate_plan_command(
                     "action": table.action,
                     "records": table.records,
                     "converted": table.converted,
-                    "indexes": list(table.indexes),
+                    "indexes": table.indexes,
                     "seconds": None if table.seconds is None else round(table.seconds, 3),
                     "includes_writing": table.includes_writing,
-                    "declared": list(table.loss.declared),
-                    "dropped_writes": list(table.loss.dropped_writes),
+                    "declared": table.loss.declared,
+                    "dropped_writes": table.loss.dropped_writes,
                 }
                 for table in plan.tables
             ],
-            "processes": [asdict(process) for process in plan.older],
+            "processes": plan.older,
         }
     )
     return EXIT_PENDING if plan.migrations else 0

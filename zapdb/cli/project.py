@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from zapdb.cli.configuration import PYPROJECT, JsonOption, find_database, read_pyproject
+from zapdb.cli.configuration import PYPROJECT, find_database, read_pyproject
 from zapdb.cli.output import Output
 from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
 from zapdb.errors import UsageError
@@ -35,6 +35,7 @@ FIRST_CHANGES: Final = """\
 
 
 def init_command(
+    output: Output,
     directory: Annotated[
         Path,
         typer.Argument(
@@ -52,7 +53,6 @@ def init_command(
             help="The database; by default a SQLite file with the directory's name.",
         ),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Start a project: settings in pyproject.toml, and a first migration to edit.
 
@@ -62,7 +62,6 @@ def init_command(
 
     With `--json`: `{created, kept}`, lists of paths.
     """
-    output = Output(as_json)
     url = f"sqlite:///{_name_of(directory)}.db" if database is None else database
     address = read_address(url)
     find_engine(address)

@@ -12,15 +12,8 @@ import typer
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.catalog.stored import provisional_numbers
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    MigrationsOption,
-    TenantOption,
-    find_migrations,
-    read_pyproject,
-)
-from zapdb.cli.opening import connected, read_tenant_catalog_if_any
+from zapdb.cli.configuration import MigrationsOption, find_migrations, read_pyproject
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import TableSample, prove_with_records
@@ -33,9 +26,9 @@ SEED_BITS = 32
 
 
 def migrate_prove_command(
-    database: DatabaseOption = None,
+    options: TenantOptions,
+    output: Output,
     migrations: MigrationsOption = None,
-    tenant: TenantOption = None,
     sample: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Also test N records of each table of the database."),
@@ -44,7 +37,6 @@ def migrate_prove_command(
         int | None,
         typer.Option(min=0, metavar="S", help="Draw the same records as an earlier run."),
     ] = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Send sample records up and down each migration, and compare: a round-trip test.
 
@@ -63,14 +55,13 @@ def migrate_prove_command(
     unchanged, example: {record, back} or null}], failures}]}`. Failures and warnings are errors in
     the JSON form of all commands.
     """
-    output = Output(as_json)
     directory = find_migrations(migrations)
     chain = load_directory(directory)
     proofs = [prove(migration) for migration in chain.migrations]
     sampled: list[TableSample] = []
-    if sample and (database or read_pyproject().get("database")):
+    if sample and (options.database or read_pyproject().get("database")):
         seed = secrets.randbits(SEED_BITS) if seed is None else seed
-        sampled = _try_records(database, tenant, directory, sample, seed)
+        sampled = _try_records(options, directory, sample, seed)
     _write_proofs(proofs, output)
     _write_sampled(sampled, seed, output)
     failures = [finding for proof in proofs for finding in proof.failures]
@@ -82,17 +73,17 @@ def migrate_prove_command(
             "sampled": [_sample_to_json(table) for table in sampled],
         }
     )
-    if not as_json:
+    if not output.as_json:
         for finding in failures:
             report_error(finding.to_error(), as_json=False)
     return EXIT_ERROR if failures else 0
 
 
 def _try_records(
-    database: str | None, tenant: str | None, directory: Path, sample: int, seed: int
+    options: TenantOptions, directory: Path, sample: int, seed: int
 ) -> list[TableSample]:
-    with connected(database) as storage:
-        catalog = read_tenant_catalog_if_any(storage, tenant)
+    with options.connected() as storage:
+        catalog = options.read_catalog_if_any(storage)
         if catalog is None:
             return []
         return prove_with_records(storage, catalog, _pending(directory, catalog), sample, seed)
@@ -187,7 +178,7 @@ def _proof_to_json(proof: Proof) -> dict[str, Any]:
             {
                 "table": table.table,
                 "records": table.tried,
-                "exact": list(table.exact),
+                "exact": table.exact,
                 "lossy": [_loss_to_json(loss) for loss in table.lossy],
             }
             for table in proof.tables

@@ -10,10 +10,9 @@ import typer
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.job_progress import run_jobs_here
-from zapdb.cli.opening import opened, read_tenant_catalog
-from zapdb.cli.output import Output, Part, confirm, format_count
+from zapdb.cli.opening import TenantOptions
+from zapdb.cli.output import Confirmation, Output, Part, format_count
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
@@ -21,13 +20,12 @@ from zapdb.storage import Storage, TransactionMode
 
 
 def migrate_prune_archive_command(
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    options: TenantOptions,
+    confirmation: Confirmation,
+    output: Output,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is archived, and delete nothing.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Delete the archived values of dropped fields, and the records of archived tables.
 
@@ -39,8 +37,7 @@ def migrate_prune_archive_command(
     count}], pruned, seq}`. `field` is null for a table; the counts are those before the conversion.
     A process whose catalog cache has the seq sees the changes of the conversion.
     """
-    output = Output(as_json)
-    with opened(database, tenant) as (storage, catalog):
+    with options.opened() as (storage, catalog):
         require_not_rolling_back(catalog)
         with storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
@@ -48,10 +45,10 @@ def migrate_prune_archive_command(
         _write_archived(archived, output)
         pruned = 0
         if archived and not dry_run:
-            if not yes and not _confirm(as_json=as_json):
-                output.write("nothing was changed")
+            question = "delete all archived values for good?"
+            if not confirmation.is_given("pruning", question, output):
                 return EXIT_ERROR
-            _finish_conversion(storage, tenant, output)
+            _finish_conversion(storage, options, output)
             pruned = prune_archives(storage, catalog.tenant)
             output.write(("pruned ", "green"), format_count(pruned, "archived value"))
         seq = read_seq(storage.connection())
@@ -80,11 +77,7 @@ def _write_archived(archived: list[ArchivedValues], output: Output) -> None:
     output.table(("archived", "dropped by", "values"), rows, empty="nothing is archived")
 
 
-def _confirm(*, as_json: bool) -> bool:
-    return confirm("pruning", "delete all archived values for good?", as_json=as_json)
-
-
-def _finish_conversion(storage: Storage, tenant: str | None, output: Output) -> None:
-    catalog = read_tenant_catalog(storage, tenant)
+def _finish_conversion(storage: Storage, options: TenantOptions, output: Output) -> None:
+    catalog = options.read_catalog(storage)
     jobs = plan_jobs(storage, catalog.tenant, kinds=["convert"], is_by_hand=True)
     run_jobs_here(storage, catalog, jobs, output)

@@ -11,10 +11,9 @@ from zapdb.activation.datasets import needs_rebuilding
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
+from zapdb.cli.engine import Engine
 from zapdb.cli.job_progress import JobRun, run_jobs
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.datasets import dataset_of
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
@@ -30,14 +29,11 @@ IndexOption = Annotated[
 
 
 def reindex_run_command(
+    options: TenantOptions,
+    engine: Engine,
+    output: Output,
     table: TableOption = None,
     index: IndexOption = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    master: MasterOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Rebuild indexes with this process's collation and time zone data.
 
@@ -48,11 +44,10 @@ def reindex_run_command(
 
     With `--json`: `{indexes: [{table, index}], jobs, seq}`, with the jobs as in `convert run`.
     """
-    output = Output(as_json)
     runs: list[JobRun] = []
     with (
-        Engine(engine, workers, master).runner() as runner,
-        opened(database, tenant) as (storage, catalog),
+        engine.runner() as runner,
+        options.opened() as (storage, catalog),
     ):
         planned = plan_reindexing(storage, catalog, table, index)
         run_jobs(storage, planned.catalog, planned.jobs, runner, output, runs.append)
@@ -75,9 +70,7 @@ def reindex_run_command(
     return EXIT_PENDING if any(one.hold for one in runs) else 0
 
 
-def reindex_status_command(
-    database: DatabaseOption = None, tenant: TenantOption = None, as_json: JsonOption = False
-) -> int:
+def reindex_status_command(options: TenantOptions, output: Output) -> int:
     """Show each index's state, its datasets, and the policy for when they change.
 
     Exit status 3 if a process with this process's data can't read an index.
@@ -87,8 +80,7 @@ def reindex_status_command(
     `policy` is the setting `on_dataset_change`; `built_with` and `this_process` map the names of
     datasets to versions.
     """
-    output = Output(as_json)
-    with opened(database, tenant) as (storage, catalog):
+    with options.opened() as (storage, catalog):
         with storage.transaction(TransactionMode.READ) as connection:
             settings = read_settings(connection, catalog.tenant)
         found = [

@@ -9,20 +9,20 @@ import typer
 
 from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint
 from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.durations import parse_duration
-from zapdb.cli.opening import opened_for
-from zapdb.cli.output import Output, Part, confirm
+from zapdb.cli.opening import TenantOptions
+from zapdb.cli.output import Confirmation, Output, Part
 from zapdb.cli.revisions import TableNumberOption, TableOption, find_log, show_time
 from zapdb.errors import EXIT_ERROR
 from zapdb.storage import TransactionMode
 
 
 def catalog_prune_command(
+    options: TenantOptions,
+    confirmation: Confirmation,
+    output: Output,
     table: TableOption = None,
     table_number: TableNumberOption = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
     keep_last: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Keep the newest N entries.")
     ] = None,
@@ -34,11 +34,9 @@ def catalog_prune_command(
         str | None,
         typer.Option(metavar="DURATION", help="Delete the entries that are older, such as 90d."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Delete old entries of a table's schema history for good.
 
@@ -50,8 +48,7 @@ def catalog_prune_command(
     kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, the
     exit status is 1 if an entry is in use.
     """
-    output = Output(as_json)
-    with opened_for(database, tenant) as (storage, number):
+    with options.opened_for() as (storage, number):
         with storage.transaction(TransactionMode.READ) as connection:
             log = find_log(connection, number, table, table_number)
             now = storage.now_us(connection)
@@ -60,8 +57,8 @@ def catalog_prune_command(
         _write_plan(pruning, output)
         done = False
         if pruning.pruned and not dry_run:
-            if not pruning.required_by and not yes and not _confirm(pruning, as_json=as_json):
-                output.write("nothing was changed")
+            question = f"delete {_count(pruning.pruned)} for good?"
+            if not pruning.required_by and not confirmation.is_given("pruning", question, output):
                 return EXIT_ERROR
             prune(storage, pruning)
             done = True
@@ -95,10 +92,6 @@ def _write_plan(pruning: Pruning, output: Output) -> None:
         output.table(columns, rows, right=("revision",), solid=("fingerprint", "migrated_at"))
     for entry in pruning.layouts:
         output.write(f"revision {entry.revision} stays: later ones have its layout")
-
-
-def _confirm(pruning: Pruning, *, as_json: bool) -> bool:
-    return confirm("pruning", f"delete {_count(pruning.pruned)} for good?", as_json=as_json)
 
 
 def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:

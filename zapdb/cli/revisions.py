@@ -18,10 +18,9 @@ from zapdb.catalog.schema_history import (
     find_rollbacks,
     format_fingerprint,
 )
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.differences import difference_to_json, write_differences
 from zapdb.cli.durations import DURATION, parse_duration
-from zapdb.cli.opening import opened_for
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.errors import UnknownName, UsageError
 from zapdb.schema import compare_tables
@@ -55,10 +54,10 @@ class RevisionLine:
 
 
 def catalog_revisions_command(
+    options: TenantOptions,
+    output: Output,
     table: TableOption = None,
     table_number: TableNumberOption = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +75,6 @@ def catalog_revisions_command(
         tuple[int, int] | None,
         typer.Option(metavar="A B", help="Show what differs between two revisions instead."),
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show every schema that a table had, with one line for each change.
 
@@ -94,10 +92,9 @@ def catalog_revisions_command(
     fingerprint}, differences: [{part, number, name, change, before, after}]}`. Parts are matched by
     their numbers; for a changed part, `before` and `after` have only the differing attributes.
     """
-    output = Output(as_json)
-    if with_schema and not as_json:
+    if with_schema and not output.as_json:
         raise UsageError("a table schema is binary, so it is shown in JSON only", hint="add --json")
-    with opened_for(database, tenant) as (storage, number):
+    with options.opened_for() as (storage, number):
         recover_schema_histories(storage, number)
         with storage.transaction(TransactionMode.READ) as connection:
             log = find_log(connection, number, table, table_number)

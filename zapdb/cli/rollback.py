@@ -9,11 +9,10 @@ import typer
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.feed import read_seq
-from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
+from zapdb.cli.engine import Engine
 from zapdb.cli.job_progress import with_bar
-from zapdb.cli.opening import opened, read_tenant_catalog
-from zapdb.cli.output import Output, confirm, format_count, format_seconds, print_note
+from zapdb.cli.opening import DatabaseOptions, read_tenant_catalog
+from zapdb.cli.output import Confirmation, Output, format_count, format_seconds, print_note
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs import roll_back_newest
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
@@ -22,7 +21,10 @@ from zapdb.storage import Storage, TransactionMode
 
 
 def migrate_rollback_command(
-    database: DatabaseOption = None,
+    options: DatabaseOptions,
+    engine: Engine,
+    confirmation: Confirmation,
+    output: Output,
     to: Annotated[
         int | None,
         typer.Option(
@@ -31,15 +33,10 @@ def migrate_rollback_command(
             help="Roll back all migrations above this number; by default the newest one.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     evict: Annotated[
         bool,
         typer.Option("--evict", help="Evict running processes whose files contain the migration."),
     ] = False,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    master: MasterOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Roll back the newest migration and convert its records back.
 
@@ -53,16 +50,15 @@ def migrate_rollback_command(
     these tenants. `action` is what happened to the records: `deleted`, `converted` or `kept`;
     `fields` and `indexes` are lost.
     """
-    output, runs_on = Output(as_json), Engine(engine, workers, master)
+    output, runs_on = Output(output.as_json), engine
     runs_on.require_valid()
-    with opened(database) as (storage, catalog):
+    with options.opened() as (storage, catalog):
         steps = preview_steps(storage, catalog, to)
         if not steps:
             output.write(f"nothing to roll back: the newest migration is {_newest(catalog)}")
         for step in steps:
             write_step(step, output)
-        if steps and not yes and not confirm_steps(steps, as_json=as_json):
-            output.write("nothing was changed")
+        if steps and not confirmation.is_given("a rollback", _ask(steps), output):
             return EXIT_ERROR
         rolled_back = []
         runs_on.prepare(storage)  # before writes are refused
@@ -128,10 +124,9 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
     return said
 
 
-def confirm_steps(steps: list[RollbackStep], *, as_json: bool) -> bool:
-    """Ask the operator to confirm; raises `UsageError` without a terminal."""
+def _ask(steps: list[RollbackStep]) -> str:
     what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
-    return confirm("a rollback", f"roll back {what}?", as_json=as_json)
+    return f"roll back {what}?"
 
 
 def run_step(
@@ -179,15 +174,6 @@ def step_to_json(step: RollbackStep, seconds: float) -> dict[str, Any]:
         "label": step.migration.label,
         "tenants": step.tenants,
         "lossy": step.lossy,
-        "tables": [
-            {
-                "table": loss.table,
-                "action": loss.action,
-                "records": loss.records,
-                "fields": list(loss.fields),
-                "indexes": list(loss.indexes),
-            }
-            for loss in step.tables
-        ],
+        "tables": step.tables,
         "milliseconds": round(seconds * 1000, 1),
     }

@@ -22,20 +22,11 @@ from zapdb.catalog.settings import (
 )
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Output
 from zapdb.storage import Storage, TransactionMode
 
 NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
-TenantOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only for this tenant.")]
-TableOption = Annotated[str | None, typer.Option(metavar="NAME", help="Only for this table.")]
-FieldOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only for this field of the table.")
-]
-IndexOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only for this index of the table.")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,38 +54,41 @@ class SettingTarget:
         }
 
 
-@contextmanager
-def _opened(
-    database: str | None,
-    tenant: str | None,
-    table: str | None,
-    field: str | None,
-    index: str | None,
-) -> Iterator[SettingTarget]:
-    with opened(database) as (storage, catalog):
-        schema, number = catalog.chain.schema_at(catalog.chain.end), None
-        if tenant is not None:
-            with storage.transaction(TransactionMode.READ) as connection:
-                number = find_tenant(connection, tenant).number
-                catalog = load_tenant_catalog(connection, number, catalog)
-            schema = catalog.chain.schema_at(catalog.position)
-        names = {"tenant": tenant, "table": table, "field": field, "index": index}
-        description = "".join(
-            f" of {kind} {name}" for kind, name in names.items() if name is not None
-        )
-        yield SettingTarget(
-            storage, resolve_scope(schema, number, table, field, index), description
-        )
+@dataclass(frozen=True)
+class ScopeOptions(DatabaseOptions):
+    """The database, and the part of it that a setting is for."""
+
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="Only for this tenant.")
+    ] = None
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="NAME", help="Only for this table.")
+    ] = None
+    field: Annotated[
+        str | None,
+        typer.Option("--field", metavar="NAME", help="Only for this field of the table."),
+    ] = None
+    index: Annotated[
+        str | None,
+        typer.Option("--index", metavar="NAME", help="Only for this index of the table."),
+    ] = None
+
+    @contextmanager
+    def target(self) -> Iterator[SettingTarget]:
+        with self.opened() as (storage, catalog):
+            schema, number = catalog.chain.schema_at(catalog.chain.end), None
+            if self.tenant is not None:
+                with storage.transaction(TransactionMode.READ) as connection:
+                    number = find_tenant(connection, self.tenant).number
+                    catalog = load_tenant_catalog(connection, number, catalog)
+                schema = catalog.chain.schema_at(catalog.position)
+            names = {name: getattr(self, name) for name in ("tenant", "table", "field", "index")}
+            description = "".join(f" of {kind} {name}" for kind, name in names.items() if name)
+            scope = resolve_scope(schema, number, self.table, self.field, self.index)
+            yield SettingTarget(storage, scope, description)
 
 
-def settings_list_command(
-    tenant: TenantOption = None,
-    table: TableOption = None,
-    field: FieldOption = None,
-    index: IndexOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def settings_list_command(options: ScopeOptions, output: Output) -> None:
     """Show every setting, its value, where it is set, and its description.
 
     The narrowest scope wins: index, its fields, table, tenant, database, then the profile, then the
@@ -103,8 +97,7 @@ def settings_list_command(
     With `--json`: `{settings: [{name, value, from, default, values, scopes, description}]}`; `from`
     is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
     """
-    output = Output(as_json)
-    with _opened(database, tenant, table, field, index) as place:
+    with options.target() as place:
         settings = place.read()
     found = [place.describe(setting, settings) for setting in SETTINGS.values()]
     output.table(
@@ -123,22 +116,13 @@ def settings_list_command(
     output.document({"settings": found})
 
 
-def settings_get_command(
-    name: NameArgument,
-    tenant: TenantOption = None,
-    table: TableOption = None,
-    field: FieldOption = None,
-    index: IndexOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def settings_get_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
     """Print the value of a setting.
 
     With `--json`: `{name, value, from, default, values, scopes, description}`.
     """
-    output = Output(as_json)
     setting = find_setting(name)
-    with _opened(database, tenant, table, field, index) as place:
+    with options.target() as place:
         found = place.describe(setting, place.read())
     output.write(found["value"])
     output.document(found)
@@ -147,12 +131,8 @@ def settings_get_command(
 def settings_set_command(
     name: NameArgument,
     value: Annotated[str, typer.Argument(help="The new value.")],
-    tenant: TenantOption = None,
-    table: TableOption = None,
-    field: FieldOption = None,
-    index: IndexOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    options: ScopeOptions,
+    output: Output,
 ) -> None:
     """Change a setting for the whole database, or for a tenant, table, field or index.
 
@@ -161,28 +141,18 @@ def settings_set_command(
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`; a process whose
     catalog cache has the seq sees the change.
     """
-    output = Output(as_json)
     setting = find_setting(name)
-    with _opened(database, tenant, table, field, index) as place:
+    with options.target() as place:
         _write(place, setting, value, output)
 
 
-def settings_unset_command(
-    name: NameArgument,
-    tenant: TenantOption = None,
-    table: TableOption = None,
-    field: FieldOption = None,
-    index: IndexOption = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
     """Unset a setting, so that the value of a wider scope, the profile or the default holds again.
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """
-    output = Output(as_json)
     setting = find_setting(name)
-    with _opened(database, tenant, table, field, index) as place:
+    with options.target() as place:
         with place.storage.transaction(setting.mode) as connection:
             seq = unset_setting(connection, name, place.scope)
         _report(place, setting, seq, output)
@@ -190,8 +160,8 @@ def settings_unset_command(
 
 def settings_profile_command(
     profile: Annotated[str, typer.Argument(help="production or development.")],
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    options: DatabaseOptions,
+    output: Output,
 ) -> None:
     """Choose the profile: the values of settings that are not set.
 
@@ -200,8 +170,7 @@ def settings_profile_command(
 
     With `--json`: as `settings set`.
     """
-    output = Output(as_json)
-    with _opened(database, None, None, None, None) as place:
+    with ScopeOptions(options.database).target() as place:
         _write(place, SETTINGS[PROFILE], profile, output)
     for name, value in PROFILES[profile].items():
         output.write(f"{name} is ", (value, "bold"), ", unless it is set")

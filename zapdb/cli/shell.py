@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import zapdb
-from zapdb.cli.configuration import DatabaseOption, TenantOption, find_database, find_tenant_name
+from zapdb.cli.opening import TenantOptions
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR
 from zapdb.release import __version__
@@ -21,22 +21,20 @@ OWN: Final = ("db", "zapdb")
 
 
 def shell_command(
+    options: TenantOptions,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse writes; read permission is enough.")
     ] = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
 ) -> int:
     """Open a Python prompt with the database as `db`, and its tables by their names.
 
     Piped input is run as one program; the exit status is 1 if it fails.
     """
-    name = find_tenant_name(tenant)
-    with zapdb.open(find_database(database), tenant=name, read_only=read_only) as db:
+    with options.open(read_only=read_only) as db:
         names = _make_names(db)
         if not sys.stdin.isatty():
             return _run(sys.stdin.read(), names)
-        return _interact(_describe(db, name, names, read_only=read_only), names)
+        return _interact(_describe(db, options.tenant_name, names, read_only=read_only), names)
 
 
 def _make_names(db: Database) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.configuration import JsonOption
 from zapdb.cli.output import Output
 from zapdb.errors import MissingExtra, UsageError
 
@@ -18,7 +17,7 @@ def spark_package_command(
     archive: Annotated[
         Path, typer.Argument(metavar="FILE.zip", help="The archive; an older one is replaced.")
     ],
-    as_json: JsonOption = False,
+    output: Output,
 ) -> None:
     """Write zapdb's code to an archive for `spark-submit --py-files`, and beside it FILE_main.py,
     the command line for spark-submit.
@@ -40,7 +39,6 @@ def spark_package_command(
             "spark", (missing.name or "pyspark").partition(".")[0]
         ) from missing
     entry = write_package(archive)
-    output = Output(as_json)
     output.write(("written", "green"), f": {archive}, {entry}")
     output.write("run it on a cluster, with the arguments of `zapdb`:")
     output.write(

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import zapdb
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    TenantOption,
-    find_database,
-    find_tenant_name,
-)
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.cli.record_changes import note_waiting
 from zapdb.errors import InvalidValue
@@ -39,6 +32,8 @@ def sql_command(
         str,
         typer.Argument(help="One SELECT; `-` reads it from standard input."),
     ],
+    options: TenantOptions,
+    output: Output,
     seconds: Annotated[
         float, typer.Option("--seconds", help="The time limit of the statement.")
     ] = SQL_SECONDS,
@@ -57,19 +52,14 @@ def sql_command(
         ),
     ] = None,
     show_rows: ShowOption = SQL_ROWS_SHOWN,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Run one SQL SELECT over the tables and the catalog, read-only.
 
     With `--json`: `{columns: [name], types: [type], rows: [[value]]}`, with all rows. Decimals,
     times, UUIDs and integers beyond 53 bits are strings; bytes are Base64.
     """
-    output = Output(as_json)
     text = sys.stdin.read() if statement == "-" else statement
-    name = find_tenant_name(tenant)
-    with zapdb.open(find_database(database), tenant=name, read_only=True) as db:
+    with options.open(read_only=True) as db:
         result = db.sql(
             text,
             seconds=seconds,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.configuration import JsonOption, MigrationsOption, find_migrations
-from zapdb.cli.output import Output, confirm, format_count
+from zapdb.cli.configuration import MigrationsOption, find_migrations
+from zapdb.cli.output import Confirmation, Output, format_count
 from zapdb.errors import EXIT_ERROR
 from zapdb.files import replace_text_file
 from zapdb.migrations import Migration, find_file, list_files, load_directory
@@ -21,9 +21,9 @@ def migrate_squash_command(
     to: Annotated[
         int, typer.Option("--to", min=2, metavar="N", help="The last migration to include.")
     ],
+    confirmation: Confirmation,
+    output: Output,
     migrations: MigrationsOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    as_json: JsonOption = False,
 ) -> int:
     """Replace the files up to number N with one file that creates the same tables.
 
@@ -34,7 +34,6 @@ def migrate_squash_command(
 
     With `--json`, which needs `--yes`: `{path, number, digest, replaced}`; `replaced` has paths.
     """
-    output = Output(as_json)
     directory = find_migrations(migrations)
     files = list_files(directory)
     find_file(files, to)
@@ -43,27 +42,22 @@ def migrate_squash_command(
     made = squash(chain, to)
     replaced = [file for file in files if file.number <= to]
     path = directory / f"{made.label}.yaml"
-    if not yes and not _confirm(replaced, path, as_json=as_json):
-        output.write("nothing was changed")
+    count = format_count(len(replaced), "file")
+    question = f"write {path}, and delete the {count} that it replaces?"
+    if not confirmation.is_given("a squash", question, output):
         return EXIT_ERROR
     _write(directory, path, made, replaced)
     output.write((str(path), "bold"), f" stands for {format_count(len(replaced), 'migration')}")
     output.write(f"{FILE} is rewritten; keep both in version control")
     output.document(
         {
-            "path": str(path),
+            "path": path,
             "number": made.number,
             "digest": made.digest,
-            "replaced": [str(file.path) for file in replaced],
+            "replaced": [file.path for file in replaced],
         }
     )
     return 0
-
-
-def _confirm(replaced: list[MigrationFile], path: Path, *, as_json: bool) -> bool:
-    count = format_count(len(replaced), "file")
-    question = f"write {path}, and delete the {count} that it replaces?"
-    return confirm("a squash", question, as_json=as_json)
 
 
 def _write(directory: Path, path: Path, made: Migration, replaced: list[MigrationFile]) -> None:

@@ -9,8 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.opening import opened
+from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
 from zapdb.database.commit_tokens import purge_tokens
 from zapdb.errors import UsageError
@@ -21,6 +20,8 @@ UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def sweep_command(
+    options: DatabaseOptions,
+    output: Output,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count unowned blobs, and remove nothing.")
     ] = False,
@@ -32,8 +33,6 @@ def sweep_command(
             "setting blob_sweep_age_seconds.",
         ),
     ] = None,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Remove large values that no record owns, and expired commit tokens.
 
@@ -45,9 +44,8 @@ def sweep_command(
     tokens}`; `blobs` is the number of blobs that were old enough to check, and `tokens` the number
     of removed commit tokens of `db.run(…, token=True)`.
     """
-    output = Output(as_json)
     given = None if older_than is None else read_age(older_than)
-    with opened(database) as (storage, _):
+    with options.opened() as (storage, _):
         seconds = _read_default(storage) if given is None else given
         report = sweep_blobs(storage, older_than_seconds=seconds, dry_run=dry_run)
         tokens = 0 if dry_run else purge_tokens(storage)

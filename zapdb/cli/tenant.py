@@ -11,9 +11,8 @@ from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Tenant
 from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
-from zapdb.cli.configuration import DatabaseOption, JsonOption
-from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, confirm, format_count, print_note
+from zapdb.cli.opening import DatabaseOptions
+from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR
 from zapdb.history.removing import delete_store_files
 from zapdb.storage import TransactionMode
@@ -22,15 +21,14 @@ from zapdb.storage.cells import as_time
 NameArgument = Annotated[str, typer.Argument(help="The tenant's name.")]
 
 
-def tenant_list_command(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+def tenant_list_command(options: DatabaseOptions, output: Output) -> None:
     """Show every tenant and its position.
 
     With `--json`: `{tenants: [{number, name, position, created_at, created_by, removing}]}`;
     `created_at` is in microseconds since 1970 UTC.
     """
-    output = Output(as_json)
     with (
-        opened(database) as (storage, catalog),
+        options.opened() as (storage, catalog),
         storage.transaction(TransactionMode.READ) as connection,
     ):
         tenants = list_tenants(connection)
@@ -56,16 +54,13 @@ def _show_position(tenant: Tenant, end: int) -> str:
     return f"{tenant.position:04d}" + (f" ({behind:,} behind)" if behind else "")
 
 
-def tenant_create_command(
-    name: NameArgument, database: DatabaseOption = None, as_json: JsonOption = False
-) -> None:
+def tenant_create_command(name: NameArgument, options: DatabaseOptions, output: Output) -> None:
     """Create a tenant. Its tables are created when it is opened, or by `migrate up --all-tenants`.
 
     With `--json`: the tenant, as `list` writes it, and `seq`; a process whose catalog cache has the
     seq sees the change.
     """
-    output = Output(as_json)
-    with opened(database) as (storage, _):
+    with options.opened() as (storage, _):
         tenant = create_tenant(storage, name)
         seq = read_seq(storage.connection())
     output.write(("created ", "green"), tenant.name)
@@ -73,10 +68,7 @@ def tenant_create_command(
 
 
 def tenant_remove_command(
-    name: NameArgument,
-    database: DatabaseOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    as_json: JsonOption = False,
+    name: NameArgument, options: DatabaseOptions, confirmation: Confirmation, output: Output
 ) -> int:
     """Delete a tenant for good: its records, archives, logs, history files, settings and name.
 
@@ -89,11 +81,10 @@ def tenant_remove_command(
 
     With `--json`, which needs `--yes`: `{tenant, rows: {TABLE: COUNT}, seq, history_left: [PATH]}`.
     """
-    output = Output(as_json)
-    with opened(database) as (storage, _):
+    with options.opened() as (storage, _):
         tenant = find_tenant_row(storage.connection(), name)
-        if not yes and not _confirm(tenant, as_json=as_json):
-            output.write("nothing was changed")
+        question = f"delete the tenant {tenant.name} with all its records?"
+        if not confirmation.is_given("a removal", question, output):
             return EXIT_ERROR
         removed = remove_tenant(storage, name, partial(delete_store_files, storage))
         seq = read_seq(storage.connection())
@@ -104,11 +95,6 @@ def tenant_remove_command(
     document = {"tenant": name, "rows": removed.rows, "seq": seq}
     output.document(document | {"history_left": list(removed.history_left)})
     return 0
-
-
-def _confirm(tenant: Tenant, *, as_json: bool) -> bool:
-    question = f"delete the tenant {tenant.name} with all its records?"
-    return confirm("a removal", question, as_json=as_json)
 
 
 def _to_json(tenant: Tenant) -> dict[str, Any]:

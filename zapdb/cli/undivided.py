@@ -14,14 +14,14 @@ import typer
 
 from zapdb.catalog.kinds import JobKind
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cli.engine import EngineName
+from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import format_duration, print_note
 from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError
 from zapdb.jobs.job_types import JOB_TYPES
 from zapdb.jobs.undivided import JobPace, NoJob, Undivided, UndividedJob, working_on
-from zapdb.storage import TransactionMode, connect
+from zapdb.storage import TransactionMode
 
 OnlyLocalOption = Annotated[
     EngineName, typer.Option("--engine", help="Only local: this process does the work.")
@@ -48,25 +48,21 @@ class CommandJob:
 
     kind: JobKind
     subject: str
-    database: str | None
-    tenant: str | None
+    options: DatabaseOptions
     table: tuple[int, str] = (0, "")
     is_resumable: bool = True
 
     @contextmanager
     def work(self) -> Iterator[UndividedJob]:
         """Work on the job in the block, by a connection of its own."""
-        storage = connect(find_database(self.database))
-        try:
+        with self.options.connected() as storage:
             with storage.transaction(TransactionMode.READ) as connection:
-                number = find_tenant(connection, find_tenant_name(self.tenant)).number
+                number = find_tenant(connection, self.options.tenant_name).number
             about = Undivided(
                 self.kind, number, self.subject, *self.table, is_resumable=self.is_resumable
             )
             with working_on(storage, about, tell_wait) as job:
                 yield job
-        finally:
-            storage.close()
 
 
 class JobCounter(ProgressCounter):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,17 +9,11 @@ import typer
 from zapdb import jobs
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    MigrationsOption,
-    TenantOption,
-    find_migrations_if_any,
-)
-from zapdb.cli.engine import Engine, EngineOption, MasterOption, WorkersOption
+from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
+from zapdb.cli.engine import Engine
 from zapdb.cli.job_progress import with_bar, write_way_on
-from zapdb.cli.opening import opened
-from zapdb.cli.output import Output, confirm, format_count, print_note
+from zapdb.cli.opening import TenantOptions
+from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.cli.undivided import tell_wait
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
@@ -33,23 +26,20 @@ from zapdb.storage import Storage
 
 
 def verify_command(
-    database: DatabaseOption = None,
+    options: TenantOptions,
+    engine: Engine,
+    confirmation: Confirmation,
+    output: Output,
     migrations: MigrationsOption = None,
-    tenant: TenantOption = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair index entries, after asking.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --repair: show what would be repaired.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Do not go on where an earlier run has stopped.")
     ] = False,
-    engine: EngineOption = "local",
-    workers: WorkersOption = None,
-    master: MasterOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Check that migrations, schema histories, records, indexes, constraints and blobs are intact.
 
@@ -75,13 +65,12 @@ def verify_command(
     the jobs that are not at their end; `repairs` is `[{table, index, missing, wrong, refused_count,
     refused}]`, or null without `--repair`, which needs `--yes` or `--dry-run` then.
     """
-    if (dry_run or yes) and not repair:
+    if (dry_run or confirmation.yes) and not repair:
         raise UsageError("--dry-run and --yes belong to --repair", hint="add --repair")
-    output = Output(as_json)
     directory = find_migrations_if_any(migrations)
     with (
-        Engine(engine, workers, master).runner() as runner,
-        opened(database, tenant) as (storage, catalog),
+        engine.runner() as runner,
+        options.opened() as (storage, catalog),
     ):
         if directory is not None:
             compare_files(list_files(directory), list(catalog.stored), catalog.chain)
@@ -92,8 +81,7 @@ def verify_command(
             reports = verification.forget_wrong_ranges(reports, dry_run=dry_run)
             repairs = _plan_repairs(storage, catalog.tenant, output)
             if _is_needed(repairs) and not dry_run:
-                if not yes and not confirm("a repair", "repair these indexes?", as_json=as_json):
-                    output.write("nothing was changed")
+                if not confirmation.is_given("a repair", "repair these indexes?", output):
                     return EXIT_ERROR
                 repairs = _repair(storage, catalog.tenant, output)
                 reports = verification.run(anew=True)
@@ -113,10 +101,10 @@ def verify_command(
             "ok": status == 0,
             "migrations": len(catalog.stored),
             "files_compared": directory is not None,
-            "blobs": None if blobs is None else asdict(blobs),
-            "tables": [asdict(report) for report in reports],
+            "blobs": blobs,
+            "tables": reports,
             "held": verification.held_to_json(),
-            "repairs": None if repairs is None else [asdict(one) for one in repairs],
+            "repairs": repairs,
         }
     )
     return status

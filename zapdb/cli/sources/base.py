@@ -13,18 +13,13 @@ from typing import ClassVar, Literal
 
 import zapdb
 from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.undivided import CommandJob, JobCounter, place_of
 from zapdb.database import Database
-from zapdb.database.imports import (
-    Checkpoint,
-    Importer,
-    ImportMode,
-    ImportReport,
-    forget_all,
-)
+from zapdb.database.imports import Checkpoint, Importer, ImportMode, ImportReport, forget_all
 from zapdb.database.imports.file_formats import FILE_FORMATS, FileFormat
 from zapdb.database.imports.given_file import GivenFile
 from zapdb.errors import EXIT_PENDING, UsageError
@@ -73,8 +68,7 @@ class ImportRequest:
         return CommandJob(
             "import",
             subject,
-            self.database,
-            self.tenant,
+            TenantOptions(self.database, self.tenant),
             table,
             is_resumable=bool(self.file.identity)
             or "://" in self.source
