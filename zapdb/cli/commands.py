@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections import UserDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
 from inspect import Parameter, Signature
 from itertools import chain
@@ -350,10 +350,12 @@ def _list_options(kind: Any) -> list[Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         Parameter(
-            field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
         )
         for field in fields(kind)
-        if field.init
     ]
 
 

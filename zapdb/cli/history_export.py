@@ -18,8 +18,8 @@ from zapdb.cli.export import describe_export, report_export
 from zapdb.cli.history import AtOption, history_opened, note_doubts, read_moment_argument
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
-from zapdb.cli.sources.base import ImportRequest
 from zapdb.cli.sources.exports import load_exported
+from zapdb.cli.sources.request import ImportRequest
 from zapdb.cli.undivided import CommandJob, JobCounter, place_of
 from zapdb.errors import UsageError
 from zapdb.export.manifest import Form
@@ -88,5 +88,5 @@ def history_restore_command(
             directory=source,
             hint="`zapdb history export DIRECTORY --at MOMENT` writes one",
         )
-    request = ImportRequest(str(source), database=database, tenant=tenant)
+    request = ImportRequest(source=str(source), database=database, tenant=tenant)
     return load_exported(request, Output(as_json), "restored")

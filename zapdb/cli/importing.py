@@ -2,158 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Final
 
-import typer
-
-from zapdb.cli.configuration import DatabaseOption, JsonOption, MigrationsOption, TenantOption
 from zapdb.cli.output import Output
-from zapdb.cli.sources import find_kind, refuse_choice
-from zapdb.cli.sources.base import ImportRequest, OnError
-from zapdb.cli.undivided import OnlyLocalOption, refuse_spark
-from zapdb.database.imports import ImportMode
-from zapdb.datasets import zone
+from zapdb.cli.sources.databases import import_database, infer_from_database
+from zapdb.cli.sources.exports import import_export
+from zapdb.cli.sources.files import import_file, infer_from_arrow, infer_from_csv
+from zapdb.cli.sources.request import ImportRequest
+from zapdb.database.imports.file_formats import FILE_FORMATS, FileFormat
 from zapdb.errors import UsageError
+from zapdb.inference.source import is_sqlite_file
 
-SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A file, - for standard input, a database, or a directory of `zapdb export`."
-    ),
-]
-TableOption = Annotated[
-    str | None, typer.Option("--table", metavar="NAME", help="The table that rows are for.")
-]
-OnlyOption = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="TABLE", help="Of a database, this table; may be repeated."),
-]
-ExcludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--exclude",
-        metavar="TABLE",
-        help="Of a database, all but this table, or this column, as TABLE.COLUMN; may be repeated.",
-    ),
-]
-InferOption = Annotated[
-    bool,
-    typer.Option(
-        "--infer",
-        help="Import nothing: write a migration for the source's tables, to review and apply.",
-    ),
-]
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format", "-f", help="The format, if the file's name does not say it: csv, ndjson, …"
-    ),
-]
-MapOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="COLUMN=FIELD",
-        help='The field of a column, as in "US Gross=us_gross"; "COLUMN=" leaves it out.',
-    ),
-]
-ModeOption = Annotated[
-    ImportMode,
-    typer.Option("--mode", help="Refuse rows whose key exists, or update their records."),
-]
-OnErrorOption = Annotated[
-    OnError,
-    typer.Option("--on-error", help="End at a wrong row, or write it to --skipped FILE."),
-]
-SkippedOption = Annotated[
-    Path | None,
-    typer.Option("--skipped", metavar="FILE", help="The file of skipped rows, as NDJSON."),
-]
-BatchOption = Annotated[
-    int | None,
-    typer.Option(
-        "--batch",
-        min=1,
-        help="Commit this many rows at a time; by default 2,000, and 20,000 of Parquet and Arrow.",
-    ),
-]
-AtomicOption = Annotated[
-    bool, typer.Option("--atomic", help="Import all rows in one transaction, or none.")
-]
-FromStartOption = Annotated[
-    bool,
-    typer.Option("--from-start", help="Begin again, instead of continuing an interrupted run."),
-]
-EncodingOption = Annotated[
-    str | None,
-    typer.Option("--encoding", help="The encoding of text, if it is not UTF-8: latin-1, …"),
-]
-DelimiterOption = Annotated[
-    str, typer.Option("--delimiter", help="In CSV, what separates cells; \\t is a tab.")
-]
-NullOption = Annotated[
-    str | None,
-    typer.Option(
-        "--null",
-        metavar="TEXT",
-        help="In CSV, the text of a cell that is a null, such as NA; backslashes are then ordinary "
-        "characters.",
-    ),
-]
-TimeZoneOption = Annotated[
-    str | None,
-    typer.Option(
-        "--time-zone",
-        metavar="ZONE",
-        help="The zone of times that have none, such as Europe/Vienna.",
-    ),
-]
-FollowOption = Annotated[
-    bool,
-    typer.Option("--follow", help="Keep copying what changes in a PostgreSQL database."),
-]
-SwitchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--switch",
-        metavar="COMMAND",
-        help="End following: lock the source, copy the rest, compare everything, and run COMMAND, "
-        "which switches the application over, before the lock ends.",
-    ),
-]
-EveryOption = Annotated[
-    float, typer.Option("--every", min=0.05, help="Seconds between two passes of --follow.")
-]
+Job = Callable[[ImportRequest, Output], int]
+"""Does what is asked for, and returns the exit status."""
 
 
-def import_command(
-    source: SourceArgument,
-    table: TableOption = None,
-    only: OnlyOption = None,
-    exclude: ExcludeOption = None,
-    infer: InferOption = False,
-    form: FormatOption = None,
-    mapping: MapOption = None,
-    mode: ModeOption = "append",
-    on_error: OnErrorOption = "stop",
-    skipped: SkippedOption = None,
-    batch: BatchOption = None,
-    atomic: AtomicOption = False,
-    from_start: FromStartOption = False,
-    encoding: EncodingOption = None,
-    delimiter: DelimiterOption = ",",
-    null: NullOption = None,
-    time_zone: TimeZoneOption = None,
-    follow: FollowOption = False,
-    switch: SwitchOption = None,
-    every: EveryOption = 1.0,
-    engine: OnlyLocalOption = "local",
-    database: DatabaseOption = None,
-    migrations: MigrationsOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class SourceKind:
+    """A kind of source: which sources are of it, and what is done with one."""
+
+    takes: Callable[[ImportRequest], bool]
+    run: Job
+    infer: Job | None = None
+
+
+def _takes_file(form: FileFormat, request: ImportRequest) -> bool:
+    return form.takes(request.source, is_stdin=request.is_stdin)
+
+
+_INFERRED: Final[dict[str, Job]] = {
+    "csv": infer_from_csv,
+    "parquet": infer_from_arrow,
+    "arrow": infer_from_arrow,
+}
+KINDS: Final[dict[str, SourceKind]] = {
+    "export": SourceKind(lambda request: Path(request.source).is_dir(), import_export),
+    "database": SourceKind(
+        lambda request: "://" in request.source or is_sqlite_file(request.source),
+        import_database,
+        infer_from_database,
+    ),
+    **{
+        name: SourceKind(
+            partial(_takes_file, form), partial(import_file, form), _INFERRED.get(name)
+        )
+        for name, form in FILE_FORMATS.items()
+    },
+}
+"""By what `--format` calls them; the first one that takes a source is its kind."""
+
+
+def import_command(request: ImportRequest, output: Output) -> int:
     """Import a file, another database, or a directory that `zapdb export` wrote.
 
     A column goes into the field of the same name, `US Gross` into `us_gross`. Rows are committed in
@@ -186,76 +89,43 @@ def import_command(
     `--infer` `{path, source, tables, carried: {KIND: COUNT}, changed: [{subject, text}], left_out:
     [{subject, text}]}`; with `--switch` `{source, tables: [{table, rows, digest}], repaired}`.
     """
-    refuse_spark("import", engine)
-    if (on_error == "skip") != (skipped is not None):
+    request.require_valid(as_json=output.as_json)
+    output = output.beside(request.skipped)
+    name = _find_kind(request)
+    if name != "database" and (request.only or request.exclude):
         raise UsageError(
-            "--on-error skip and --skipped FILE go together",
-            hint="for example: --on-error skip --skipped skipped.ndjson",
+            "--only and --exclude choose tables of a database",
+            source=request.shown_source,
+            hint='leave a column of a file out with --map "COLUMN="',
         )
-    if atomic and (batch is not None or from_start):
+    kind = KINDS[name]
+    if not request.infer:
+        return kind.run(request, output)
+    if kind.infer is None:
         raise UsageError(
-            "--atomic imports all rows in one transaction",
-            hint="leave out --batch and --from-start",
+            "no migration can be inferred from this kind of source",
+            source=request.shown_source,
+            format=name,
+            hint="write it by hand: zapdb migrate new",
         )
-    if follow and switch is not None:
-        raise UsageError("--switch ends what --follow began", hint="leave out --follow")
-    if as_json and follow:
-        raise UsageError("--json reports at the end, and following has none", hint="leave it out")
-    request = ImportRequest(
-        source,
-        form,
-        table,
-        tuple(only or ()),
-        tuple(exclude or ()),
-        infer,
-        mapping=_read_mapping(mapping or ()),
-        mode=mode,
-        on_error=on_error,
-        skipped=skipped,
-        batch=batch,
-        atomic=atomic,
-        from_start=from_start,
-        encoding=encoding,
-        delimiter=delimiter,
-        null=null,
-        time_zone=None if time_zone is None else zone(time_zone),
-        follow=follow,
-        switch=switch,
-        every=every,
-        database=database,
-        migrations=migrations,
-        tenant=tenant,
+    return kind.infer(request, output)
+
+
+def _find_kind(request: ImportRequest) -> str:
+    """The name of a source's kind: the one that is given, or the first that takes it."""
+    if request.format is not None:
+        if request.format in KINDS:
+            return request.format
+        raise UsageError(
+            "there is no such format",
+            format=request.format,
+            hint=f"available: {', '.join(KINDS)}",
+        )
+    for name, kind in KINDS.items():
+        if kind.takes(request):
+            return name
+    raise UsageError(
+        "the format of the source is not known",
+        source=request.shown_source,
+        hint=f"say it with --format: {', '.join(KINDS)}",
     )
-    status = _import(request, Output(as_json).beside(skipped))
-    if status:
-        raise typer.Exit(status)
-
-
-def _import(request: ImportRequest, output: Output) -> int:
-    _require_source(request)
-    kind = find_kind(request)
-    refuse_choice(kind, request)
-    return (kind.infer if request.infer else kind.run)(request, output)
-
-
-def _require_source(request: ImportRequest) -> None:
-    if request.is_stdin or "://" in request.source:
-        return
-    if not Path(request.source).exists():
-        raise UsageError(
-            "there is no such file",
-            source=request.source,
-            hint="give the path of a file, or - for standard input",
-        )
-
-
-def _read_mapping(texts: list[str] | tuple[str, ...]) -> dict[str, str]:
-    mapping = dict[str, str]()
-    for text in texts:
-        column, sign, field = text.rpartition("=")
-        if not sign:
-            raise UsageError("give a mapping as COLUMN=FIELD", got=text)
-        if column in mapping:
-            raise UsageError("a column was mapped twice", column=column)
-        mapping[column] = field
-    return mapping

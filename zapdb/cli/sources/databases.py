@@ -6,9 +6,9 @@ import datetime
 
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
-from zapdb.cli.sources.base import ImportRequest, SourceKind, opened_target
 from zapdb.cli.sources.following import choice_of, follow_source
 from zapdb.cli.sources.inferring import write_migration
+from zapdb.cli.sources.request import ImportRequest
 from zapdb.cli.undivided import JobCounter
 from zapdb.database.imports import Checkpoint, forget_all
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
@@ -21,59 +21,44 @@ from zapdb.inference import (
     infer_tables,
 )
 from zapdb.inference.importing import counting, fit_to_tables
-from zapdb.inference.source import is_sqlite_file
 
 
-class DatabaseKind(SourceKind):
-    name = "database"
-
-    def takes(self, request: ImportRequest) -> bool:
-        return "://" in request.source or is_sqlite_file(request.source)
-
-    def infer(self, request: ImportRequest, output: Output) -> int:
-        with SourceDatabase.opened(request.source) as source:
-            found = infer_tables(source, choice_of(request))
-        write_migration(found, request.migrations, output)
-        return EXIT_PENDING if found.left_out else 0
-
-    def run(self, request: ImportRequest, output: Output) -> int:
-        _refuse_file_options(request)
-        if request.follow or request.switch is not None:
-            return follow_source(request, output)
-        with (
-            SourceDatabase.opened(request.source) as source,
-            opened_target(request) as db,
-            SkippedFile.opened(request.skipped, request.source, db._storage.file_mode) as skipped,
-        ):
-            found = infer_tables(source, choice_of(request))
-            fit_to_tables(found, db)
-            kept = list[Checkpoint]()
-            with JobCounter(request.job(found.source)) as counter:
-                counter.begin()
-                options = CopyOptions(
-                    request.time_zone or datetime.UTC,
-                    request.mode,
-                    request.batch,
-                    skipped,
-                    request.from_start,
-                    counting(counter.add),
-                    counter.pace,
-                )
-                copies = copy_tables(source, found, db, options, kept)
-            forget_all(kept)
-        return write_copies(found, copies, request, output)
+def infer_from_database(request: ImportRequest, output: Output) -> int:
+    """Write a migration for the tables of a database; returns the exit status."""
+    with SourceDatabase.opened(request.source) as source:
+        found = infer_tables(source, choice_of(request))
+    write_migration(found, request.migrations, output)
+    return EXIT_PENDING if found.left_out else 0
 
 
-def _refuse_file_options(request: ImportRequest) -> None:
-    given = {
-        "--map": bool(request.mapping),
-        "--atomic": request.atomic,
-        "--encoding": request.encoding is not None,
-        "--null": request.null is not None,
-    }
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{option} is for files", hint="leave it out for a database")
+def import_database(request: ImportRequest, output: Output) -> int:
+    """Copy the tables of a database, or follow it; returns the exit status."""
+    for option in request.list_given("--map", "--atomic", "--encoding", "--null"):
+        raise UsageError(f"{option} is for files", hint="leave it out for a database")
+    if request.follow or request.switch is not None:
+        return follow_source(request, output)
+    with (
+        SourceDatabase.opened(request.source) as source,
+        request.open() as db,
+        SkippedFile.opened(request.skipped, request.source, db._storage.file_mode) as skipped,
+    ):
+        found = infer_tables(source, choice_of(request))
+        fit_to_tables(found, db)
+        kept = list[Checkpoint]()
+        with JobCounter(request.job(found.source)) as counter:
+            counter.begin()
+            options = CopyOptions(
+                request.zone or datetime.UTC,
+                request.mode,
+                request.batch,
+                skipped,
+                request.from_start,
+                counting(counter.add),
+                counter.pace,
+            )
+            copies = copy_tables(source, found, db, options, kept)
+        forget_all(kept)
+    return write_copies(found, copies, request, output)
 
 
 def write_copies(
@@ -84,16 +69,7 @@ def write_copies(
     output.document(
         {
             "source": found.source,
-            "tables": [
-                {
-                    "source": copy.source,
-                    "table": copy.table,
-                    "rows": copy.rows,
-                    "records": copy.records,
-                    "skipped": copy.skipped,
-                }
-                for copy in copies
-            ],
+            "tables": copies,
             "tables_left_out": found.left_out,
             "not_here": found.not_here,
             "is_complete": not wrong,

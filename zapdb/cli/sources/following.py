@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.sources.base import ImportRequest, opened_target
+from zapdb.cli.sources.request import ImportRequest
 from zapdb.cli.undivided import JobCounter
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
 from zapdb.inference import (
@@ -33,8 +33,12 @@ BUSY_POLL_SECONDS: Final = 1.0
 
 def follow_source(request: ImportRequest, output: Output) -> int:
     """Follow until interrupted, or switch over; returns the exit status."""
-    _refuse_options(request)
-    with SourceDatabase.opened(request.source) as source, opened_target(request) as db:
+    for option in request.list_given("--mode", "--on-error", "--from-start"):
+        raise UsageError(
+            f"{option}{' skip' * (option == '--on-error')} does not go with --follow",
+            hint="a row that is wrong ends it: correct the row in the source, and go on",
+        )
+    with SourceDatabase.opened(request.source) as source, request.open() as db:
         found = infer_tables(source, choice_of(request))
         fit_to_tables(found, db)
         if found.left_out:
@@ -46,7 +50,7 @@ def follow_source(request: ImportRequest, output: Output) -> int:
         with JobCounter(request.job(found.source)) as counter:
             counter.begin()
             options = CopyOptions(
-                request.time_zone or datetime.UTC,
+                request.zone or datetime.UTC,
                 batch_records=request.batch,
                 progress=counting(counter.add),
                 pace=counter.pace,
@@ -108,10 +112,7 @@ def _switch(follower: Follower, found: Inference, request: ImportRequest, output
     output.document(
         {
             "source": found.source,
-            "tables": [
-                {"table": one.table, "rows": one.rows, "digest": one.digest}
-                for one in report.tables
-            ],
+            "tables": report.tables,
             "repaired": report.repaired,
         }
     )
@@ -127,21 +128,7 @@ def _switch(follower: Follower, found: Inference, request: ImportRequest, output
     return 0
 
 
-def _refuse_options(request: ImportRequest) -> None:
-    given = {
-        "--mode": request.mode != "append",
-        "--on-error skip": request.skipped is not None,
-        "--from-start": request.from_start,
-    }
-    for option, is_given in given.items():
-        if is_given:
-            raise UsageError(
-                f"{option} does not go with --follow",
-                hint="a row that is wrong ends it: correct the row in the source, and go on",
-            )
-
-
 def choice_of(request: ImportRequest) -> TableChoice:
     """The tables that an import of a database is of."""
     one = () if request.table is None else (request.table,)
-    return TableChoice((*request.only, *one), request.exclude)
+    return TableChoice((*(request.only or ()), *one), tuple(request.exclude or ()))

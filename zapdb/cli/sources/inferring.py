@@ -9,8 +9,7 @@ from typing import Any
 from zapdb.cli.configuration import find_migrations
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.scaffold import create_migration, has_files
-from zapdb.database.imports import normalize_name
-from zapdb.inference import Inference, InferredTable, Note, render_changes
+from zapdb.inference import Inference, Note, render_changes
 from zapdb.inference.importing import nothing_to_import
 from zapdb.migrations import list_files
 
@@ -59,12 +58,3 @@ def _write_notes(title: str, notes: list[Note], output: Output) -> None:
         output.write(title)
     for note in notes:
         output.write("  ", (note.subject, "bold"), f": {note.text}")
-
-
-def name_of_table(source: str, given: str | None) -> str:
-    """The name of a file's table: what is given, or the name of the file."""
-    return given or normalize_name(Path(source).stem)
-
-
-def one_table(source: str, table: InferredTable) -> Inference:
-    return Inference(source, [table])
