@@ -27,8 +27,6 @@ from zapdb.storage.change_log import BOOKMARK_TEXT, Bookmark
 
 LIST_CHANGES: Final = 100
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
-
 
 # Reading it
 
@@ -69,7 +67,7 @@ def changes_list_command(
             "--newest begins at the end of the log, and --since at a bookmark",
             hint="leave out one of them",
         )
-    with opened_to_read(options.database, options.tenant) as db:
+    with opened_to_read(options) as db:
         found = db.change_log.read_back() if newest else iter(db.change_log.read(since))
         if table is not None:
             number = _find_table(db, table)
@@ -126,10 +124,10 @@ def _show_record(made: RecordChange) -> str:
 def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
     common = {
         "principal": made.principal,
-        "made_at": made.made_at.isoformat(),
+        "made_at": made.made_at,
         "transaction": made.transaction,
         "stamp": made.stamp,
-        "stamped_at": made.stamped_at.isoformat(),
+        "stamped_at": made.stamped_at,
         "bookmark": str(made.bookmark),
     }
     if isinstance(made, SchemaEvent):
@@ -145,7 +143,7 @@ def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
         "after": record_to_json(made.schema_after, made.after),
         **archived_to_json(made),
         "replaced": made.replaced,
-        "unreadable": None if made.unreadable is None else made.unreadable.hex(),
+        "unreadable": made.unreadable,
         "revision": made.revision,
         **common,
     }
@@ -181,7 +179,7 @@ def changes_followers_command(options: TenantOptions, output: Output) -> None:
             "followers": [_follower_to_json(s) for s in found],
             "begins_at": str(begins_at),
             "ends_at": str(status.end),
-            "watermark": None if status.watermark is None else status.watermark.isoformat(),
+            "watermark": status.watermark,
             "changes_waiting": status.waiting.changes,
         }
     )
@@ -219,7 +217,7 @@ def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
     return {
         "name": status.name,
         "bookmark": str(status.bookmark),
-        "advanced_at": status.advanced_at.isoformat(),
+        "advanced_at": status.advanced_at,
         "changes_behind": status.lag.changes,
         "seconds_behind": round(status.lag.seconds, 3),
     }
@@ -315,7 +313,7 @@ def changes_prune_command(
         {
             "changes": changes,
             "begins_at": str(planned.beginning),
-            "behind": list(planned.behind),
+            "behind": planned.behind,
             "done": done,
         }
     )

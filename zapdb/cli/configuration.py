@@ -19,17 +19,6 @@ from zapdb.errors import Location, UsageError
 PYPROJECT: Final = Path("pyproject.toml")
 _KEYS: Final = ("database", "migrations", "tenant")
 
-DatabaseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--database",
-        "-d",
-        metavar="URL",
-        envvar="ZAPDB_DATABASE",
-        help="The database, such as sqlite:///todo.db; else `database` under `[tool.zapdb]` "
-        "in ./pyproject.toml.",
-    ),
-]
 MigrationsOption = Annotated[
     str | None,
     typer.Option(
@@ -40,20 +29,9 @@ MigrationsOption = Annotated[
         help="The migration files; else `migrations` under `[tool.zapdb]` in ./pyproject.toml.",
     ),
 ]
-TenantOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tenant",
-        metavar="NAME",
-        envvar="ZAPDB_TENANT",
-        help="The tenant; else `tenant` under `[tool.zapdb]` in ./pyproject.toml, else "
-        f"`{DEFAULT_TENANT_NAME}`.",
-    ),
-]
 AllTenantsOption = Annotated[
     bool, typer.Option("--all-tenants", help="Every tenant, instead of one.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON, for programs.")]
 
 
 def find_database(given: str | None) -> str:

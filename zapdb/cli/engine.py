@@ -17,35 +17,31 @@ from zapdb.storage import Storage
 
 EngineName = Literal["local", "spark"]
 
-EngineOption = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine", help="Run in threads of this process, or on executors of Apache Spark."
-    ),
-]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        min=1,
-        max=1024,
-        help="Number of threads; by default one per processor, and one on SQLite, which "
-        "has a single writer.",
-    ),
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="URL of Spark's master; local[*] by default."),
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """What a command says about who does its work."""
 
-    name: EngineOption = "local"
-    workers: WorkersOption = None
-    master: MasterOption = None
+    name: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine", help="Run in threads of this process, or on executors of Apache Spark."
+        ),
+    ] = "local"
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            max=1024,
+            help="Number of threads; by default one per processor, and one on SQLite, which "
+            "has a single writer.",
+        ),
+    ] = None
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="URL of Spark's master; local[*] by default."),
+    ] = None
 
     @contextmanager
     def runner(self) -> Iterator[Runner]:

@@ -11,7 +11,7 @@ import typer
 from zapdb.cli.changes import change_to_json
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.opening import TenantOptions
-from zapdb.cli.output import Output, format_count, print_note
+from zapdb.cli.output import Output, as_plain, format_count, print_note
 from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
 from zapdb.database import Database
 from zapdb.errors import UsageError
@@ -181,7 +181,9 @@ def _write_changes(db: Database, target: Path) -> int:
     count = 0
     with writing_text(target / CHANGES, db._storage.file_mode) as stream:
         for change in db.change_log.read():
-            stream.write(json.dumps(change_to_json(change), ensure_ascii=False) + "\n")
+            stream.write(
+                json.dumps(change_to_json(change), ensure_ascii=False, default=as_plain) + "\n"
+            )
             count += 1
     return count
 

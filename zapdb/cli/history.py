@@ -10,16 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import zapdb
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    TenantOption,
-    find_database,
-    find_tenant_name,
-)
 from zapdb.cli.durations import DURATION, parse_duration
 from zapdb.cli.listing_options import CursorOption, LimitOption, OrderByOption
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.record_changes import note_waiting, record_to_json, show_change
 from zapdb.cli.record_input import read_key
@@ -52,15 +45,9 @@ PastTableArgument = Annotated[str, typer.Argument(help="The table's name at that
 
 
 @contextmanager
-def history_opened(database: str | None, tenant: str | None) -> Iterator[Database]:
-    with zapdb.open(find_database(database), tenant=find_tenant_name(tenant)) as db:
-        yield db
-
-
-@contextmanager
-def opened_to_read(database: str | None, tenant: str | None) -> Iterator[Database]:
+def opened_to_read(options: TenantOptions) -> Iterator[Database]:
     """Open for a command that reads the change log, and say at its end of when the answer is."""
-    with open_to_read(find_database(database), find_tenant_name(tenant)) as db:
+    with open_to_read(options.address, options.tenant_name) as db:
         yield db
         note_waiting(db)
 
@@ -106,6 +93,8 @@ UntilOption = Annotated[
 
 
 def history_moments_command(
+    options: TenantOptions,
+    output: Output,
     since: SinceOption = None,
     until: UntilOption = None,
     principal: Annotated[
@@ -115,9 +104,6 @@ def history_moments_command(
         str | None, typer.Option(help="Only transactions that changed this table.")
     ] = None,
     limit: LimitOption = LIST_MOMENTS,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show who changed how many records of which tables, and when, newest first; times are UTC.
 
@@ -126,8 +112,7 @@ def history_moments_command(
     With `--json`: one object per line, `{moment, visible_at, made_at, principal, bookmark, changes:
     [{table, inserted, updated, deleted, events}]}`.
     """
-    output = Output(as_json)
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options) as db:
         found = db.moments(
             since=None if since is None else read_moment_argument(db, since),
             until=None if until is None else read_moment_argument(db, until),
@@ -135,7 +120,7 @@ def history_moments_command(
             table=table,
         )
         listed = list(islice(found, limit))
-        if as_json:
+        if output.as_json:
             output.lines(_moment_to_json(made) for made in listed)
         else:
             output.table(
@@ -162,20 +147,11 @@ def _moment_to_row(made: MomentSummary) -> tuple[Part, ...]:
 def _moment_to_json(made: MomentSummary) -> dict[str, Any]:
     return {
         "moment": made.number,
-        "visible_at": None if made.visible_at is None else made.visible_at.isoformat(),
-        "made_at": made.made_at.isoformat(),
+        "visible_at": made.visible_at,
+        "made_at": made.made_at,
         "principal": made.principal,
         "bookmark": str(made.bookmark),
-        "changes": [
-            {
-                "table": one.table,
-                "inserted": one.inserted,
-                "updated": one.updated,
-                "deleted": one.deleted,
-                "events": one.events,
-            }
-            for one in made.changes
-        ],
+        "changes": made.changes,
     }
 
 
@@ -185,17 +161,15 @@ def _moment_to_json(made: MomentSummary) -> dict[str, Any]:
 def history_query_command(
     statement: Annotated[str, typer.Argument(help="One SELECT over the tables of that moment.")],
     at: AtOption,
+    options: TenantOptions,
+    output: Output,
     show_rows: ShowOption = SQL_ROWS_SHOWN,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Run one SQL SELECT over the tables as they were, with the columns that they had.
 
     With `--json`: as `zapdb sql`.
     """
-    output = Output(as_json)
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options) as db:
         past = db.at(read_moment_argument(db, at))
         print_result(past.sql(statement), show_rows, output)
         note_doubts(past.doubts)
@@ -204,6 +178,8 @@ def history_query_command(
 def history_table_command(
     table: PastTableArgument,
     at: AtOption,
+    options: TenantOptions,
+    output: Output,
     where: Annotated[
         str | None,
         typer.Option("--where", "-w", metavar="CONDITION", help="Only records that fulfil this."),
@@ -211,17 +187,13 @@ def history_table_command(
     order_by: OrderByOption = None,
     limit: LimitOption = LIST_MOMENTS,
     cursor: CursorOption = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show a page of the records that a table had. The cursor of the next page goes to standard
     error.
 
     With `--json`: `{moment, records: [RECORD], cursor}`; the cursor is null on the last page.
     """
-    output = Output(as_json)
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options) as db:
         past = db.at(read_moment_argument(db, at))
         schema = past.schema(table)
         query = make_query(past.table(table), schema, where)
@@ -229,7 +201,7 @@ def history_table_command(
             with explaining_names(past._session):
                 query = query.order_by(*(name.strip() for name in order_by.split(",")))
         page = query.page(limit, cursor)
-        if as_json:
+        if output.as_json:
             records = [record_to_plain(schema, record) for record in page]
             output.document(
                 {"moment": past.moment.number, "records": records, "cursor": page.cursor}
@@ -242,13 +214,12 @@ def history_table_command(
 def history_row_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
+    options: TenantOptions,
+    output: Output,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="MOMENT", help=f"Show the record as it was. {MOMENT_HELP}"),
     ] = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what each transaction changed in a record, oldest first; with --at, the record of then.
 
@@ -258,11 +229,10 @@ def history_row_command(
     with `fields` the names of the changed fields; with `--at` the record as an object of its
     fields.
     """
-    output = Output(as_json)
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options) as db:
         if at is None:
             versions = _read_versions(db, table, key)
-            if as_json:
+            if output.as_json:
                 output.lines(map(_version_to_json, versions))
                 return
             output.table(
@@ -279,7 +249,7 @@ def history_row_command(
             raise _no_record(
                 f"there was no record with this key at moment #{past.moment.number}", table, key
             )
-        if as_json:
+        if output.as_json:
             output.document(record_to_plain(schema, record))
         else:
             write_record(schema, record, output)
@@ -336,9 +306,9 @@ def _version_to_json(version: Version) -> dict[str, Any]:
     return {
         "operation": version.operation,
         "moment": None if version.since is None else version.since.number,
-        "made_at": None if version.made_at is None else version.made_at.isoformat(),
+        "made_at": version.made_at,
         "principal": version.principal,
-        "fields": list(version.fields),
+        "fields": version.fields,
         "record": record_to_json(version.schema, version.record),
     }
 
@@ -349,12 +319,11 @@ def _version_to_json(version: Version) -> dict[str, Any]:
 def history_diff_command(
     first: MomentArgument,
     second: MomentArgument,
+    options: TenantOptions,
+    output: Output,
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Only this table; can be repeated.")
     ] = None,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show how schemas, and how each record differs between two moments: the net change, not step
     by step.
@@ -363,8 +332,7 @@ def history_diff_command(
     differences in words, and `{table, key, before, after, fields}` for a record; `before` and
     `after` are objects of the fields, or null where there is no record.
     """
-    output = Output(as_json)
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options) as db:
         moments = [read_moment_argument(db, text) for text in (first, second)]
         schemas = [
             one
@@ -372,8 +340,8 @@ def history_diff_command(
             if table is None or {one.table, one.before and one.before.name} & set(table)
         ]
         found = db.diff(*moments, tables=table)
-        if as_json:
-            output.lines({"table": one.table, "schema": list(one.changes)} for one in schemas)
+        if output.as_json:
+            output.lines({"table": one.table, "schema": one.changes} for one in schemas)
             output.lines(map(_difference_to_json, found))
             return
         for one in schemas:
@@ -403,5 +371,5 @@ def _difference_to_json(one: RecordDifference) -> dict[str, Any]:
         "key": [] if schema is None else list(map(to_plain, schema.key_fields, one.key)),
         "before": record_to_json(one.schema_before, one.before),
         "after": record_to_json(one.schema_after, one.after),
-        "fields": list(one.fields),
+        "fields": one.fields,
     }

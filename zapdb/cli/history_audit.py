@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.cli.configuration import DatabaseOption, JsonOption, TenantOption
 from zapdb.cli.history import (
     LIST_MOMENTS,
     SinceOption,
@@ -16,6 +15,7 @@ from zapdb.cli.history import (
     read_moment_argument,
 )
 from zapdb.cli.listing_options import LimitOption
+from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.record_changes import archived_to_json, record_to_json, show_archived, show_change
 from zapdb.database.history.audit import AuditEntry
@@ -23,6 +23,8 @@ from zapdb.records.cell_format import to_cell, to_plain
 
 
 def history_audit_command(
+    options: TenantOptions,
+    output: Output,
     since: SinceOption = None,
     until: UntilOption = None,
     principal: Annotated[
@@ -33,9 +35,6 @@ def history_audit_command(
         str | None, typer.Option(help="Only changes of a field with this name, or that had it.")
     ] = None,
     limit: LimitOption = LIST_MOMENTS,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show who changed what: each change of a record, and of a schema, newest first; times are UTC.
 
@@ -46,8 +45,7 @@ def history_audit_command(
     fields, or null where there is no record, and the others of the archived values of dropped
     fields, or null if none of them was changed.
     """
-    output = Output(as_json)
-    with opened_to_read(database, tenant) as db:
+    with opened_to_read(options) as db:
         found = db.audit(
             since=None if since is None else read_moment_argument(db, since),
             until=None if until is None else read_moment_argument(db, until),
@@ -56,7 +54,7 @@ def history_audit_command(
             field=field,
         )
         listed = list(islice(found, limit))
-        if as_json:
+        if output.as_json:
             output.lines(map(_entry_to_json, listed))
         else:
             output.table(
@@ -88,12 +86,12 @@ def _list_keys(one: AuditEntry, show: Any) -> list[Any]:
 def _entry_to_json(one: AuditEntry) -> dict[str, Any]:
     return {
         "moment": one.moment.number,
-        "made_at": one.made_at.isoformat(),
+        "made_at": one.made_at,
         "principal": one.principal,
         "table": one.table,
         "key": _list_keys(one, to_plain),
         "operation": one.operation,
-        "fields": list(one.fields),
+        "fields": one.fields,
         "before": record_to_json(one.schema_before, one.before),
         "after": record_to_json(one.schema_after, one.after),
         **archived_to_json(one),

@@ -7,15 +7,9 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.configuration import (
-    DatabaseOption,
-    JsonOption,
-    MigrationsOption,
-    TenantOption,
-    find_migrations_if_any,
-)
+from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.export import describe_export, report_export
-from zapdb.cli.history import AtOption, history_opened, note_doubts, read_moment_argument
+from zapdb.cli.history import AtOption, note_doubts, read_moment_argument
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.cli.sources.exports import load_exported
@@ -29,13 +23,12 @@ from zapdb.export.past_directory import export_past
 def history_export_command(
     target: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="A new directory.")],
     at: AtOption,
+    options: TenantOptions,
+    output: Output,
     form: Annotated[
         Form, typer.Option("--format", "-f", help="The format of the records' files.")
     ] = "parquet",
-    database: DatabaseOption = None,
     migrations: MigrationsOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write all tables as they were at a moment, with the migrations of that time, as a directory.
 
@@ -47,9 +40,8 @@ def history_export_command(
     With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, doubts}`.
     """
 
-    output = Output(as_json)
-    job = CommandJob("export", place_of(target), TenantOptions(database, tenant))
-    with history_opened(database, tenant) as db, JobCounter(job) as counter:
+    job = CommandJob("export", place_of(target), options)
+    with options.open() as db, JobCounter(job) as counter:
         past = db.at(read_moment_argument(db, at))
         counter.begin()
         authored = find_migrations_if_any(migrations)
@@ -63,16 +55,15 @@ def history_export_command(
         )
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
     note_doubts({} if made.moment is None else made.moment.doubts)
-    output.document({"path": str(target), **describe_export(made)})
+    output.document({"path": target, **describe_export(made)})
 
 
 def history_restore_command(
     source: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="What `zapdb history export` wrote.")
     ],
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
+    options: TenantOptions,
+    output: Output,
 ) -> int:
     """Load a directory that `zapdb history export` wrote into an empty database.
 
@@ -88,5 +79,5 @@ def history_restore_command(
             directory=source,
             hint="`zapdb history export DIRECTORY --at MOMENT` writes one",
         )
-    request = ImportRequest(source=str(source), database=database, tenant=tenant)
-    return load_exported(request, Output(as_json), "restored")
+    request = ImportRequest(source=str(source), database=options.database, tenant=options.tenant)
+    return load_exported(request, output, "restored")

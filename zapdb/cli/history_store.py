@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.configuration import AllTenantsOption, DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.each_tenant import has_any_store, opened_for_tenants, run_for_tenants
+from zapdb.cli.each_tenant import StoreOptions, has_any_store
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.database import Database
 from zapdb.database.history_store import switch_change_log_on
@@ -40,14 +39,12 @@ LOOK_SECONDS: Final = 5.0
 
 
 def history_start_command(
+    options: StoreOptions,
+    output: Output,
     directory: Annotated[
         Path | None,
         typer.Argument(help="Where the files go; without it, a stopped store goes on."),
     ] = None,
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Begin a history store: the past of the tables in Parquet files, from now on.
 
@@ -60,35 +57,26 @@ def history_start_command(
     With `--json`: the store, as `zapdb history status` writes it; with --all-tenants
     `{tenants: [STORE | {tenant, error}]}`.
     """
-    output = Output(as_json)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         check_directory(db._storage, db._catalog.tenant, directory)
         if switch_change_log_on(db._session, db._tenant, "a history store"):
             print_note(COST_NOTE)
         status = db.history.start(directory)
-        named = f"{db._tenant}: " if all_tenants else ""
-        output.write(f"{named}history from moment #{status.begins} on in {status.directory}")
+        output.write(
+            f"{options.prefix(db)}history from moment #{status.begins} on in {status.directory}"
+        )
         return _to_json(db._tenant, status), 0
 
-    return run_for_tenants(
-        (database, tenant),
-        output,
-        work,
-        all_tenants=all_tenants,
-        has_store=lambda db: True,
-        names_each=False,
-    )
+    return options.run(output, work, lambda db: True, names_each=False)
 
 
 def history_run_command(
+    options: StoreOptions,
+    output: Output,
     once: Annotated[
         bool, typer.Option("--once", help="End when all changes until now are in files.")
     ] = False,
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Follow the change log and write the files of the history store, until interrupted.
 
@@ -103,13 +91,12 @@ def history_run_command(
 
     With `--json`, which needs `--once`: as `zapdb history flush`.
     """
-    if as_json and not once:
+    if output.as_json and not once:
         raise UsageError("--json reports the end of --once", hint="give both")
-    places = database, tenant
     if once:
-        return _flush(places, Output(as_json), all_tenants=all_tenants)
-    with opened_for_tenants(places, all_tenants=all_tenants) as db:
-        if all_tenants:
+        return _flush(options, output)
+    with options.opened_for_stores() as db:
+        if options.all_tenants:
             _Followers(db).run()
         _follow(db._storage, db._tenant, db._catalog.tenant, threading.Event())
     return 0
@@ -187,12 +174,7 @@ def _follow(storage: Storage, name: str, tenant: int, stop: threading.Event) -> 
     run_store(storage, tenant, stop=stop, report=report, wait=wait)
 
 
-def history_flush_command(
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def history_flush_command(options: StoreOptions, output: Output) -> int:
     """Write all changes until now to files of the history store.
 
     Afterwards, everything until now is in files. A process that follows, such as `zapdb history
@@ -201,56 +183,36 @@ def history_flush_command(
     With `--json`: the store, as `zapdb history status` writes it; with --all-tenants
     `{tenants: [STORE | {tenant, error}]}`.
     """
-    return _flush((database, tenant), Output(as_json), all_tenants=all_tenants)
+    return _flush(options, output)
 
 
-def _flush(places: tuple[str | None, str | None], output: Output, *, all_tenants: bool) -> int:
+def _flush(options: StoreOptions, output: Output) -> int:
     def work(db: Database) -> tuple[dict[str, Any], int]:
         status = db.history.flush()
-        output.write(f"{db._tenant}: " if all_tenants else "", _show_end(status))
+        output.write(options.prefix(db), _show_end(status))
         return _to_json(db._tenant, status), 0
 
-    return run_for_tenants(
-        places, output, work, all_tenants=all_tenants, has_store=_is_followed, names_each=False
-    )
+    return options.run(output, work, _is_followed, names_each=False)
 
 
-def history_stop_command(
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def history_stop_command(options: StoreOptions, output: Output) -> int:
     """Stop the history store, whichever process follows it; its files stay, `start` continues it.
 
     With `--json`: the store, as `zapdb history status` writes it; with --all-tenants
     `{tenants: [STORE | {tenant, error}]}`.
     """
-    output = Output(as_json)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         status = db.history.stop()
-        output.write(f"{db._tenant}: " if all_tenants else "", "stopped")
+        output.write(options.prefix(db), "stopped")
         return _to_json(db._tenant, status), 0
 
-    status = run_for_tenants(
-        (database, tenant),
-        output,
-        work,
-        all_tenants=all_tenants,
-        has_store=_is_followed,
-        names_each=False,
-    )
+    status = options.run(output, work, _is_followed, names_each=False)
     print_note(STOPPED_NOTE)
     return status
 
 
-def history_status_command(
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def history_status_command(options: StoreOptions, output: Output) -> int:
     """Show what the history store holds, and how far it is behind; times are UTC.
 
     Exit status 1 if something is in its way; 3 if changes wait for files, or tables are read for
@@ -261,21 +223,14 @@ def history_status_command(
     purged_before, unfinished_erasures, problem}`; with --all-tenants
     `{tenants: [STORE | {tenant, error}]}`.
     """
-    output, found = Output(as_json), list[tuple[str, HistoryStatus]]()
+    found = list[tuple[str, HistoryStatus]]()
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         status = db.history.status()
         found.append((db._tenant, status))
         return _to_json(db._tenant, status), _judge(status)
 
-    exit_status = run_for_tenants(
-        (database, tenant),
-        output,
-        work,
-        all_tenants=all_tenants,
-        has_store=has_any_store,
-        names_each=False,
-    )
+    exit_status = options.run(output, work, has_any_store, names_each=False)
     output.table(
         ("tenant", "moments", "files", "size", "behind", "state"),
         [
@@ -327,13 +282,13 @@ def _to_json(name: str, status: HistoryStatus) -> dict[str, Any]:
         "state": status.state,
         "begins": status.begins,
         "ends": status.ends,
-        "visible_at": None if status.visible_at is None else status.visible_at.isoformat(),
-        "flushed_at": status.flushed_at.isoformat(),
+        "visible_at": status.visible_at,
+        "flushed_at": status.flushed_at,
         "changes_behind": status.lag.changes,
         "seconds_behind": status.lag.seconds,
         "files": status.files,
         "size_bytes": status.size_bytes,
-        "unfinished": list(status.unfinished),
+        "unfinished": status.unfinished,
         "is_followed": status.is_followed,
         "purged_before": status.purged_before,
         "unfinished_erasures": status.unfinished_erasures,

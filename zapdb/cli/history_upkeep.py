@@ -10,11 +10,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.changes import YesOption
-from zapdb.cli.configuration import AllTenantsOption, DatabaseOption, JsonOption, TenantOption
-from zapdb.cli.each_tenant import run_for_tenants
+from zapdb.cli.each_tenant import StoreOptions
 from zapdb.cli.history import MOMENT_HELP, note_doubts, read_moment_argument
-from zapdb.cli.output import Output, confirm, format_count, print_note
+from zapdb.cli.output import Confirmation, Output, as_plain, format_count, print_note
 from zapdb.cli.record_input import read_key
 from zapdb.database import Database
 from zapdb.database.history.moment import parse_moment
@@ -34,17 +32,15 @@ LOG_NOTE: Final = (
 
 def history_purge_command(
     before: Annotated[str, typer.Option("--before", metavar="MOMENT", help=MOMENT_HELP)],
+    options: StoreOptions,
+    confirmation: Confirmation,
+    output: Output,
     exact: Annotated[
         bool, typer.Option("--exact", help="Cut the eras that have the moment, too.")
     ] = False,
-    yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
     ] = False,
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Delete the oldest part of the history store: earlier moments are refused from then on.
 
@@ -57,19 +53,20 @@ def history_purge_command(
     `kept_from` is the number of the first moment that is kept. With `--all-tenants`, which needs a
     time: `{tenants: [{tenant, …}]}`.
     """
-    output = Output(as_json)
-    _require_time(before, all_tenants=all_tenants)
+    _require_time(before, options)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         purge = partial(db.history.purge, exact=exact)
-        return _purge(purge, output, read_moment_argument(db, before), yes=yes, dry_run=dry_run)
+        return _purge(
+            purge, output, read_moment_argument(db, before), confirmation, dry_run=dry_run
+        )
 
-    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+    return options.run(output, work)
 
 
-def _require_time(text: str, *, all_tenants: bool) -> None:
+def _require_time(text: str, options: StoreOptions) -> None:
     """Raise `UsageError` for what names a moment of one tenant alone."""
-    if all_tenants and isinstance(parse_moment(text), int | Bookmark):
+    if options.all_tenants and isinstance(parse_moment(text), int | Bookmark):
         raise UsageError(
             "moments are numbered for each tenant apart",
             given=text,
@@ -81,8 +78,8 @@ def _purge(
     purge: Callable[..., HistoryPurge],
     output: Output,
     moment: datetime | int | Bookmark,
+    confirmation: Confirmation,
     *,
-    yes: bool,
     dry_run: bool,
 ) -> tuple[dict[str, Any], int]:
     planned, status, done = purge(moment, dry_run=True), 0, False
@@ -90,36 +87,28 @@ def _purge(
     what = f"{format_count(planned.eras, 'era')} in {format_count(planned.files, 'file')}, {size}"
     if dry_run:
         output.write(f"would keep moments from #{planned.kept_from} on, and delete {what}")
+    elif confirmation.is_given(
+        "purging",
+        f"refuse moments before #{planned.kept_from}, and delete {what}, for good?",
+        output,
+    ):
+        planned, done = purge(planned.kept_from), True
+        kept = f"moments are kept from #{planned.kept_from} on"
+        output.write(("purged ", "green"), f"{what}; {kept}")
+        print_note(LOG_NOTE)
     else:
-        question = f"refuse moments before #{planned.kept_from}, and delete {what}, for good?"
-        if yes or confirm("purging", question, as_json=output.as_json):
-            planned, done = purge(planned.kept_from), True
-            kept = f"moments are kept from #{planned.kept_from} on"
-            output.write(("purged ", "green"), f"{what}; {kept}")
-            print_note(LOG_NOTE)
-        else:
-            output.write("nothing was changed")
-            status = EXIT_ERROR
-    document = {
-        "kept_from": planned.kept_from,
-        "eras": planned.eras,
-        "files": planned.files,
-        "size_bytes": planned.size_bytes,
-        "done": done,
-    }
-    return document, status
+        status = EXIT_ERROR
+    return as_plain(planned) | {"done": done}, status
 
 
 def history_move_command(
     to: Annotated[Path, typer.Option("--to", metavar="DIRECTORY", help="Where the files go.")],
+    options: StoreOptions,
+    output: Output,
     before: Annotated[
         str | None,
         typer.Option("--before", metavar="MOMENT", help=f"{MOMENT_HELP} Else the whole store."),
     ] = None,
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Move the files of eras that ended before a moment to another directory, and read them there.
 
@@ -134,9 +123,8 @@ def history_move_command(
     With `--json`: `{directory, files, size_bytes}`. With `--all-tenants`, which needs a time:
     `{tenants: [{tenant, …}]}`.
     """
-    output = Output(as_json)
     if before is not None:
-        _require_time(before, all_tenants=all_tenants)
+        _require_time(before, options)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         former = db.history.status().directory
@@ -147,13 +135,15 @@ def history_move_command(
         output.write(("moved ", "green"), f"{files}, {size}, to {done.directory}")
         if moment is None:
             print_note(f"{former} stays as it is: delete it unless another database uses it")
-        moved = {"directory": done.directory, "files": done.files, "size_bytes": done.size_bytes}
-        return moved, 0
+        return as_plain(done), 0
 
-    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+    return options.run(output, work)
 
 
 def history_verify_command(
+    options: StoreOptions,
+    confirmation: Confirmation,
+    output: Output,
     sample: Annotated[
         int,
         typer.Option("--sample", min=0, help="At how many moments tables are compared."),
@@ -165,11 +155,6 @@ def history_verify_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be repaired, and change nothing.")
     ] = False,
-    yes: YesOption = False,
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Read all files of the history store, and compare them with their digests and the manifest.
 
@@ -185,18 +170,17 @@ def history_verify_command(
     `era` or `row`. `--repair` needs `--yes` or `--dry-run` then. With `--all-tenants`: `{tenants:
     [{tenant, …}]}`.
     """
-    output = Output(as_json)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         repaired = HistoryRepair((), ())
         if repair or dry_run:
-            planned = _repair(db, output, yes=yes, dry_run=dry_run)
+            planned = _repair(db, output, confirmation, dry_run=dry_run)
             if planned is None:
                 return {}, EXIT_ERROR
             repaired = planned
         return _verify(output, db.history.verify(sample=sample), repaired)
 
-    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+    return options.run(output, work)
 
 
 def _verify(
@@ -212,17 +196,17 @@ def _verify(
     document = {
         "files": found.files,
         "tables": found.tables,
-        "doubts": dict(found.doubts),
-        "problems": list(found.problems),
-        "repaired": [
-            {"path": one.path, "problem": one.problem, "way": one.way} for one in repaired.repaired
-        ],
-        "left": list(repaired.left),
+        "doubts": found.doubts,
+        "problems": found.problems,
+        "repaired": repaired.repaired,
+        "left": repaired.left,
     }
     return document, EXIT_ERROR if found.problems else 0
 
 
-def _repair(db: Database, output: Output, *, yes: bool, dry_run: bool) -> HistoryRepair | None:
+def _repair(
+    db: Database, output: Output, confirmation: Confirmation, *, dry_run: bool
+) -> HistoryRepair | None:
     """Show what can be repaired, and do it; None if it is not wanted."""
     planned = db.history.repair(dry_run=True)
     for line in show_repair(planned.repaired):
@@ -232,8 +216,7 @@ def _repair(db: Database, output: Output, *, yes: bool, dry_run: bool) -> Histor
     if dry_run or not planned.repaired:
         return planned
     question = f"make {format_count(len(planned.repaired), 'file')} anew?"
-    if not yes and not confirm("repairing", question, as_json=output.as_json):
-        output.write("nothing was changed")
+    if not confirmation.is_given("repairing", question, output):
         return None
     done = db.history.repair()
     output.write(("repaired ", "green"), format_count(len(done.repaired), "file"))
@@ -244,6 +227,9 @@ def history_erase_command(
     table: Annotated[
         str, typer.Argument(help="The table that has this name, or had it before it was dropped.")
     ],
+    options: StoreOptions,
+    confirmation: Confirmation,
+    output: Output,
     key: Annotated[
         list[str] | None, typer.Argument(help="The values of the key's fields, in order.")
     ] = None,
@@ -263,11 +249,6 @@ def history_erase_command(
         bool,
         typer.Option("--sweep/--no-sweep", help="Also delete large values that nothing owns."),
     ] = True,
-    yes: YesOption = False,
-    all_tenants: AllTenantsOption = False,
-    database: DatabaseOption = None,
-    tenant: TenantOption = None,
-    as_json: JsonOption = False,
 ) -> int:
     """Erase a deleted record from the past for good, or the past values of fields, and print the
     proof.
@@ -292,17 +273,15 @@ def history_erase_command(
     key as it was stored; null with `--all-records`. With `--all-tenants`: `{tenants: [{tenant,
     …}]}`; those without a history store are left out.
     """
-    output = Output(as_json)
     _require_one_way(key or [], fields or [], all_records=all_records)
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         schema = _find_schema(db, table)
         values = read_key(schema, key) if key else ()
         question = f"erase {_name_erased(key, fields)} of {schema.name} from the past for good?"
-        if not yes and not confirm("erasing", question, as_json=as_json):
-            output.write("nothing was changed")
+        if not confirmation.is_given("erasing", question, output):
             return {}, EXIT_ERROR
-        sweeps = sweep and not all_tenants  # each would read all tenants' records
+        sweeps = sweep and not options.all_tenants  # each would read all tenants' records
         if all_records:
             done = db.history.erase_fields(table, *(fields or ()), now=now, sweep=sweeps)
         else:
@@ -310,7 +289,7 @@ def history_erase_command(
         _write_proof(output, done)
         return _to_json(done), 0
 
-    return run_for_tenants((database, tenant), output, work, all_tenants=all_tenants)
+    return options.run(output, work)
 
 
 def _require_one_way(key: list[str], fields: list[str], *, all_records: bool) -> None:
@@ -374,7 +353,7 @@ def _write_proof(output: Output, done: HistoryErasure) -> None:
 def _to_json(done: HistoryErasure) -> dict[str, Any]:
     return {
         "table": done.table,
-        "fields": list(done.fields),
+        "fields": done.fields,
         "id": done.id,
         "key_sha256": done.key_sha256,
         "records": done.records,
@@ -387,5 +366,5 @@ def _to_json(done: HistoryErasure) -> dict[str, Any]:
         "rows": done.rows,
         "files_deleted": done.files_deleted,
         "examples": done.examples,
-        "not_reached": list(done.not_reached),
+        "not_reached": done.not_reached,
     }

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 import zapdb
 from zapdb.activation import TenantCatalog, schema_history_recovery
+from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cli.configuration import DatabaseOption, TenantOption, find_database, find_tenant_name
+from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.cluster import ensure_database
 from zapdb.cluster.level import check_level
 from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
@@ -23,7 +26,17 @@ if TYPE_CHECKING:
 class DatabaseOptions:
     """The database that a command is about."""
 
-    database: DatabaseOption = None
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            "-d",
+            metavar="URL",
+            envvar="ZAPDB_DATABASE",
+            help="The database, such as sqlite:///todo.db; else `database` under `[tool.zapdb]` "
+            "in ./pyproject.toml.",
+        ),
+    ] = None
 
     @property
     def address(self) -> str:
@@ -75,7 +88,16 @@ class DatabaseOptions:
 class TenantOptions(DatabaseOptions):
     """The database and the tenant that a command is about."""
 
-    tenant: TenantOption = None
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant",
+            metavar="NAME",
+            envvar="ZAPDB_TENANT",
+            help="The tenant; else `tenant` under `[tool.zapdb]` in ./pyproject.toml, else "
+            f"`{DEFAULT_TENANT_NAME}`.",
+        ),
+    ] = None
 
     @property
     def tenant_name(self) -> str:

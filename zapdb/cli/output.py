@@ -243,10 +243,6 @@ class Confirmation:
         return False
 
 
-def confirm(what: str, question: str, *, as_json: bool) -> bool:
-    return Confirmation().is_given(what, question, Output(as_json))
-
-
 def _write_to_stderr(parts: Sequence[Part]) -> None:
     if sys.stderr.isatty():
         _make_console(sys.stderr).print(_assemble(parts), soft_wrap=True, end="")
