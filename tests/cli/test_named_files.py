@@ -69,7 +69,7 @@ def list_commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
         yield " ".join(path), found
         return
     for name in found.list_commands(None):
-        yield from list_commands(found.get_command(None, name), (*path, name))
+        yield from list_commands(found.commands[name], (*path, name))
 
 
 def test_every_command_that_writes_a_named_file_is_here() -> None:

@@ -226,7 +226,7 @@ class LazyGroup(typer.core.TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """What a list of commands shows of one."""
-        if cmd_name in SUMMARIES and ctx.parent is None:
+        if self.name == "zapdb" and cmd_name in SUMMARIES:
             return typer.core.TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
         return super().get_command(ctx, cmd_name)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.cli.output import Output
-from zapdb.cli.sources.databases import import_database, infer_from_database
+from zapdb.cli.sources.databases import import_tables, infer_from_database
 from zapdb.cli.sources.exports import import_export
 from zapdb.cli.sources.files import import_file, infer_from_arrow, infer_from_csv
 from zapdb.cli.sources.request import ImportRequest
@@ -43,7 +43,7 @@ KINDS: Final[dict[str, SourceKind]] = {
     "export": SourceKind(lambda request: Path(request.source).is_dir(), import_export),
     "database": SourceKind(
         lambda request: "://" in request.source or is_sqlite_file(request.source),
-        import_database,
+        import_tables,
         infer_from_database,
     ),
     **{

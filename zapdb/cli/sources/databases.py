@@ -31,7 +31,7 @@ def infer_from_database(request: ImportRequest, output: Output) -> int:
     return EXIT_PENDING if found.left_out else 0
 
 
-def import_database(request: ImportRequest, output: Output) -> int:
+def import_tables(request: ImportRequest, output: Output) -> int:
     """Copy the tables of a database, or follow it; returns the exit status."""
     for option in request.list_given("--map", "--atomic", "--encoding", "--null"):
         raise UsageError(f"{option} is for files", hint="leave it out for a database")
