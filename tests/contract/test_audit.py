@@ -267,7 +267,12 @@ def test_with_the_change_log_off_nothing_to_tell_is_refused(workspace: Workspace
     refuse_all(db.for_tenant("other"), None, 1)
     with pytest.raises(HistoryGap, match="the change log is off"):
         db.sql("SELECT count(*) FROM zapdb_audit").fetchall()
+    for one in (db, db.for_tenant("other")):
+        for at in (0, datetime.now(UTC)):
+            with pytest.raises(HistoryGap, match="the change log is off"):
+                one.at(at).sql("SELECT count(*) FROM zapdb_moments")
     db.admin.set_setting("change_log", "on")
+    assert db.at(0).sql("SELECT count(*) FROM zapdb_moments").fetchall() == [(0,)]
     assert (list(db.moments(table="items")), db.table("items").history(1)) == ([], [])
     assert list(db.audit(principal="nobody")) == []
     before = datetime.now(UTC)
@@ -277,6 +282,8 @@ def test_with_the_change_log_off_nothing_to_tell_is_refused(workspace: Workspace
     db.table("items").update(1, title="Rice")
     told_before = db.moments(table="items"), db.audit(table="items"), db.table("items").history(1)
     assert [len(list(one)) for one in told_before] == [1, 1, 1]
+    told = db.at(newest).sql("SELECT moment FROM zapdb_moments WHERE inserted = 1").fetchall()
+    assert told == [(newest.number,)]
     refuse_all(db, "quiet", 1)
     refuse_all(db, None, 2, since=datetime.now(UTC))
     assert list(db.moments(until=before, since=before, table="items")) == []

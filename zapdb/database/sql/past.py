@@ -9,7 +9,9 @@ from typing import Any, Final
 import pyarrow
 
 from zapdb.database.history.listing import MomentSummary, list_moments
+from zapdb.database.history.moment import find_newest_moment
 from zapdb.database.history.past_session import PastSession
+from zapdb.database.history.recorded import require_recorded
 from zapdb.database.sql.catalog_then import CATALOG_THEN
 from zapdb.database.sql.relations import ARROW, INTEGER, TEXT, TIME
 from zapdb.values import ValueType
@@ -50,8 +52,11 @@ class MomentsSource:
         """Raises what listing moments raises."""
         wanted = pyarrow.schema([self.schema.field(name) for name in names])
         places = [list(MOMENTS_COLUMNS).index(name) for name in names]
-        session = self._session
-        moments = map(_to_row, list_moments(session, None, session.moment.number, None, None))
+        session, until = self._session, self._session.moment.number
+        found = list_moments(session, None, until, None, None)
+        if until == find_newest_moment(session).number:  # it asks for what comes after that, too
+            found = require_recorded(session, found)
+        moments = map(_to_row, found)
         while page := list(islice(moments, BATCH_ROWS)):
             arrays = [
                 pyarrow.array([row[at] for row in page], field.type)
