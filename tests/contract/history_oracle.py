@@ -67,10 +67,16 @@ class FilesOracle:
             "SELECT _key AS synthetic_key, _from AS logical_timestamp,"
             " _operation = 2 AS is_deleted, * FROM read_parquet($1, union_by_name => true)"
         )
+        named = self._duck.execute(
+            "SELECT DISTINCT field_id, name FROM parquet_schema($1) WHERE field_id IS NOT NULL",
+            [paths],
+        ).fetchall()
+        names = dict(named)
+        assert len(names) == len(named), "all files of an era have the same names"
         sql = RECONSTRUCTION.format(
             versions=versions,
             query_timestamp=moment + 1,
-            columns=", ".join(f'f{number} AS "{name}"' for name, number in fields.items()),
+            columns=", ".join(f'"{names[number]}"' for number in fields.values()),
         )
         found = self._duck.execute(sql, [paths])
         return [dict(zip(fields, row, strict=True)) for row in found.fetchall()]

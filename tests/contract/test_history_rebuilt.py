@@ -44,6 +44,7 @@ from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged, HistoryPurged, UsageError, ZapdbError
 from zapdb.history.cleaning import delete_orphans
+from zapdb.history.columns import FIELD_ID
 from zapdb.history.files import ROW_GROUP_ROWS, read_digest
 from zapdb.history.manifest_files import (
     ManifestFile,
@@ -511,10 +512,16 @@ def test_h3_hostile_files_are_refused_though_the_manifest_names_them(
         keys = pyarrow.array([bytes(2_000)] * rows.num_rows)
         too_long = "too large" if kind == "checkpoint" else "other columns"
         text = pyarrow.array([str(at) for at in range(rows.num_rows)])
+        no_id, no_field, missing = ["other columns"] * 3
+        if kind == "checkpoint":
+            no_id, no_field = "'more' has no field id", "'more' has a field id of no field, 9"
+            missing = "none of its columns has the field id"
         for table, problem in (
             (rows.append_column("deep", pyarrow.nulls(rows.num_rows, deep)), "nested too deeply"),
-            (rows.append_column("more", text), "other columns"),
-            (rows.drop_columns(rows.column_names[-1]), "other columns"),
+            (rows.append_column("more", text), no_id),
+            (rows.append_column(_with_id("more", 9), text), no_field),
+            (rows.drop_columns(rows.column_names[-1]), missing),
+            (rows.rename_columns([*rows.column_names[:-1], "more"]), "other columns"),
             (rows.set_column(0, rows.column_names[0], text), "other columns"),
             (rows.set_column(0, rows.column_names[0], keys), too_long),
             (pyarrow.concat_tables([rows] * (1 + ROW_GROUP_ROWS)), "too large"),
@@ -527,6 +534,11 @@ def test_h3_hostile_files_are_refused_though_the_manifest_names_them(
     name_file(manifest, manifest.files[0])
     db.history.rebuild_manifest(place)
     assert read_manifest(db) == wanted
+
+
+def _with_id(name: str, number: int) -> Any:
+    """The column of a field."""
+    return pyarrow.field(name, pyarrow.string(), metadata={FIELD_ID: str(number)})
 
 
 def name_file(manifest: ManifestFile, changed: HistoryFile) -> None:

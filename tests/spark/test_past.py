@@ -19,6 +19,7 @@ from tests.contract.every_type import fill, make_shop
 from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.contract.test_history_beside import GONE, KEPT, act_beside, make_replaced, then
+from tests.contract.test_history_columns import ODD, PEOPLE, SWAP
 from tests.spark.cluster import running_cluster
 from tests.spark.test_source import load
 from tests.support import Workspace
@@ -93,6 +94,36 @@ def test_duckdb_and_spark_answer_alike_over_all_types(
     assert [one.name for one in spark.catalog.listTables() if one.name.startswith("zapdb")] == []
     assert "late" in load(spark, workspace, "orders").columns
     assert "late" not in ranges.columns
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_h10_spark_reads_fields_by_their_numbers(
+    workspace: Workspace, tmp_path: Path, spark: Any
+) -> None:
+    """Two fields swapped their names inside an era; others are called as files' own columns are in
+    engines, and in memory."""
+    fields = ", ".join(f"{{name: {name}, type: string}}" for name in ODD)
+    workspace.write(1, PEOPLE, f"create_table: {{table: odd, key: [key], fields: [{fields}]}}")
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    begin(db, tmp_path / "store")
+    db.table("odd").insert(**{name: f"the {name}" for name in ODD})
+    db.table("people").insert(id=1, first="Ada", last="Lovelace")
+    flush(db)
+    db.close()
+    workspace.write(2, *SWAP)
+    db = workspace.open()
+    db.table("people").insert(id=2, first="Turing", last="Alan")
+    db.table("odd").insert(**{name: f"a {name}" for name in ODD})
+    db.table("people").delete(1)
+    flush(db)
+    moment = next(db.moments()).number
+    db.change_log.prune(db.change_log.end())
+    for table in ("people", "odd"):
+        for number in (moment - 4, moment - 1):  # before the renames, and after
+            frame = zapdb.spark.read_past(db, number, table, spark=spark)
+            rows = [zapdb.asdict(one) for one in db.at(number).table(table).scan()]
+            assert sorted((row.asDict() for row in frame.collect()), key=repr) == rows
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

@@ -128,7 +128,7 @@ class BaselineWriter:
         moment."""
         (era, until), working, found = of, self._working, _Range()
         bound = self._bind(connection, era.table_number)
-        schema = working.schema_of(era, era.revision)
+        schema = working.schema_of(era)
 
         def write(rows: Any) -> None:
             found.files.append(working.write(loaded, "checkpoint", era, era.revision, until, rows))

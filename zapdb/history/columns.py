@@ -1,4 +1,4 @@
-"""The columns of a history file.
+"""The columns of a history file, and of rows in memory.
 
     _key                the record's key, as it is stored
     _from, _until       moments: the row is the record from `_from` on, until before `_until`; that
@@ -6,18 +6,25 @@
     _operation          what made it, see `RowOperation`
     _archive            all archived values of the record, see `records.archive_cells`; null for
                         none, and in an update, where they are those of the key's row before
-    f<number>           the field's value, as `to_arrow` makes it; null in a deletion
-    f<number>_text      the same as text, in place of f<number>, where one of the file's values is a
-                        number that is too large for Arrow
+    <field>             the field's value, as `to_arrow` makes it, or as text, where one of the
+                        file's values is a number that is too large for Arrow; null in a deletion
 
-Fields are named by their numbers, so a renamed field stays where it is. All are nullable. The rows
-are sorted by (`_key`, `_from`). All files of one era have the same columns, but for the `_text`.
+A field's column has the name that the field had when the file's era began, for other readers. zapdb
+reads by Parquet's field id, which is the field's number: so a renamed field stays where it is, and
+a name that one field gave to another one misleads nobody. zapdb's own columns have no field id.
+Fields have names of lower-case letters, and begin with one: so none has the name of such a column,
+nor of another field but for upper and lower case.
+
+In memory, rows have `f<number>` in place of the name, or `f<number>_text` for numbers as text.
+
+All columns are nullable. The rows are sorted by (`_key`, `_from`). All files of one era have the
+same columns, but for numbers as text.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
@@ -46,6 +53,8 @@ OPERATION: Final = "_operation"
 ARCHIVE: Final = "_archive"
 SORTED_BY: Final = ((KEY, "ascending"), (FROM, "ascending"))
 
+FIELD_ID: Final = b"PARQUET:field_id"
+"""Where Arrow has the field id of a column of Parquet: in the metadata of its field."""
 PACKED_KEY_SIZE_BYTES_MAX: Final = 7
 """A longer key, with its length, is no number of 64 bits."""
 DECODED_ROWS: Final = 10_000
@@ -124,12 +133,12 @@ class MadeColumns:
 
 
 def column_name(field: Field, *, as_text: bool = False) -> str:
-    """Return the name of a field's column."""
+    """Return the name of a field's column in rows."""
     return f"f{field.number}_text" if as_text else f"f{field.number}"
 
 
-def file_schema(table: TableSchema, as_text: Collection[str] = ()) -> Any:
-    """Return the `pyarrow.Schema` of a file of this table, whose fields `as_text` have columns of
+def rows_schema(table: TableSchema, as_text: Collection[str] = ()) -> Any:
+    """Return the `pyarrow.Schema` of rows of this table, whose fields `as_text` have columns of
     strings."""
     types = arrow_schema(table, None, as_text)
     columns = [
@@ -137,6 +146,84 @@ def file_schema(table: TableSchema, as_text: Collection[str] = ()) -> Any:
         for f in table.fields
     ]
     return pyarrow.schema([*OWN_FIELDS, *columns])
+
+
+def file_schema(table: TableSchema, as_text: Collection[str] = ()) -> Any:
+    """Return the `pyarrow.Schema` of a file of this table, as it was when the file's era began."""
+    types = arrow_schema(table, None, as_text)
+    columns = [
+        pyarrow.field(f.name, types.field(f.name).type, metadata={FIELD_ID: str(f.number)})
+        for f in table.fields
+    ]
+    return pyarrow.schema([*OWN_FIELDS, *columns])
+
+
+def to_file(rows: Any, table: TableSchema) -> Any:
+    """Return rows with the columns of a file of this table."""
+    texts = [f.name for f in table.fields if column_name(f) not in rows.column_names]
+    names = rows_schema(table, texts).names
+    return pyarrow.Table.from_arrays(
+        [rows.column(name) for name in names], schema=file_schema(table, texts)
+    )
+
+
+def find_columns(there: Any, table: TableSchema) -> dict[str, str]:
+    """Return the file's name of each column of rows, by the `pyarrow.Schema` of a file of this
+    table: those of fields by their field ids.
+
+    Raises `ArrowInvalid` for a field id that is missing, double or no field's, and for a column
+    that is missing, or of another type than its field."""
+    found, by_id = {one.name: one.name for one in OWN_FIELDS}, _find_ids(there)
+    plain, texts = arrow_schema(table), arrow_schema(table, None, [f.name for f in table.fields])
+    for field in table.fields:
+        one = by_id.pop(field.number, None)
+        if one is None:
+            raise pyarrow.ArrowInvalid(f"none of its columns has the field id {field.number}")
+        is_plain = one.type == plain.field(field.name).type
+        if not is_plain and one.type != texts.field(field.name).type:
+            raise pyarrow.ArrowInvalid(f"its column {one.name!r} has another type than the field")
+        found[column_name(field, as_text=not is_plain)] = one.name
+    for number, one in by_id.items():
+        raise pyarrow.ArrowInvalid(f"its column {one.name!r} has a field id of no field, {number}")
+    return found
+
+
+def _find_ids(there: Any) -> dict[int, Any]:
+    """Return the columns that have a field id; all but zapdb's own must have one."""
+    found, own = dict[int, Any](), list[str]()
+    for one in there:
+        stored = (one.metadata or {}).get(FIELD_ID)
+        if stored is None:
+            own.append(one.name)
+            continue
+        number = int(stored)
+        if number in found:
+            names = f"{found[number].name!r} and {one.name!r}"
+            raise pyarrow.ArrowInvalid(f"its columns {names} have one field id, {number}")
+        found[number] = one
+    wanted = [one.name for one in OWN_FIELDS]
+    for name in own:
+        if name not in wanted:
+            raise pyarrow.ArrowInvalid(f"its column {name!r} has no field id")
+    for name in wanted:
+        if own.count(name) != 1:
+            raise pyarrow.ArrowInvalid(f"it lacks a column {name!r} without field id, or has two")
+    if len({*there.names}) != len(there.names):
+        raise pyarrow.ArrowInvalid("two of its columns have one name")
+    return found
+
+
+def to_rows(read: Any, names: Mapping[str, str]) -> Any:
+    """Return what was read of a file as rows, by the names that `find_columns` found."""
+    columns = {name: column for column, name in names.items()}
+    return read.rename_columns([columns[name] for name in read.column_names])
+
+
+def find_texts(table: TableSchema, *columns: Collection[str]) -> list[str]:
+    """Return the fields of a table whose numbers are text in any of some files or rows, by their
+    columns in rows."""
+    there = {name for names in columns for name in names}
+    return [f.name for f in table.fields if column_name(f, as_text=True) in there]
 
 
 def has_same_columns(earlier: TableSchema, later: TableSchema) -> bool:
@@ -251,12 +338,12 @@ class HistoryRows:
 
     def add_deleted(self, rows: MadeColumns) -> None:
         """As `add_deletions`."""
-        values = list(file_schema(self.table))[len(OWN_FIELDS) :]
+        values = list(rows_schema(self.table))[len(OWN_FIELDS) :]
         nulls = [pyarrow.nulls(len(rows), one.type) for one in values]
         self._add([*_own_columns(rows), *nulls], self.table, ())
 
     def _add(self, arrays: list[Any], schema: TableSchema, texts: tuple[str, ...]) -> None:
-        made = pyarrow.Table.from_arrays(arrays, schema=file_schema(schema, texts))
+        made = pyarrow.Table.from_arrays(arrays, schema=rows_schema(schema, texts))
         numbers = tuple(f.number for f in schema.fields if f.name in texts)
         self._parts.append((made, numbers))
         self.count += made.num_rows
@@ -268,7 +355,7 @@ class HistoryRows:
         """Return the rows as one sorted `pyarrow.Table`, with `_until`, and keep none of them."""
         texts = {number for _, numbers in self._parts for number in numbers}
         names = tuple(f.name for f in self.table.fields if f.number in texts)
-        schema = file_schema(self.table, names)
+        schema = rows_schema(self.table, names)
         parts = [to_schema(made, schema) for made, _ in self._parts]
         joined = pyarrow.concat_tables(parts) if parts else schema.empty_table()
         self._parts, self.size_bytes, self.count = [], 0, 0

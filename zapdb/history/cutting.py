@@ -79,7 +79,7 @@ class _Cut:
         self.rows = self.begun = 0
 
     def write(self, files: list[HistoryFile], cut: Callable[[Any], Any]) -> list[HistoryFile]:
-        schema, made = self._working.schema_of(*self._of), list[HistoryFile]()
+        schema, made = self._working.schema_of(self._of[0]), list[HistoryFile]()
         directory = Path(self._loaded.store.directory)
         with ExitStack() as stack:
             held, ended = (

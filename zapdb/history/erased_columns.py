@@ -6,7 +6,7 @@ place what erased values read as.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,9 @@ from zapdb.history.columns import (
     MadeRow,
     RowOperation,
     column_name,
-    file_schema,
+    find_columns,
+    rows_schema,
+    to_rows,
     to_schema,
 )
 from zapdb.history.field_erasing import find_erased_value
@@ -54,26 +56,30 @@ def open_erased(
         if not is_whole(path, row.sha256):
             raise pyarrow.ArrowInvalid("its digest is another one")
         file = parquet.ParquetFile(path, page_checksum_verification=True)
+        _, schema = read_footer(path)
+        assert schema is not None, "files of records have the schema of their table"
+        names = find_columns(file.schema_arrow, schema)
     if not erasure.fields:
-        return _WithoutRecord(path, row, file, erasure)
-    _, schema = read_footer(path)
-    assert schema is not None, "files of records have the schema of their table"
-    erased = _make_erased(working, schema, erasure, file.schema_arrow.names)
-    return _WithoutValues(path, row, file, erased, erasure)
+        return _WithoutRecord(path, row, file, names, erasure)
+    erased = _make_erased(working, schema, erasure, names)
+    return _WithoutValues(path, row, file, names, erased, erasure)
 
 
 class _Opened:
-    """The row groups of a file."""
+    """The row groups of a file; `names` are those of the columns of rows in it."""
 
-    def __init__(self, path: Path, row: HistoryFile, file: Any, erasure: Erasure) -> None:
-        self._path, self._row, self._file = path, row, file
+    def __init__(
+        self, path: Path, row: HistoryFile, file: Any, names: dict[str, str], erasure: Erasure
+    ) -> None:
+        self._path, self._row, self._file, self._names = path, row, file, names
         self._key = pyarrow.scalar(erasure.key, pyarrow.binary())
 
-    def _read_groups(self, columns: list[str] | None) -> Iterator[Any]:
+    def _read_groups(self, columns: Collection[str] | None = None) -> Iterator[Any]:
+        names = self._names
         for at in range(self._file.num_row_groups):
             with reading_file(self._path, self._row):
-                group = self._file.read_row_group(at, columns)
-            yield group
+                group = self._file.read_row_group(at, [names[name] for name in columns or names])
+            yield to_rows(group, names)
 
 
 class _WithoutRecord(_Opened):
@@ -84,7 +90,7 @@ class _WithoutRecord(_Opened):
         return sum(compute.sum(one).as_py() or 0 for one in found)
 
     def read(self) -> Iterator[Any]:
-        for rows in self._read_groups(None):
+        for rows in self._read_groups():
             yield rows.filter(compute.not_equal(rows.column(KEY), self._key))
 
 
@@ -97,10 +103,11 @@ class _WithoutValues(_Opened):
         path: Path,
         row: HistoryFile,
         file: Any,
+        names: dict[str, str],
         erased: dict[str, Any],
         erasure: Erasure,
     ) -> None:
-        super().__init__(path, row, file, erasure)
+        super().__init__(path, row, file, names, erasure)
         self._erased, self._fields = erased, frozenset(erasure.fields)
 
     def count(self) -> int:
@@ -108,7 +115,7 @@ class _WithoutValues(_Opened):
         return sum(int(self._find_rows(rows).sum()) for rows in self._read_groups(names))
 
     def read(self) -> Iterator[Any]:
-        for rows in self._read_groups(None):
+        for rows in self._read_groups():
             is_meant = self._find_meant(rows)
             for name, value in self._erased.items():
                 at = rows.column_names.index(name)
@@ -165,7 +172,7 @@ def _differs(column: Any, value: Any) -> Any:
 
 
 def _make_erased(
-    working: WorkingStore, schema: TableSchema, erasure: Erasure, names: list[str]
+    working: WorkingStore, schema: TableSchema, erasure: Erasure, names: Collection[str]
 ) -> dict[str, Any]:
     """Return the values that erased ones read as, each in an array, for those columns of a file
     that have some."""
@@ -193,4 +200,4 @@ def _make_row(
     rows = HistoryRows(only, working.zones)
     made = MadeRow(key, stored, 0, RowOperation.INSERT)
     rows.add_records(only, [made], lambda _key, _value: attachments)
-    return to_schema(rows.take(), file_schema(only, texts))
+    return to_schema(rows.take(), rows_schema(only, texts))

@@ -28,7 +28,7 @@ import pyarrow
 from pyarrow import compute, parquet, types
 
 from zapdb.errors import CorruptCatalog, HistoryDamaged
-from zapdb.history.columns import FROM, KEY, UNTIL
+from zapdb.history.columns import FROM, KEY, UNTIL, to_file
 from zapdb.history.directories import require_directory
 from zapdb.limits import HISTORY_HELD_SIZE_BYTES
 from zapdb.memo import Memo
@@ -104,11 +104,12 @@ class WrittenFile:
 
 
 class FileWriter:
-    """Writes one file below a store's directory: tables of one Arrow schema, in their order.
+    """Writes one file below a store's directory: rows of one Arrow schema, in their order.
 
-    `schema` is that of the table, which the footer holds. Row groups have `ROW_GROUP_ROWS`, fewer
-    if these are large. Raises `OSError`, and what `require_lease` raises, before it writes
-    anything. What is not finished is deleted at the end of the block.
+    `schema` is that of the table when the file's era began, which the footer holds, and whose names
+    the columns get; None for moments. Row groups have `ROW_GROUP_ROWS`, fewer if these are large.
+    Raises `OSError`, and what `require_lease` raises, before it writes anything. What is not
+    finished is deleted at the end of the block.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class FileWriter:
             self._unfinished.unlink(missing_ok=True)
 
     def write(self, table: Any) -> None:
-        self._waiting.append(table)
+        self._waiting.append(table if self._schema is None else to_file(table, self._schema))
         self._waiting_rows += table.num_rows
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= HISTORY_HELD_SIZE_BYTES:

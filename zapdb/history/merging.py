@@ -95,7 +95,7 @@ class EraMerger:
         self._working, self._loaded, self.era = working, loaded, era
         self.segments = [file for file in files if file.kind == "segment"]
         self.checkpoint = [file for file in files if file.kind == "checkpoint"]
-        self._schema = working.schema_of(era, era.revision)
+        self._schema = working.schema_of(era)
         self.revision = max((file.revision for file in files), default=era.revision)
 
     def merge(self, change: StoreChange) -> None:
@@ -161,7 +161,7 @@ class EraMerger:
         revision = self.revision if era is self.era else era.revision
         moments = (era.first_moment if first is None else first, self._loaded.moment)
         footer = self._working.make_footer(self._loaded, kind, (era, revision), moments)
-        schema = self._working.schema_of(era, revision)
+        schema = self._working.schema_of(era)
         directory = self._loaded.store.directory
         return EraOutput(self._working, directory, (footer, schema), is_split=kind != "segment")
 

@@ -22,7 +22,7 @@ from pyarrow import compute, parquet
 
 from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
 from zapdb.history.cleaning import list_store_files
-from zapdb.history.columns import KEY, column_name, file_schema
+from zapdb.history.columns import KEY, file_schema, find_columns, find_texts
 from zapdb.history.cutting import cut_end
 from zapdb.history.directories import writing_to
 from zapdb.history.files import ROW_GROUP_ROWS, read_untrusted_footer, reading_file
@@ -368,9 +368,11 @@ def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
     elif schema is None:
         raise _not_as_written(path, file, "it lacks the schema of its table")
     else:
-        names = {*there.names}
-        texts = [f.name for f in schema.fields if column_name(f, as_text=True) in names]
-        wanted = file_schema(schema, texts)
+        try:
+            names = find_columns(there, schema)
+        except pyarrow.ArrowInvalid as error:
+            raise _not_as_written(path, file, str(error)) from error
+        wanted = file_schema(schema, find_texts(schema, names))
     if not there.remove_metadata().equals(wanted):
         raise _not_as_written(path, file, "it has other columns than its table")
     with reading_file(path, file), BoundedFile(path) as bounded:

@@ -23,10 +23,12 @@ from zapdb.history.columns import (
     OPERATION,
     UNTIL,
     RowOperation,
-    column_name,
-    file_schema,
+    find_columns,
     find_order,
+    find_texts,
+    rows_schema,
     sort_rows,
+    to_rows,
     to_schema,
     with_archive,
     with_until,
@@ -57,16 +59,14 @@ class EraContents:
         kinds = ("checkpoint", "segment", "ended") if with_ended else ("checkpoint", "segment")
         self._files = [file for file in files if file.kind in kinds]
         self._table = schema
-        self._sorted = [_SortedFile(file.place_in(directory), file) for file in self._files]
+        self._sorted = [_SortedFile(file.place_in(directory), file, schema) for file in self._files]
 
     @cached_property
     def _schema(self) -> Any:
         """The `pyarrow.Schema` of their rows together."""
-        schemas = [one.metadata.schema.to_arrow_schema() for one in self._sorted]
-        texts = {leaf for schema in schemas for leaf in schema.names}
-        fields = self._table.fields
-        names = [f.name for f in fields if column_name(f, as_text=True) in texts]
-        return file_schema(self._table, names)
+        return rows_schema(
+            self._table, find_texts(self._table, *(one.names for one in self._sorted))
+        )
 
     def list_ranges(self) -> list[tuple[bytes, bytes | None]]:
         """Return ranges of keys, each above its first key and up to its last; None: all others."""
@@ -178,11 +178,12 @@ class _SortedFile:
     """A file that is read by ranges of keys, one after the other. A row group that goes on in the
     next range is kept, so each is decoded once."""
 
-    def __init__(self, path: Path, file: HistoryFile) -> None:
+    def __init__(self, path: Path, file: HistoryFile, table: TableSchema) -> None:
         require_whole(path, file)
         self._path, self._file = path, file
         with reading_file(path, file):
             self.metadata = parquet.read_metadata(path)
+            self.names = find_columns(self.metadata.schema.to_arrow_schema(), table)
         numbers = range(self.metadata.num_row_groups)
         self.groups = [_describe(self.metadata.row_group(at)) for at in numbers]
         self._kept: tuple[int, Any] | None = None
@@ -209,7 +210,7 @@ class _SortedFile:
             # All of it is read, and processors are for those who write.
             parquet.ParquetFile(self._path, metadata=self.metadata, pre_buffer=False) as opened,
         ):
-            return opened.read_row_group(at, use_threads=False)
+            return to_rows(opened.read_row_group(at, use_threads=False), self.names)
 
 
 def _describe(group: Any) -> _RowGroup:

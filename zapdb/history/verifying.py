@@ -12,7 +12,7 @@ import pyarrow
 from pyarrow import parquet
 
 from zapdb.errors import HistoryDamaged
-from zapdb.history.columns import KEY
+from zapdb.history.columns import KEY, find_columns
 from zapdb.history.files import read_digest, read_footer
 from zapdb.storage import Connection
 from zapdb.storage.history_manifest import (
@@ -87,7 +87,7 @@ def _read_problem(path: Path, file: HistoryFile, numbers: list[int]) -> str | No
 
 
 def _compare_with_row(path: Path, file: HistoryFile) -> str | None:
-    footer, _ = read_footer(path)
+    footer, schema = read_footer(path)
     metadata = parquet.read_metadata(path)
     said = (footer.tenant, footer.timeline, footer.kind, footer.table, footer.era)
     if said != (file.tenant, file.timeline, file.kind, file.table_number, file.era):
@@ -96,6 +96,8 @@ def _compare_with_row(path: Path, file: HistoryFile) -> str | None:
         return "it has other moments"
     if metadata.num_rows != file.rows:
         return f"it has {metadata.num_rows} rows instead of {file.rows}"
+    if schema is not None:
+        find_columns(metadata.schema.to_arrow_schema(), schema)
     return _find_key_problem(path, file)
 
 

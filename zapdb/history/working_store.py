@@ -168,7 +168,7 @@ class WorkingStore:
         moments = rows.column("moment" if era is None else FROM)
         first = compute.min(moments).as_py()
         footer = self.make_footer(loaded, kind, (era, revision), (first, until))
-        schema = None if era is None else self.schema_of(era, revision)
+        schema = None if era is None else self.schema_of(era)
         return self._write(loaded, footer, schema, [rows])
 
     def write_moments(
@@ -210,7 +210,7 @@ class WorkingStore:
             timeline=loaded.store.timeline,
             kind=kind,
             table=NO_TABLE if era is None else era.table_number,
-            name="" if entry is None else self.revisions.schema_of(entry).name,
+            name="" if era is None else self.schema_of(era).name,
             era=0 if era is None else era.era,
             first_moment=first,
             last_moment=until.number,
@@ -221,9 +221,9 @@ class WorkingStore:
             commit=loaded.store.commits + 1,
         )
 
-    def schema_of(self, era: HistoryEra, revision: int) -> TableSchema:
-        """Return the schema of an era's table at one of its revisions."""
-        entry = self.revisions.find(era.table_number, revision)
+    def schema_of(self, era: HistoryEra) -> TableSchema:
+        """Return the schema that an era's table had when it began: that of its files."""
+        entry = self.revisions.find(era.table_number, era.revision)
         assert entry is not None, "the revision is in the schema history"
         return self.revisions.schema_of(entry)
 

@@ -24,6 +24,7 @@ from zapdb.database import Database
 from zapdb.database.history.moment import When
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.history.stored_columns import StoredColumns, TailSource
+from zapdb.database.history.stored_files import RelationFiles
 from zapdb.database.past import Past
 from zapdb.database.sql.run import as_of_one_moment
 from zapdb.errors import InvalidValue
@@ -88,7 +89,7 @@ class _Offer:
 
     columns: StoredColumns
     sql: str
-    files: dict[str, list[str]]
+    files: dict[str, RelationFiles]
     tails: dict[str, pyarrow.Table]
 
 
@@ -116,8 +117,8 @@ def _plan(session: SparkSession, offer: _Offer, as_text: Collection[str]) -> Dat
     columns, reader = offer.columns, session.read.options(**CALENDAR, **ALL_FILES)
     try:
         relations = {
-            name: _in_text(reader.parquet(*paths), columns, as_text)
-            for name, paths in offer.files.items()
+            name: _in_text(_name_columns(reader.parquet(*held.paths), held), columns, as_text)
+            for name, held in offer.files.items()
         }
         relations |= {name: session.createDataFrame(rows) for name, rows in offer.tails.items()}
         return _give_types(_run(session, offer.sql, relations), columns, as_text)
@@ -153,6 +154,10 @@ def _run(session: SparkSession, sql: str, relations: dict[str, DataFrame]) -> Da
         finally:
             for name in relations:
                 session.catalog.dropTempView(name)
+
+
+def _name_columns(frame: DataFrame, files: RelationFiles) -> DataFrame:
+    return frame.select(*(F.col(f"`{held}`").alias(column) for column, held in files.names.items()))
 
 
 def _in_text(frame: DataFrame, columns: StoredColumns, as_text: Collection[str]) -> DataFrame:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from zapdb.database.history.stored_files import RelationFiles
 from zapdb.database.sql.allowance import Allowance
 from zapdb.database.sql.failures import FILES_HINT, explain_failure
 
-FILES = {"zapdb_files_1_0": ["/past/1/1/checkpoint-1.parquet"]}
+FILES = {"zapdb_files_1_0": RelationFiles(["/past/1/1/checkpoint-1.parquet"], {"f1": "id"})}
 
 
 def explain(**failure: Any) -> str:

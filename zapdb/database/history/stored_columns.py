@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow
 
 from zapdb.database.history.state_sql import DELETED, EraRelations, StoredRelation, state_sql
-from zapdb.database.history.stored_files import NOT_THERE, EraFile, EraFiles
+from zapdb.database.history.stored_files import (
+    NOT_THERE,
+    EraFiles,
+    RelationFiles,
+    relate_files,
+)
 from zapdb.database.history.stored_records import Tail
 from zapdb.errors import HistoryDamaged
-from zapdb.history.columns import KEY, OPERATION, RowOperation, column_name
+from zapdb.history.columns import KEY, OPERATION, RowOperation, column_name, find_texts
 from zapdb.history.layers import list_layers
 from zapdb.records.arrow import arrow_decoder, arrow_schema, decode_batches
 from zapdb.schema import TableSchema
@@ -37,8 +41,7 @@ class StoredColumns:
     @property
     def large(self) -> list[str]:
         """The fields that a file has as text, since one of its numbers is too large."""
-        columns = {name for file in self._files.files for name in file.columns}
-        return [f.name for f in self.schema.fields if column_name(f, as_text=True) in columns]
+        return find_texts(self.schema, *(file.columns for file in self._files.files))
 
     def require_reachable(self) -> None:
         """Raise `HistoryUnreachable` if a directory of its files is not there any more."""
@@ -52,7 +55,7 @@ class StoredColumns:
 
     def offer(
         self, connection: Connection, as_text: Sequence[str]
-    ) -> tuple[str, dict[str, list[str]], dict[str, TailSource]]:
+    ) -> tuple[str, dict[str, RelationFiles], dict[str, TailSource]]:
         """Return the SELECT of the table's columns, each under its `column_name`; the files of the
         relations that it reads, and sources. Relations have names of the table's number.
 
@@ -60,18 +63,11 @@ class StoredColumns:
         for file in self._files.files:
             with suppress(FileNotFoundError):  # who reads it tells, and looks for those of now
                 file.require_whole()
-        number, files = self.schema.number, dict[str, list[str]]()
+        number, files = self.schema.number, dict[str, RelationFiles]()
         named = {file.row.id: file for file in self._files.files}
 
         def relate(rows: Iterable[HistoryFile]) -> list[StoredRelation]:
-            """Make a relation of the files that have the same columns."""
-            found = []
-            ordered = sorted((named[row.id] for row in rows), key=_columns_of)
-            for columns, same in groupby(ordered, _columns_of):
-                name = f"zapdb_files_{number}_{len(files)}"
-                files[name] = [str(file.path) for file in same]
-                found.append(StoredRelation(name, columns))
-            return found
+            return relate_files((named[row.id] for row in rows), f"zapdb_files_{number}", files)
 
         rows = [file.row for file in self._files.files]
         sources = dict[str, TailSource]()
@@ -86,10 +82,6 @@ class StoredColumns:
         )
         names = [column_name(field) for field in self.schema.fields]
         return state_sql(era, self._files.state.moment, names), files, sources
-
-
-def _columns_of(file: EraFile) -> tuple[str, ...]:
-    return file.columns
 
 
 class TailSource:

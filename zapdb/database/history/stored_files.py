@@ -8,29 +8,47 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow
 from pyarrow import compute, parquet
 
+from zapdb.database.history.state_sql import StoredRelation
 from zapdb.database.history.stored_state import StoredState
 from zapdb.errors import HistoryDamaged
-from zapdb.history.columns import FROM, KEY, OPERATION, UNTIL, column_name
+from zapdb.history.columns import (
+    FROM,
+    KEY,
+    OPERATION,
+    OWN_FIELDS,
+    UNTIL,
+    find_columns,
+    to_rows,
+)
 from zapdb.history.directories import require_directory
 from zapdb.history.files import FileFooter, is_whole, read_digest, read_footer
 from zapdb.schema import TableSchema
 from zapdb.storage.history_manifest import HistoryFile
 
 OWN: Final = (KEY, FROM, UNTIL, OPERATION)
+"""The columns that tell which rows hold at a moment."""
 GROUPS_KEPT: Final = 4
 """Row groups of a table that are kept in memory after they were read."""
 OTHER_DIGEST: Final = "its digest is another one"
 NOT_THERE: Final = "it is not there"
 GONE: Final = (OSError, pyarrow.ArrowInvalid)
 """What reading a file raises that was deleted or cut off meanwhile."""
+
+
+class RelationFiles(NamedTuple):
+    """The files of a relation of SQL, and the name that each of its columns has in them."""
+
+    paths: list[str]
+    names: dict[str, str]
 
 
 class EraFile:
@@ -54,13 +72,18 @@ class EraFile:
         except GONE as error:
             raise self.damaged(_shorten(error)) from error
         self._require_same(footer)
-        there = self._file.schema_arrow.names
-        self.columns = tuple(
-            next((name for name in _named(one) if name in there), "") for one in schema.fields
-        )
-        """The column of each field of the table."""
-        if not all(self.columns) or not {*OWN} <= {*there}:
-            raise self.damaged("it has not the columns of the table")
+        try:
+            self._names = find_columns(self._file.schema_arrow, schema)
+        except pyarrow.ArrowInvalid as error:
+            raise self.damaged(_shorten(error)) from error
+        own = {one.name for one in OWN_FIELDS}
+        self.columns = tuple(name for name in self._names if name not in own)
+        """The column of each field of the table in rows."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name in the file of each column that SQL reads."""
+        return {name: self._names[name] for name in (*OWN, *self.columns)}
 
     def _require_same(self, footer: FileFooter) -> None:
         row = self.row
@@ -124,9 +147,10 @@ class EraFile:
         """Return the rows of a row group that hold at a moment, as a `pyarrow.Table`."""
         try:
             with self._lock:
-                rows = self._file.read_row_group(number, [*OWN, *self.columns])
+                rows = self._file.read_row_group(number, [*self.names.values()])
         except GONE as error:
             raise self.damaged(_shorten(error)) from error
+        rows = to_rows(rows, self._names)
         until = rows.column(UNTIL)
         is_held = compute.or_kleene(compute.is_null(until), compute.greater(until, moment))
         mask = compute.and_(compute.less_equal(rows.column(FROM), moment), is_held)
@@ -190,6 +214,24 @@ class EraFiles:
         return found
 
 
+def relate_files(
+    files: Iterable[EraFile], prefix: str, offered: dict[str, RelationFiles]
+) -> list[StoredRelation]:
+    """Make a relation of SQL of the files that have the same columns under the same names, and add
+    it to those that are offered; their names have a prefix."""
+
+    def names_of(file: EraFile) -> tuple[tuple[str, str], ...]:
+        return tuple(file.names.items())
+
+    found = []
+    for names, same in groupby(sorted(files, key=names_of), names_of):
+        related = list(same)
+        name = f"{prefix}_{len(offered)}"
+        offered[name] = RelationFiles([str(file.path) for file in related], dict(names))
+        found.append(StoredRelation(name, related[0].columns))
+    return found
+
+
 def find_path(directory: Path, within: str) -> Path | None:
     """Return the full path of a file of a store; None for a path that leaves its directory."""
     root = directory.resolve()
@@ -206,10 +248,6 @@ def make_damaged(state: StoredState, row: HistoryFile, problem: str) -> HistoryD
         problem=problem,
         hint="restore it from a backup of the store; other moments can still be read",
     )
-
-
-def _named(field: Any) -> tuple[str, str]:
-    return column_name(field), column_name(field, as_text=True)
 
 
 def _shorten(error: Exception) -> str:

@@ -8,7 +8,6 @@ was there then has the operation `baseline`. All have the schema of the moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 import pyarrow
@@ -17,7 +16,12 @@ from zapdb.catalog.schema_history import read_entries
 from zapdb.database.changes import reading_log
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.schema_then import TableThen
-from zapdb.database.history.stored_files import EraFile, EraFiles
+from zapdb.database.history.stored_files import (
+    EraFile,
+    EraFiles,
+    RelationFiles,
+    relate_files,
+)
 from zapdb.database.history.stored_state import StoredState
 from zapdb.errors import HistoryBehind, HistoryDamaged, HistoryNotStored
 from zapdb.history.columns import (
@@ -97,25 +101,21 @@ class StoredVersions:
             began = self._logged[era.revision]
         return can_share_era(began, then.layout_revision, then.schema)
 
-    def offer(self) -> tuple[str, dict[str, list[str]], dict[str, Any]]:
+    def offer(self) -> tuple[str, dict[str, RelationFiles], dict[str, Any]]:
         """Return the SELECT of its columns, the files of the relations that it reads, and tables.
 
         Raises `HistoryDamaged`.
         """
         number, fields = self.schema.number, self.schema.fields
-        files, arms = dict[str, list[str]](), list[str]()
+        files, arms = dict[str, RelationFiles](), list[str]()
         names = [column_name(field) for field in fields]
         for at, held in enumerate(self._list_eras()):
-            ordered = sorted(held.files, key=lambda file: file.columns)
-            for columns, same in groupby(ordered, lambda file: file.columns):
-                name = f"zapdb_versions_files_{number}_{len(files)}"
-                paths = files[name] = []
-                for file in same:
-                    file.require_whole()
-                    self._files.append(file)
-                    paths.append(str(file.path))
-                kept = "" if at == 0 else f" WHERE {OPERATION} <> {RowOperation.CHECKPOINT:d}"
-                arms.append(self._arm(name, zip(columns, names, strict=True)) + kept)
+            for file in held.files:
+                file.require_whole()
+            self._files += held.files
+            kept = "" if at == 0 else f" WHERE {OPERATION} <> {RowOperation.CHECKPOINT:d}"
+            for one in relate_files(held.files, f"zapdb_versions_files_{number}", files):
+                arms.append(self._arm(one.name, zip(one.columns, names, strict=True)) + kept)
         tail, tables = f"zapdb_versions_tail_{number}", dict[str, Any]()
         rows = tables[tail] = self._read_tail()
         erased = self._list_erased()

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 import msgspec
 import pyarrow
 
+from zapdb.database.history.stored_files import RelationFiles
 from zapdb.database.sql.allowance import Allowance
 from zapdb.database.sql.failures import (
     explain_end,
@@ -49,7 +50,7 @@ class Offer(Protocol):
     """
 
     sources: list[tuple[str, Source]]
-    files: dict[str, list[str]]
+    files: dict[str, RelationFiles]
     large: list[str]
     views: list[str]
     names: tuple[str, ...]
@@ -63,7 +64,7 @@ def ask(statement: str, parameters: Any, offer: Offer, allowance: Allowance) -> 
         "parameters": parameters,
         "explained_at": explain.end() if explain else 0,
         "sources": [(name, pack_schema(source.schema)) for name, source in offer.sources],
-        "files": offer.files,
+        "files": {name: tuple(one) for name, one in offer.files.items()},
         "views": offer.views,
         "max_memory": allowance.max_memory,
         "seconds": allowance.seconds,

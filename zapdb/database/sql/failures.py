@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+from zapdb.database.history.stored_files import RelationFiles
 from zapdb.database.sql.allowance import Allowance
 from zapdb.database.sql.sandbox.wire import BIND
 from zapdb.errors import SqlError, SqlLimitExceeded, UsageError
@@ -56,7 +57,7 @@ def explain_failure(
     failure: Mapping[str, Any],
     statement: str,
     tables: tuple[str, ...],
-    files: Mapping[str, Sequence[str]],
+    files: Mapping[str, RelationFiles],
     allowance: Allowance,
 ) -> SqlError | UsageError:
     """What the process of a statement reported last; `files` are those of the history store that it
@@ -75,9 +76,9 @@ def explain_failure(
     return explain_error(shown, statement, tables)
 
 
-def _hide_files(text: str, files: Mapping[str, Sequence[str]]) -> str:
-    for relation, paths in files.items():
-        for name in (*paths, relation):
+def _hide_files(text: str, files: Mapping[str, RelationFiles]) -> str:
+    for relation, held in files.items():
+        for name in (*held.paths, relation):
             text = text.replace(name, "a file of the history store")
     return text
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from zapdb.database.history.names_then import explain_sql
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.replaced_files import read_replaceable
+from zapdb.database.history.stored_files import RelationFiles
 from zapdb.database.history.stored_versions import OWN_COLUMNS, StoredVersions
 from zapdb.database.session import Session
 from zapdb.database.sql.allowance import Allowance
@@ -101,7 +102,7 @@ class _Offer:
         self._check_as_text()
         self.names = (*session.table_names, *self._relations)
         self.sources: list[tuple[str, Source]] = []
-        self.files: dict[str, list[str]] = {}
+        self.files: dict[str, RelationFiles] = {}
         self.large: list[str] = []
         self.views: list[str] = []
         self._versions: list[StoredVersions] = []

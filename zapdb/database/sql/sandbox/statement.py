@@ -95,7 +95,7 @@ def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> N
 def _shut_in(ready: Any, request: dict[str, Any], spill: str | None) -> Any:
     """Return a DuckDB, and confine this process to it and to the limits of the request."""
     max_memory, seconds = request["max_memory"], request["seconds"]
-    files = sorted({path for paths in request["files"].values() for path in paths})
+    files = sorted({path for paths, _ in request["files"].values() for path in paths})
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + EXTRA_SECONDS)
     os.chdir(spill or "/")
@@ -202,8 +202,14 @@ def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
 
 def _open_tables(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
     """Make the views that the statement reads."""
-    for name, paths in request["files"].items():
-        cursor.read_parquet(paths, hive_partitioning=False).create_view(name)
+    for name, (paths, names) in request["files"].items():
+        files = cursor.read_parquet(paths, hive_partitioning=False)
+        files.project(
+            ", ".join(
+                f"{quote_identifier(held)} AS {quote_identifier(column)}"
+                for column, held in names.items()
+            )
+        ).create_view(name)
     for number, (name, schema) in enumerate(request["sources"]):
         cursor.register(name, ScannedTable(channel, number, unpack_schema(schema)))
     for view in request["views"]:
