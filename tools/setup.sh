@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes this checkout ready to work in: a virtual environment with zapdb[dev], a Java for Spark, a
-# Chromium for the tests of examples/todo_app, a PgBouncer for those of poolers, and the oldest
-# PostgreSQL for those of storage.
+# Makes this checkout ready to work in: a virtual environment with zapdb[dev], Polars and DataFusion
+# for tests of history files, a Java for Spark, a Chromium for the tests of examples/todo_app, a
+# PgBouncer for those of poolers, and the oldest PostgreSQL for those of storage.
 #
 #   tools/setup.sh                 .venv: collation from the ICU that pyicu-wheels carries
 #   tools/setup.sh --system-icu    .venv-system-icu: collation from the ICU of the operating system
@@ -17,6 +17,7 @@ readonly pyicu=pyicu==2.17
 readonly postgresql_min=15 # POSTGRESQL_RELEASE_MIN of zapdb/limits.py
 readonly postgresql=/usr/lib/postgresql/$postgresql_min/bin
 readonly uv=uv==0.13.9
+readonly readers="datafusion polars" # of Parquet, beside those that zapdb uses
 # Time zone data between which offsets changed, for tests. Installed beside the packages: the one
 # that zapdb uses stays that of constraints.txt.
 readonly tzdata="2022.2 2022.3 2022.4 2022.5 2022.6 2022.7 2023.1 2023.2 2023.3 2023.4 2024.1 2024.2
@@ -161,6 +162,15 @@ install_packages() {
     # under the first name, later under the second.
     PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
         pip_install --no-compile -c constraints.txt -e '.[dev]'
+}
+
+# They have no wheel for each system and Python, and take a Rust compiler half an hour.
+install_readers() {
+    say "installing $readers"
+    # shellcheck disable=SC2086  # a list of words
+    uv_install -c constraints.txt --no-build $readers ||
+        pip_install --no-compile -c constraints.txt --only-binary :all: $readers ||
+        say "without $readers, some tests of history files are skipped"
 }
 
 # The accelerator lies in the checkout, where it can be deleted, or be older than its sources.
@@ -336,9 +346,10 @@ if [ "$venv" = .venv-system-icu ]; then
     icu_version=$(pkg-config --modversion icu-i18n)
 fi
 
-wanted=$(fingerprint "$pyicu" "$icu_version" "$tzdata")
+wanted=$(fingerprint "$pyicu" "$icu_version" "$tzdata" "$readers")
 if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
     install_packages
+    install_readers
     [ "$icu_version" = wheel ] || replace_icu
     install_tzdata
     echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
