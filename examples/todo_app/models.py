@@ -195,16 +195,6 @@ class UserValues(TypedDict):
     home: NotRequired[TodoListKey | None]
 
 
-class UserUpsert(TypedDict):
-    """A record of users that is changed or new: its key, and what is given."""
-
-    id: NotRequired[uuid.UUID]
-    name: NotRequired[str]
-    zone: NotRequired[str]
-    language: NotRequired[Language]
-    home: NotRequired[TodoListKey | None]
-
-
 class UserChanges(TypedDict):
     """Changes of a record of users."""
 
@@ -212,6 +202,12 @@ class UserChanges(TypedDict):
     zone: NotRequired[str]
     language: NotRequired[Language]
     home: NotRequired[TodoListKey | None]
+
+
+class UserUpsert(UserChanges):
+    """A record of users that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
 
 
 UserField: TypeAlias = Literal["id", "name", "zone", "language", "home"]
@@ -381,19 +377,17 @@ class TodoListValues(TypedDict):
     title: str
 
 
-class TodoListUpsert(TypedDict):
-    """A record of lists that is changed or new: its key, and what is given."""
-
-    id: NotRequired[uuid.UUID]
-    owner: NotRequired[UserKey]
-    title: NotRequired[str]
-
-
 class TodoListChanges(TypedDict):
     """Changes of a record of lists."""
 
     owner: NotRequired[UserKey]
     title: NotRequired[str]
+
+
+class TodoListUpsert(TodoListChanges):
+    """A record of lists that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
 
 
 TodoListField: TypeAlias = Literal["id", "owner", "title"]
@@ -582,21 +576,6 @@ class ItemValues(TypedDict):
     added: NotRequired[datetime.datetime | None]
 
 
-class ItemUpsert(TypedDict):
-    """A record of items that is changed or new: its key, and what is given."""
-
-    id: NotRequired[uuid.UUID]
-    list: NotRequired[TodoListKey]
-    title: NotRequired[str]
-    done: NotRequired[bool]
-    priority: NotRequired[Priority]
-    due: NotRequired[datetime.date | None]
-    notes: NotRequired[str]
-    reminder: NotRequired[datetime.datetime | None]
-    number: NotRequired[int | None]
-    added: NotRequired[datetime.datetime | None]
-
-
 class ItemChanges(TypedDict):
     """Changes of a record of items."""
 
@@ -609,6 +588,12 @@ class ItemChanges(TypedDict):
     reminder: NotRequired[datetime.datetime | None]
     number: NotRequired[int | None]
     added: NotRequired[datetime.datetime | None]
+
+
+class ItemUpsert(ItemChanges):
+    """A record of items that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
 
 
 ItemField: TypeAlias = Literal[
@@ -788,19 +773,17 @@ class TagValues(TypedDict):
     label: str
 
 
-class TagUpsert(TypedDict):
-    """A record of tags that is changed or new: its key, and what is given."""
-
-    id: NotRequired[uuid.UUID]
-    owner: NotRequired[UserKey]
-    label: NotRequired[str]
-
-
 class TagChanges(TypedDict):
     """Changes of a record of tags."""
 
     owner: NotRequired[UserKey]
     label: NotRequired[str]
+
+
+class TagUpsert(TagChanges):
+    """A record of tags that is changed or new: its key, and what is given."""
+
+    id: NotRequired[uuid.UUID]
 
 
 TagField: TypeAlias = Literal["id", "owner", "label"]
@@ -960,15 +943,15 @@ class TaggingValues(TypedDict):
     tag: TagKey
 
 
-class TaggingUpsert(TypedDict):
+class TaggingChanges(TypedDict):
+    """Changes of a record of taggings."""
+
+
+class TaggingUpsert(TaggingChanges):
     """A record of taggings that is changed or new: its key, and what is given."""
 
     item: ItemKey
     tag: TagKey
-
-
-class TaggingChanges(TypedDict):
-    """Changes of a record of taggings."""
 
 
 TaggingField: TypeAlias = Literal["item", "tag"]
@@ -1124,19 +1107,17 @@ class SessionValues(TypedDict):
     until: datetime.datetime
 
 
-class SessionUpsert(TypedDict):
-    """A record of sessions that is changed or new: its key, and what is given."""
-
-    digest: BytesLike | BinaryIO
-    user: NotRequired[UserKey]
-    until: NotRequired[datetime.datetime]
-
-
 class SessionChanges(TypedDict):
     """Changes of a record of sessions."""
 
     user: NotRequired[UserKey]
     until: NotRequired[datetime.datetime]
+
+
+class SessionUpsert(SessionChanges):
+    """A record of sessions that is changed or new: its key, and what is given."""
+
+    digest: BytesLike | BinaryIO
 
 
 SessionField: TypeAlias = Literal["digest", "user", "until"]

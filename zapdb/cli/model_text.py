@@ -330,15 +330,22 @@ class _Writer:
         others = [f for f in table.fields if f.number not in table.key]
         changes = {f.name: entry(f, is_needed=False) for f in others}
         yield from self._typed_dict(f"{record}Values", f"A new record of {table.name}.", new)
-        about = f"A record of {table.name} that is changed or new: its key, and what is given."
-        yield from self._typed_dict(f"{record}Upsert", about, key | changes)
+        upserted = key | changes
         changes.pop("if_unchanged", None)  # to `update`, that is the record as it was
         about = f"Changes of a record of {table.name}."
         yield from self._typed_dict(f"{record}Changes", about, changes)
+        about = f"A record of {table.name} that is changed or new: its key, and what is given."
+        base = "TypedDict"
+        if not any(map(iskeyword, upserted)):
+            base = f"{record}Changes"
+            upserted = {n: kind for n, kind in upserted.items() if n not in changes}
+        yield from self._typed_dict(f"{record}Upsert", about, upserted, base)
 
-    def _typed_dict(self, name: str, about: str, entries: Mapping[str, str]) -> Iterator[str]:
+    def _typed_dict(
+        self, name: str, about: str, entries: Mapping[str, str], base: str = "TypedDict"
+    ) -> Iterator[str]:
         if not any(map(iskeyword, entries)):
-            yield from head(f"class {name}(TypedDict):")
+            yield from head(f"class {name}({base}):")
             yield from docstring(about)
             if entries:
                 yield ""
