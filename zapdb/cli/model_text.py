@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from keyword import iskeyword
 from typing import Final
 
 from zapdb.cli.model_format import (
     WIDTH,
+    Method,
     dict_of,
     docstring,
     head,
@@ -21,12 +23,22 @@ from zapdb.cli.model_format import (
     wrap,
 )
 from zapdb.cli.model_names import ASYNC, Names, name_classes
-from zapdb.cli.model_table import describe_methods, list_items
-from zapdb.cli.model_types import Types
 from zapdb.database.models import MODELS, describe_models, describe_type
+from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations import Chain
 from zapdb.schema import Field, Schema, TableSchema
-from zapdb.values import Enum, Reference, Struct, StructValue
+from zapdb.values import (
+    Binary,
+    Decimal,
+    Enum,
+    Json,
+    List,
+    Reference,
+    String,
+    Struct,
+    StructValue,
+    ValueType,
+)
 
 MODELS_MARK: Final = "Written by `zapdb codegen models`"
 """This text marks a module as generated."""
@@ -374,3 +386,172 @@ def _describe(table: TableSchema, f: Field) -> str:
     if f.number in table.key:
         said += "; the key" if len(table.key) == 1 else "; part of the key"
     return said + f"; by getattr(record, '{f.name}')" * iskeyword(f.name)
+
+
+# --- the types of fields as Python writes them ---
+
+
+class Types:
+    """Type expressions of one module.
+
+    `shadowed` are names of fields: inside a class, a field `date` hides what else is called so.
+    """
+
+    def __init__(self, names: Names, shadowed: Collection[str]) -> None:
+        self._names = names
+        self._shadowed = frozenset(shadowed)
+        self.imports: set[str] = set()
+        """The `import` lines that what was asked for so far needs."""
+
+    def name(self, plain: str) -> str:
+        """A builtin, or a name of a module such as `datetime.date`, however fields are called."""
+        first = plain.partition(".")[0]
+        if first == "Any":
+            return plain
+        is_shadowed = first in self._shadowed
+        if hasattr(builtins, first):
+            if not is_shadowed:
+                return plain
+            self.imports.add("import builtins as _builtins")
+            return f"_builtins.{plain}"
+        self.imports.add(f"import {first} as _{first}" if is_shadowed else f"import {first}")
+        return f"_{plain}" if is_shadowed else plain
+
+    @property
+    def overload(self) -> str:
+        """The decorator of several signatures."""
+        if "overload" not in self._shadowed:
+            return "overload"
+        self.imports.add("import typing as _typing")
+        return "_typing.overload"
+
+    @property
+    def property(self) -> str:
+        """The decorator of a property."""
+        return self.name("property")
+
+    def held(self, kind: ValueType) -> str:
+        """What a record holds."""
+        match kind:
+            case Enum() | Struct():
+                return self._names.types[kind.declared_name]
+            case Reference(table):
+                return f"{self._names.records[table]}Key"
+            case List(items):
+                return f"{self.name('list')}[{self.held(items)}]"
+        return self.name(kind.held_as)
+
+    def given(self, kind: ValueType) -> str:
+        """What may be given for it, inside a list or struct, or to compare it with."""
+        match kind:
+            case Struct():
+                return f"{self.held(kind)}Like"
+            case List(items):
+                return f"ListLike[{self.given(items)}]"
+            case Decimal():
+                return f"{self.held(kind)} | {self.name('int')}"
+            case Binary():
+                return "BytesLike"
+        return self.held(kind)
+
+    def written(self, kind: ValueType) -> str:
+        """What may be given for a field: of binaries, an open file."""
+        return "BytesLike | BinaryIO" if isinstance(kind, Binary) else self.given(kind)
+
+    def field(self, kind: ValueType) -> str:
+        """A field, for conditions."""
+        if isinstance(kind, String):
+            return "TypedStringField"
+        compared = "Any" if isinstance(kind, Json) else self.given(kind)
+        return f"{'TypedOrderedField' if kind.indexable else 'TypedField'}[{compared}]"
+
+
+# --- the methods of a table whose types depend on its fields ---
+
+
+def describe_methods(
+    table: TableSchema, record: str, types: Types, *, is_async: bool = False
+) -> Iterator[Method]:
+    """The methods of a table, or of one in `zapdb.aio`, which are coroutine functions."""
+    integer, boolean, list_, anything = map(types.name, ("int", "bool", "list", "object"))
+
+    def stream(of: str) -> str:
+        return f"Iterable[{of}] | AsyncIterable[{of}]" if is_async else f"Iterable[{of}]"
+
+    key = [f"{_parameter(f.name)}: {types.held(f.type)}" for f in table.key_fields]
+    by_key = [*key, "/"]
+    # A parameter that can't have the name of its field is given by its place alone.
+    named = key if all(_parameter(f.name) == f.name for f in table.key_fields) else by_key
+    keys, stream_keys = f"keys: Iterable[{record}Key]", f"keys: {stream(f'{record}Key')}"
+    yield "get", named, record, "The record with this key; raises `RecordNotFound`."
+    yield "find", named, f"{record} | None", "The record with this key, or None."
+    yield (
+        "get_many",
+        [keys],
+        f"{list_}[{record} | None]",
+        "The records with these keys in their order, None where there is none.",
+    )
+    yield "exists", named, boolean, "Whether there is a record with this key."
+    yield (
+        "insert",
+        ["/", f"**values: Unpack[{record}Values]"],
+        record,
+        "Insert a record and return it.",
+    )
+    yield (
+        "insert_many",
+        [
+            f"records: {stream(f'{record}Values')}",
+            f"batch_records: {integer} = {INSERT_BATCH_RECORDS}",
+            f"progress: Callable[[{integer}], {anything}] | None = None",
+        ],
+        integer,
+        "Insert from a stream, batch by batch; returns how many.",
+    )
+    yield (
+        "update",
+        [
+            *by_key,
+            "*",
+            f"if_unchanged: {record} | {types.name('str')} | None = None",
+            f"**changes: Unpack[{record}Changes]",
+        ],
+        record,
+        "Change fields of a record and return it.",
+    )
+    yield (
+        "upsert",
+        ["/", f"**values: Unpack[{record}Upsert]"],
+        record,
+        "Insert a record, or change the one that has its key already.",
+    )
+    yield "delete", named, "None", "Delete a record; raises `RecordNotFound`."
+    yield "delete_many", [stream_keys], integer, "Delete records by their keys; returns how many."
+    files = [f.name for f in table.fields if f.type.may_be_blob]
+    if files:
+        yield (
+            "open",
+            [*by_key[:-1], "/", "*", f"field: {_literal(files)}"],
+            "OpeningBlock[AsyncFile]" if is_async else "BufferedReader",
+            "A string or binary field of a record as a binary file.",
+        )
+
+
+def list_items(table: TableSchema, record: str, types: Types) -> Iterator[tuple[str, str]]:
+    """What `items["name"]` gives, by the type of the name: words of Python, all others."""
+    for f in table.fields:
+        if iskeyword(f.name):
+            yield _literal([f.name]), types.field(f.type)
+    if not all(iskeyword(f.name) for f in table.fields):
+        yield f"{record}Field", "AnyField"
+
+
+def _literal(names: list[str]) -> str:
+    quoted = [f'"{name}"' for name in names]
+    return f"Literal[{', '.join(quoted)}]"
+
+
+def _parameter(name: str) -> str:
+    """Return the name of a positional parameter that no keyword and no other parameter has."""
+    is_taken = iskeyword(name) or name in ("self", "field", "if_unchanged", "changes")
+    return f"{name}_" if is_taken else name
