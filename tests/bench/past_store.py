@@ -28,6 +28,7 @@ from tests.bench.past_life import Life, change
 from tests.bench.people import CREATE, make_people
 from tests.bench.processor import spend, spend_tree, spend_turns
 from zapdb.database.history.listing import MomentSummary
+from zapdb.database.sql.sandbox.statement import view_files
 from zapdb.database.table_reading import ReadableTable
 
 ROUNDS = 5
@@ -240,15 +241,15 @@ def _open_columns(past: Any, duck: Any) -> list[Any]:
     columns = session.open_columns("people")
     with session.reading() as connection:
         select, files, sources = columns.offer(connection, ())
-    for name, paths in files.items():
-        duck.read_parquet(paths).create_view(name)
-    held = []
+    for name, held in files.items():
+        view_files(duck, name, *held)
+    tails = []
     for name, source in sources.items():
-        held.append(pyarrow.Table.from_batches(source.read(source.schema.names)))
-        duck.register(name, held[-1])
+        tails.append(pyarrow.Table.from_batches(source.read(source.schema.names)))
+        duck.register(name, tails[-1])
     view = ", ".join(f"f{field.number} AS {field.name}" for field in columns.schema.fields)
     duck.execute(f"CREATE VIEW people AS SELECT {view} FROM ({select})")
-    return held
+    return tails
 
 
 # Memory

@@ -174,13 +174,12 @@ def find_columns(there: Any, table: TableSchema) -> dict[str, str]:
     Raises `ArrowInvalid` for a field id that is missing, double or no field's, and for a column
     that is missing, or of another type than its field."""
     found, by_id = {one.name: one.name for one in OWN_FIELDS}, _find_ids(there)
-    plain, texts = arrow_schema(table), arrow_schema(table, None, [f.name for f in table.fields])
-    for field in table.fields:
+    for field, plain in zip(table.fields, arrow_schema(table), strict=True):
         one = by_id.pop(field.number, None)
         if one is None:
             raise pyarrow.ArrowInvalid(f"none of its columns has the field id {field.number}")
-        is_plain = one.type == plain.field(field.name).type
-        if not is_plain and one.type != texts.field(field.name).type:
+        is_plain = one.type == plain.type
+        if not is_plain and one.type != arrow_schema(table, [field.name], [field.name])[0].type:
             raise pyarrow.ArrowInvalid(f"its column {one.name!r} has another type than the field")
         found[column_name(field, as_text=not is_plain)] = one.name
     for number, one in by_id.items():

@@ -203,17 +203,19 @@ def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
 def _open_tables(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:
     """Make the views that the statement reads."""
     for name, (paths, names) in request["files"].items():
-        files = cursor.read_parquet(paths, hive_partitioning=False)
-        files.project(
-            ", ".join(
-                f"{quote_identifier(held)} AS {quote_identifier(column)}"
-                for column, held in names.items()
-            )
-        ).create_view(name)
+        view_files(cursor, name, paths, names)
     for number, (name, schema) in enumerate(request["sources"]):
         cursor.register(name, ScannedTable(channel, number, unpack_schema(schema)))
     for view in request["views"]:
         cursor.execute(view)
+
+
+def view_files(cursor: Any, name: str, paths: list[str], names: dict[str, str]) -> None:
+    """Make a view of files; `names` has the name in them of each of its columns."""
+    columns = ", ".join(
+        f"{quote_identifier(held)} AS {quote_identifier(column)}" for column, held in names.items()
+    )
+    cursor.read_parquet(paths, hive_partitioning=False).project(columns).create_view(name)
 
 
 def _kinds_of(cursor: Any, statement: str) -> list[str]:
