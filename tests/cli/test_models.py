@@ -378,6 +378,10 @@ items.where(items.f.due < 3)  # operator
 items.where(Item.due < 3)  # operator
 items.where(items.f.title.between("a", 3))  # arg-type
 items["titel"]  # index
+items.order_by(3)  # arg-type
+items.order_by(Item.tags)  # arg-type
+items.where().min(items.f.tags)  # arg-type
+items.include(1)  # arg-type
 items.insert_many([{"id": 1, "titel": "x"}])  # typeddict-item
 items.update(1, if_unchanged=db.table(Person).get(items.get(1).owner))  # arg-type
 db.table(Person).insert(nick="x", home={"stret": "x"})  # arg-type
@@ -393,6 +397,7 @@ async def main(tasks: AsyncItemsTable) -> None:
     await tasks.update(1, state="opne")  # arg-type
     await tasks.insert_many([{"id": 1, "titel": "x"}])  # typeddict-item
     tasks.where(tasks.f.dune == True)  # attr-defined
+    tasks.order_by(3)  # arg-type
     (await tasks.all())[0].titel  # attr-defined
 """
 

@@ -15,7 +15,7 @@ from zapdb.database.cursors import Cursor, Mark, decode_cursor, encode_cursor, m
 from zapdb.database.dataset_warnings import list_warnings
 from zapdb.database.eager_loading import add_include, load_included
 from zapdb.database.explanation import Explanation, count_spans, explain_plan
-from zapdb.database.fields import as_field, as_order, bind_all
+from zapdb.database.fields import FieldOrder, as_field, as_order, bind_all
 from zapdb.database.habits import Uncounted, no_attribute, no_place, not_a_record
 from zapdb.database.page import Page, R, check_count, order_of_pages
 from zapdb.database.plan_execution import PlanExecution
@@ -30,6 +30,7 @@ from zapdb.database.selection import (
 )
 from zapdb.database.sequences import OperationNumbers
 from zapdb.database.session import Session
+from zapdb.database.typed_fields import TypedField, TypedOrderedField
 from zapdb.errors import (
     RecordNotFound,
     SeveralRecords,
@@ -88,7 +89,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         more = bind_all(self._bound.adapter.schema, predicates, values)
         return self._with(predicate=self._selection.predicate & more)
 
-    def order_by(self, *fields: Any) -> Query[R]:
+    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> Query[R]:
         """Order by these fields: a field, its name, or either with a minus: `"-due"`.
 
         Nulls come first, in descending order last; `items.f.due.nulls_last()` has them last in
@@ -129,7 +130,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         """
         return self._with(limit=check_count(count, "limit", 0))
 
-    def include(self, *references: Any) -> Query[R]:
+    def include(self, *references: str | TypedField[Any]) -> Query[R]:
         """Load the records that these reference fields refer to, together with the query's records.
 
             for post in posts.where(…).include("author.city", "topic"):
@@ -217,7 +218,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
             self._session.reload()
         return sum(1 for _ in self._read(any_order, _NO_FIELDS).read(limit=limit))
 
-    def min(self, field: Any) -> Any:
+    def min(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the least value of a field, given as for `order_by`; None if there are only nulls.
 
         If an index orders the field, its first entry is read. Else all matching records are read,
@@ -225,11 +226,11 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         """
         return self._find_end(field, descending=False)
 
-    def max(self, field: Any) -> Any:
+    def max(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the greatest value of a field, as `min`. NaN is greater than all other floats."""
         return self._find_end(field, descending=True)
 
-    def sum(self, field: Any) -> Any:
+    def sum(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the sum of a field of integers, decimals or floats, without nulls; 0 if there is
         none.
 

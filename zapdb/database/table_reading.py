@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from zapdb.database.blob_streams import open_field
 from zapdb.database.bulk import KEYS_PER_STATEMENT
-from zapdb.database.fields import FieldExpression, Fields, bind_all, make_field
+from zapdb.database.fields import FieldExpression, FieldOrder, Fields, bind_all, make_field
 from zapdb.database.habits import (
     Uncounted,
     hint_for_condition,
@@ -24,6 +24,7 @@ from zapdb.database.page import Page, R
 from zapdb.database.query import Query
 from zapdb.database.selection import Selection
 from zapdb.database.session import Session, TableRead
+from zapdb.database.typed_fields import TypedField, TypedOrderedField
 from zapdb.database.write_back import write_back, write_back_page
 from zapdb.errors import InvalidValue, RecordNotFound, UnknownField, UsageError
 from zapdb.indexes import BoundTable
@@ -243,7 +244,7 @@ class ReadableTable(Uncounted, Generic[R]):
         every = bind_all(bound.adapter.schema, predicates, values)
         return Query(self._session, bound, Selection(every))
 
-    def order_by(self, *fields: Any) -> Query[R]:
+    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> Query[R]:
         """Return a query for all records in the order of fields: see `Query.order_by`."""
         return self._every().order_by(*fields)
 
@@ -281,7 +282,7 @@ class ReadableTable(Uncounted, Generic[R]):
         """Return a query for at most `count` records: see `Query.limit`."""
         return self.where().limit(count)
 
-    def include(self, *references: Any) -> Query[R]:
+    def include(self, *references: str | TypedField[Any]) -> Query[R]:
         """Return a query for all records with the records that they refer to: see
         `Query.include`."""
         return self.where().include(*references)
@@ -290,15 +291,15 @@ class ReadableTable(Uncounted, Generic[R]):
         """Return the next `size` records: see `Query.page`."""
         return self.where().page(size, cursor)
 
-    def min(self, field: Any) -> Any:
+    def min(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the least value of a field: see `Query.min`."""
         return self.where().min(field)
 
-    def max(self, field: Any) -> Any:
+    def max(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the greatest value of a field: see `Query.max`."""
         return self.where().max(field)
 
-    def sum(self, field: Any) -> Any:
+    def sum(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the sum of a field: see `Query.sum`."""
         return self.where().sum(field)
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from zapdb.database.fields import FieldExpression, Fields
+from zapdb.database.fields import FieldExpression, FieldOrder, Fields
 from zapdb.database.history.names_then import explain_name
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.query import Query
 from zapdb.database.table_reading import ReadableTable
+from zapdb.database.typed_fields import TypedOrderedField
 from zapdb.errors import UnknownName
 from zapdb.indexes.predicates import Predicate
 from zapdb.records import Record
@@ -62,7 +63,7 @@ class PastTable(ReadableTable[Record]):
         with explaining_names(self._session):
             return super().where(*predicates, **values)
 
-    def order_by(self, *fields: Any) -> Query:
+    def order_by(self, *fields: str | FieldOrder | TypedOrderedField[Any]) -> Query:
         with explaining_names(self._session):
             return super().order_by(*fields)
 
