@@ -103,8 +103,74 @@ def check(db: Database, place: Place) -> None:
         wanted = [show(place, plain, plain.rows_of(record)) for record in db.table(name).scan()]
         rows = [show(place, plain, row) for row in found]
         assert sorted(map(repr, rows)) == sorted(map(repr, wanted)), name
+    check_constraints(db, place)
 
 
+def check_constraints(db: Database, place: Place) -> None:
+    """Columns of required fields are NOT NULL, and references foreign keys, where a target has
+    them; nothing else is either."""
+    for name in db.tables:
+        schema = db._catalog.table(name).schema
+        plain = plan_plain_table(schema, place.kind, LONG if name == "orders" else ())
+        required = {c.name for c in plain.columns if not c.optional}
+        if place.kind != "duckdb":
+            required |= {plain.columns[at].name for at in plain.key if place.kind == "postgresql"}
+        found = place.execute(REQUIRED[place.kind].format(name=name))
+        assert {column for (column,) in found} == required, name
+    if place.kind == "duckdb":
+        return
+    found = place.execute(KEYS[place.kind])
+    assert {(t, tuple(c), o, tuple(k)) for t, c, o, k in map(as_key, found)} == keys_of(db, place)
+    if place.kind == "sqlite":
+        assert place.execute("PRAGMA foreign_key_check") == []
+        assert place.execute("PRAGMA integrity_check") == [("ok",)]
+
+
+def as_key(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    table, columns, other, keys = row
+    as_list = json.loads if isinstance(columns, str) else list
+    return table, as_list(columns), other, as_list(keys)
+
+
+def keys_of(db: Database, place: Place) -> set[tuple[Any, ...]]:
+    """The foreign keys that there must be."""
+    found, plans = set(), {}
+    for name in db.tables:
+        plans[name] = plan_plain_table(db._catalog.table(name).schema, place.kind, ())
+    for name, plain in plans.items():
+        descriptor = db._catalog.table(name)
+        for key in descriptor.schema.foreign_keys:
+            (state,) = [
+                c for c in descriptor.constraints if (c.kind, c.number) == ("reference", key.field)
+            ]
+            declared: Any = descriptor.schema.field_numbered(key.field)
+            other = declared.type.table
+            if state.is_validated and other in plans:
+                columns = tuple(c.name for c in plain.columns_of(declared.name))
+                keys = tuple(plans[other].columns[at].name for at in plans[other].key)
+                found.add((name, columns, other, keys))
+    return found
+
+
+REQUIRED = {
+    "sqlite": "SELECT name FROM pragma_table_info('{name}') WHERE \"notnull\"",
+    "postgresql": "SELECT column_name::text FROM information_schema.columns"
+    " WHERE table_schema = 'reporting' AND table_name = '{name}' AND is_nullable = 'NO'",
+    "duckdb": "SELECT column_name FROM information_schema.columns"
+    " WHERE table_name = '{name}' AND is_nullable = 'NO'",
+}
+KEYS = {
+    "sqlite": 'SELECT m.name, json_group_array("from"), f."table", json_group_array("to")'
+    " FROM sqlite_schema AS m, pragma_foreign_key_list(m.name) AS f"
+    " WHERE m.type = 'table' GROUP BY m.name, f.id, f.\"table\"",
+    "postgresql": "SELECT c.conrelid::regclass::text, array(SELECT a.attname::text"
+    " FROM unnest(c.conkey) WITH ORDINALITY AS k (n, o) JOIN pg_attribute AS a"
+    " ON a.attrelid = c.conrelid AND a.attnum = k.n ORDER BY o), c.confrelid::regclass::text,"
+    " array(SELECT a.attname::text FROM unnest(c.confkey) WITH ORDINALITY AS k (n, o)"
+    " JOIN pg_attribute AS a ON a.attrelid = c.confrelid AND a.attnum = k.n ORDER BY o)"
+    " FROM pg_constraint AS c WHERE c.contype = 'f' AND c.convalidated"
+    " AND c.connamespace = 'reporting'::regnamespace",
+}
 LONG = ("amount", "price")
 """The fields of orders whose numbers are long: what stands in lists is JSON."""
 LIST = {

@@ -48,6 +48,14 @@ def mirror_run_command(
             "--once", help="End when all changes until now are applied, for a nightly job."
         ),
     ] = False,
+    foreign_keys: Annotated[
+        bool | None,
+        typer.Option(
+            "--foreign-keys/--no-foreign-keys",
+            help="Whether the tables have foreign keys; by default as before, at first with them.",
+            show_default=False,
+        ),
+    ] = None,
     engine: OnlyLocalOption = "local",
 ) -> int:
     """Keep plain tables of a tenant's records in another database, until interrupted.
@@ -56,7 +64,7 @@ def mirror_run_command(
     out. It copies the tables as of one moment, then applies each change once, within about a
     second. Schema changes alter the tables. Run an interrupted mirror again: it continues. It
     undoes what other programs write to its tables, so the target must be a schema or file of its
-    own.
+    own. NOT NULL and foreign keys are added when all changes are applied.
 
     The mirror is a job, which `zapdb jobs` shows, pauses, throttles and cancels.
 
@@ -73,7 +81,7 @@ def mirror_run_command(
         raise UsageError("--json reports at the end, and a mirror has none", hint="add --once")
     with options.open() as db:
         target = open_target(to, db._storage)
-        mirror = Mirror(db, target)
+        mirror = Mirror(db, target, foreign_keys=foreign_keys)
         try:
             if begin_mirror(mirror, once=once):
                 print_note(COST_NOTE)
@@ -189,11 +197,13 @@ def mirror_status_command(to: ToOption, options: TenantOptions, output: Output) 
     `changes behind` counts up to 100,000; `lag` is the age of the oldest change that is not
     applied. `compared` is when all rows were last compared with the records. Exit status 1 if a
     table was changed by others (the next `mirror run` puts it right), or is not kept because
-    something is in the way; 3 if changes are not applied yet.
+    something is in the way; 3 if changes are not applied, or constraints not
+    added yet.
 
     With `--json`: `{target, bookmark, updated_at, changes_behind, seconds_behind, tables: [{name,
-    rows, broken, problem, filling: [COLUMN], compared_at}]}`; `broken` says whether others have
-    changed the table's columns or the number of its rows.
+    rows, broken, problem, filling: [COLUMN], lacking: [TEXT], compared_at}]}`; `broken` says
+    whether others have changed the table's columns or the number of its rows, `lacking` which
+    constraints it has not got yet.
     """
     with options.open(read_only=True) as db:
         target = open_target(to, db._storage)
@@ -216,7 +226,8 @@ def mirror_status_command(to: ToOption, options: TenantOptions, output: Output) 
     output.document(_to_json(status))
     if any(table.is_broken or table.problem for table in status.tables):
         return EXIT_ERROR
-    return EXIT_PENDING if status.lag.changes else 0
+    is_pending = status.lag.changes or any(table.lacking for table in status.tables)
+    return EXIT_PENDING if is_pending else 0
 
 
 def _show_time(moment: datetime | None) -> str:
@@ -232,6 +243,8 @@ def _state_of(table: MirrorTableStatus) -> str | tuple[str, str]:
         return "is read again", "yellow"
     if table.filling:
         return f"fills {', '.join(table.filling)}", "yellow"
+    if table.lacking:
+        return f"lacks {'; '.join(table.lacking)}", "yellow"
     return "ok"
 
 
@@ -256,6 +269,7 @@ def _to_json(status: MirrorStatus) -> dict[str, Any]:
                 "broken": table.is_broken,
                 "problem": table.problem,
                 "filling": table.filling,
+                "lacking": table.lacking,
                 "compared_at": table.checked_at,
             }
             for table in status.tables

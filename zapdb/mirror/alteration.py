@@ -42,6 +42,24 @@ class Alteration:
     changed: tuple[str, ...]
     """Columns that stay, and whose values are others."""
 
+    def loosen(self, session: TargetSession, name: str, new: PlainTable) -> None:
+        """Take away the constraints that may be in the way of the change, and of rows until all
+        columns are filled."""
+        left = {to: column for column, to in self.renamed}
+        added = {one.column.name for one in self.added}
+        kept = {
+            left.get(column.name, column.name)
+            for at, column in enumerate(new.columns)
+            if (at in new.key or not column.optional) and column.name not in {*self.changed, *added}
+        }
+        loose = session.required_columns(name) - kept - {*self.dropped}
+        if loose:
+            session.require_columns(name, sorted(loose), are_required=False)
+        if session.has_foreign_keys:
+            for key in session.read_foreign_keys():
+                if key.table == name and not {*key.columns}.isdisjoint(self.dropped):
+                    session.drop_foreign_key(key)
+
     def carry_out(self, session: TargetSession, name: str) -> list[str]:
         """Change the table; return the columns that are to be filled."""
         for column in self.dropped:

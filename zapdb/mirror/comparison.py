@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zapdb.database import Database
 from zapdb.errors import RollbackInProgress
 from zapdb.mirror.batch import LongField
 from zapdb.mirror.checking import CheckPass, FarBehind, check_page
+from zapdb.mirror.constraints import drop_foreign_keys, find_lacking
 from zapdb.mirror.filling import SchemaMoved
+from zapdb.mirror.state import MirrorState
 from zapdb.mirror.status import require_mirror, require_place
 from zapdb.mirror.structure import find_broken
-from zapdb.mirror.target import MirrorTarget, TargetBusy, TargetFailed, explain
+from zapdb.mirror.target import (
+    KeysViolated,
+    MirrorTarget,
+    TargetBusy,
+    TargetFailed,
+    TargetSession,
+    explain,
+)
 
 COLUMNS_CHANGED = "others have changed or dropped it: `zapdb mirror run` makes it again"
 NOT_KEPT = "it is not kept now: see `zapdb mirror status`"
@@ -66,16 +75,32 @@ def _failed(name: str, problem: str, done: CheckPass | None = None) -> TableComp
 def _compare(
     db: Database, target: MirrorTarget, number: int, name: str, done: CheckPass
 ) -> TableComparison:
+    lacks = ""
     try:
         while not done.is_done:
-            with target.transaction() as session:
-                state = require_mirror(session, target, db)
-                table = state.tables.get(number)
-                if table is None or not table.is_kept or table.filling is not None:
-                    return _failed(name, NOT_KEPT, done)
-                check_page(db, session, state, number, done)
+            page = replace(done)
+            try:
+                with target.transaction() as session:
+                    state = require_mirror(session, target, db)
+                    table = state.tables.get(number)
+                    if table is None or not table.is_kept or table.filling is not None:
+                        return _failed(name, NOT_KEPT, done)
+                    check_page(db, session, state, number, page)
+                    lacks = _describe_lacking(session, state, db, name)
+            except KeysViolated:  # rows of other tables are put right later
+                with target.transaction() as session:
+                    if not drop_foreign_keys(session):  # others have added a foreign key
+                        raise
+                continue
+            done = page
     except (SchemaMoved, RollbackInProgress, LongField):
         return _failed(name, MOVED, done)
     except FarBehind:
         return _failed(name, FAR_BEHIND, done)
-    return TableComparison(name, done.compared, done.damaged, done.foreign)
+    return TableComparison(name, done.compared, done.damaged, done.foreign, lacks)
+
+
+def _describe_lacking(session: TargetSession, state: MirrorState, db: Database, name: str) -> str:
+    lacking = find_lacking(session, state, db._session.catalog).constraints
+    texts = [one.shown for one in lacking if one.table == name]
+    return f"it lacks {'; '.join(texts)}: `zapdb mirror run` adds it" if texts else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -114,6 +114,7 @@ class DuckdbSession(TargetSession):
     engine = "duckdb"
     page_rows = 50_000  # each page reads the whole table
     has_keys = False  # DuckDB checks them before it sees that a row was deleted
+    has_foreign_keys = False  # they need keys, and no ALTER adds or drops one
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -167,6 +168,17 @@ class DuckdbSession(TargetSession):
             " WHERE table_schema = 'main' AND table_name = ? ORDER BY ordinal_position",
             (name,),
         )
+
+    def required_columns(self, name: str) -> set[str]:
+        return {column for column, _, admits in self.describe_columns(name) if admits == "NO"}
+
+    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
+        change = "SET" if are_required else "DROP"
+        for column in columns:
+            self.run(
+                f"ALTER TABLE {quote_name(name)} ALTER COLUMN {quote_name(column)}"
+                f" {change} NOT NULL"
+            )
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         count, stream = 0, iter(rows)

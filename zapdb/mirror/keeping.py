@@ -20,10 +20,12 @@ def keep_mirror(
     once: bool = False,
     stop: threading.Event | None = None,
     on_wait: Callable[[str], object] | None = None,
+    foreign_keys: bool | None = None,
 ) -> MirrorReport:
     """Keep plain tables of a tenant's records in another database until `stop` is set, or `once` up
     to the last change; in a thread or a process of its own. `to` is what `zapdb mirror run --to`
-    takes.
+    takes. The tables have foreign keys where the target can have them, unless `foreign_keys` is
+    False; that is kept for later calls.
 
     Switches the change log on. It is a job of `db.jobs`: paused, it waits here, and `on_wait` is
     called with the reason, as while the target can't be reached. Called again, it goes on where it
@@ -31,7 +33,7 @@ def keep_mirror(
     cancelled, and `UsageError` for a target that is the mirror of something else.
     """
     target = open_target(to, db._storage)
-    mirror = Mirror(db, target)
+    mirror = Mirror(db, target, foreign_keys=foreign_keys)
     try:
         begin_mirror(mirror, once=once)
         with noted_as_job(db._session, "mirror", target.shown, on_wait=on_wait) as job:

@@ -1,10 +1,11 @@
 """A mirror: plain tables of a tenant's current state, each change in them once.
 
-    baseline   a table is made from a snapshot; which transactions that has seen is kept with it
-    batch      changes after the bookmark that the baselines have not seen, and the new bookmark
-    structure  a table gets other columns, another name, or is dropped; `zapdb.mirror.structure`
-    filling    columns whose values are others get them, page by page; `zapdb.mirror.filling`
-    checking   rows are compared with the records, page by page; `zapdb.mirror.checking`
+    baseline     a table is made from a snapshot; which transactions that has seen is kept with it
+    batch        changes after the bookmark that the baselines have not seen, and the new bookmark
+    structure    a table gets other columns, another name, or is dropped; `zapdb.mirror.structure`
+    constraints  NOT NULL and foreign keys, once all is applied; `zapdb.mirror.constraints`
+    filling      columns whose values are others get them, page by page; `zapdb.mirror.filling`
+    checking     rows are compared with the records, page by page; `zapdb.mirror.checking`
 
 Each is a transaction of the target, so that a mirror that dies goes on where its tables are.
 
@@ -37,12 +38,26 @@ from zapdb.errors import (
 from zapdb.jobs.undivided import NoJob, WorkPace
 from zapdb.mirror.batch import ChangeBatch, LongField, TableChanges, collect_batch, rows_of
 from zapdb.mirror.checking import CheckPass, FarBehind, check_page
+from zapdb.mirror.constraints import (
+    Constraint,
+    Lacking,
+    PlainForeignKey,
+    drop_foreign_keys,
+    find_lacking,
+)
 from zapdb.mirror.filling import SchemaMoved, fill_page, take_changes
 from zapdb.mirror.source_rows import list_mirrored
 from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorSource, MirrorState
-from zapdb.mirror.stored_state import begin_state, read_state, save_bookmark, save_table
+from zapdb.mirror.stored_state import (
+    begin_state,
+    read_state,
+    save_bookmark,
+    save_foreign_keys,
+    save_table,
+)
 from zapdb.mirror.structure import MirrorReport, StructureWork, find_broken
 from zapdb.mirror.target import (
+    KeysViolated,
     MirrorTarget,
     TargetBlocked,
     TargetBusy,
@@ -72,14 +87,22 @@ class _Step:
     done: MirrorReport = field(default_factory=MirrorReport)
     built: set[int] = field(default_factory=set)
     is_any: bool = True
+    lacking: Lacking = field(default_factory=Lacking)
+    """Where there was nothing else to do."""
 
 
 class Mirror:
     """Keeps a target like the tenant of an open database; not safe to share between threads."""
 
-    def __init__(self, db: Database, target: MirrorTarget) -> None:
+    def __init__(
+        self, db: Database, target: MirrorTarget, *, foreign_keys: bool | None = None
+    ) -> None:
+        """With `foreign_keys` None, a mirror has them that was begun with them, as by default."""
         self.db = db
         self.target = target
+        self._foreign_keys = foreign_keys
+        self._refused: dict[Constraint, float] = {}
+        """Constraints that the target refused, and when they are tried again."""
         self.report = MirrorReport()
         self.source = read_source(db)
         self.passes: dict[int, CheckPass] = {}
@@ -154,8 +177,8 @@ class Mirror:
         except SchemaMoved:
             self.db._session.reload()
             return True
-        except TargetBlocked as error:
-            self._note_problem(str(error))
+        except (TargetBlocked, KeysViolated) as error:
+            self._give_way(error)
             return True
         except TargetBusy:
             self._is_checked = False
@@ -172,7 +195,7 @@ class Mirror:
         for lost in step.done.lost:
             logger.warning("%s is gone, since the table was made again", lost)
         self._follow(step.bookmark, now=not step.is_any)
-        return step.is_any
+        return step.is_any or self._constrain(step.lacking)
 
     def _begin(self, session: TargetSession) -> MirrorState:
         """Begin in an empty place. What was a mirror at the same place before has no follower any
@@ -185,7 +208,8 @@ class Mirror:
         self._take_follower(name)
         self._follow(bookmark, now=True)
         stamped_at, now = self._stamped_at(bookmark), self._now()
-        state = MirrorState(self.source, name, bookmark, stamped_at, now, {})
+        wanted = self._foreign_keys is not False
+        state = MirrorState(self.source, name, bookmark, stamped_at, now, {}, foreign_keys=wanted)
         begin_state(session, state)
         return state
 
@@ -203,6 +227,8 @@ class Mirror:
 
     def _work(self, session: TargetSession, state: MirrorState) -> _Step:
         step = _Step(state.bookmark)
+        if self._foreign_keys not in (None, state.foreign_keys):
+            save_foreign_keys(session, state, bool(self._foreign_keys))
         if not self._is_checked:
             self._look_for_damage(session, state, step)
         if self.is_touched():
@@ -228,6 +254,8 @@ class Mirror:
             step.bookmark = batch.bookmark
         step.is_any = bool(batch.changes or batch.is_ahead or step.done.broken)
         step.is_any |= self._tend(session, state, step)
+        if not step.is_any:
+            step.lacking = find_lacking(session, state, self.db._session.catalog)
         return step
 
     def _require_same_log(self, state: MirrorState) -> None:
@@ -269,7 +297,8 @@ class Mirror:
         them; also if it is time to try again what something was in the way of."""
         version = self.db._session.catalog.version
         has_moved, self._version = version != self._version, version
-        return has_moved or any(at <= time.monotonic() for at in self._retry_at.values())
+        times = (*self._retry_at.values(), *self._refused.values())
+        return has_moved or any(at <= time.monotonic() for at in times)
 
     def is_touched(self) -> bool:
         """Whether others have written to the target, so that all rows are to be compared."""
@@ -295,6 +324,9 @@ class Mirror:
                 self._known = dict(state.tables)
         except (SchemaMoved, RollbackInProgress, LongField):
             return False
+        except KeysViolated as error:
+            self._give_way(error)
+            return True
         self.report.add(step.done)
         return True
 
@@ -305,6 +337,57 @@ class Mirror:
         limit = self._now() - CHECK_EVERY_SECONDS * 1_000_000
         old = [t for t in self._known.values() if t.is_kept and t.checked_at < limit]
         return min(old, key=lambda table: table.checked_at).number if old else None
+
+    # Constraints
+
+    def _constrain(self, lacking: Lacking) -> bool:
+        """Add one constraint that the rows satisfy at the end of the log, or take away one that is
+        not wanted; False if there is none."""
+        if lacking.unwanted:
+            with self.target.transaction() as session:
+                for key in lacking.unwanted:
+                    session.drop_foreign_key(key)
+            return True
+        now = time.monotonic()
+        due = [one for one in lacking.constraints if self._refused.get(one, now) <= now]
+        if not due:
+            return False
+        try:
+            with self.target.transaction() as session:
+                self._add_constraint(session, due[0])
+        except (TargetFailed, TargetBlocked, TargetBusy) as error:
+            self._refuse(due[0], error)
+        else:
+            self._refused.pop(due[0], None)
+        return True
+
+    def _add_constraint(self, session: TargetSession, wanted: Constraint) -> None:
+        if isinstance(wanted, PlainForeignKey):
+            session.add_foreign_key(wanted)
+            return
+        session.require_columns(wanted.table, wanted.columns, are_required=True)
+        state = read_state(session)
+        for table in list(state.tables.values()) if state is not None else ():
+            if state is not None and table.name == wanted.table:
+                save_table(session, state, replace(table, columns=session.observe(table.name)))
+
+    def _refuse(self, wanted: Constraint, error: Exception) -> None:
+        """Go on without a constraint, and try it again later. Where rows are in its way, others
+        have changed them, so they are compared first."""
+        if wanted not in self._refused:
+            logger.warning("%s of %s can't be added: %s", wanted.shown, wanted.table, error)
+            self._is_touched |= isinstance(error, TargetFailed)
+        self._refused[wanted] = time.monotonic() + PROBLEM_RETRY_SECONDS
+
+    def _give_way(self, error: TargetBlocked | KeysViolated) -> None:
+        """Go on without a table until what is in the way is gone, or without foreign keys until all
+        tables agree again."""
+        if isinstance(error, TargetBlocked):
+            self._note_problem(str(error))
+            return
+        with self.target.transaction() as session:
+            if not drop_foreign_keys(session):  # others have added one
+                raise TargetFailed(str(error)) from error
 
     # Tables
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -12,8 +12,10 @@ from psycopg import sql as sqls
 
 from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.mirror.additions import Addition
+from zapdb.mirror.constraints import KEY_PREFIX, PlainForeignKey
 from zapdb.mirror.state import OWN_TABLES
 from zapdb.mirror.target import (
+    KeysViolated,
     MirrorTarget,
     Row,
     Staged,
@@ -71,7 +73,22 @@ _COMMENTS: Final = (
 _INDEXES: Final = (
     "SELECT relname, indisunique, pg_get_indexdef(indexrelid) FROM pg_index"
     " JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = to_regclass(%s)"
-    " AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = indexrelid)"
+    " AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = indexrelid AND contype <> 'f')"
+    f" AND NOT starts_with(relname, '{KEY_PREFIX}')"
+)
+_NAMES: Final = (
+    "(SELECT array_agg(attname::text ORDER BY place) FROM unnest({numbers})"
+    " WITH ORDINALITY AS key (number, place)"
+    " JOIN pg_attribute ON attrelid = {relation} AND attnum = number)"
+)
+_FOREIGN_KEYS: Final = (
+    "SELECT own.relname::text, "
+    + _NAMES.format(numbers="conkey", relation="conrelid")
+    + ", target.relname::text, "
+    + _NAMES.format(numbers="confkey", relation="confrelid")
+    + ", conname::text FROM pg_constraint JOIN pg_class AS own ON own.oid = conrelid"
+    " JOIN pg_class AS target ON target.oid = confrelid WHERE contype = 'f'"
+    f" AND connamespace = to_regnamespace(%s) AND starts_with(conname, '{KEY_PREFIX}')"
 )
 _SECURED: Final = (
     "SELECT text FROM pg_class, LATERAL (VALUES"
@@ -138,6 +155,9 @@ class PostgresqlTarget(MirrorTarget):
                 f"run CREATE SCHEMA {name} AUTHORIZATION the role, or GRANT USAGE, CREATE ON SCHEMA"
                 f" {name} TO it; the tables in it must be the role's own",
             ) from error
+        except psycopg.errors.ForeignKeyViolation as error:
+            self.close()
+            raise KeysViolated(_one_line(error)) from error
         except psycopg.OperationalError as error:
             self.close()
             raise TargetBusy(_one_line(error)) from error
@@ -260,6 +280,37 @@ class PostgresqlSession(TargetSession):
             " ORDER BY attnum",
             (self.qualify(name),),
         )
+
+    def required_columns(self, name: str) -> set[str]:
+        return {column for column, _, is_required in self.describe_columns(name) if is_required}
+
+    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
+        change = "SET" if are_required else "DROP"
+        parts = [f"ALTER COLUMN {quote_name(column)} {change} NOT NULL" for column in columns]
+        self.run(f"ALTER TABLE {self.qualify(name)} {', '.join(parts)}")
+
+    def read_foreign_keys(self) -> list[PlainForeignKey]:
+        return [
+            PlainForeignKey(table, tuple(columns), target, tuple(target_columns), name)
+            for table, columns, target, target_columns, name in self.run(
+                _FOREIGN_KEYS, (quote_name(self._schema),)
+            )
+        ]
+
+    def add_foreign_key(self, key: PlainForeignKey) -> None:
+        """Each deleted row looks for rows that refer to it, so the columns have an index."""
+        table, name = self.qualify(key.table), quote_name(key.name)
+        columns = quote_names(key.columns)
+        self.run(f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({columns})")
+        self.run(
+            f"ALTER TABLE {table} ADD CONSTRAINT {name} FOREIGN KEY ({columns}) REFERENCES"
+            f" {self.qualify(key.target)} ({quote_names(key.target_columns)})"
+            " DEFERRABLE INITIALLY DEFERRED"
+        )
+
+    def drop_foreign_key(self, key: PlainForeignKey) -> None:
+        self.run(f"ALTER TABLE {self.qualify(key.table)} DROP CONSTRAINT {quote_name(key.name)}")
+        self.run(f"DROP INDEX IF EXISTS {self.qualify(key.name)}")
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         return self._copy(self.qualify(name), table.columns, rows)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from zapdb.export.plain_values import sqlite_literal, to_sqlite
 from zapdb.files import create_text_file
 from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
 from zapdb.mirror.additions import Addition
+from zapdb.mirror.constraints import PlainForeignKey
 from zapdb.mirror.target import (
     MirrorTarget,
     Row,
@@ -140,6 +142,67 @@ class SqliteSession(TargetSession):
 
     def describe_columns(self, name: str) -> list[Row]:
         return self.run('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (name,))
+
+    def required_columns(self, name: str) -> set[str]:
+        return {row[0] for row in self.describe_columns(name) if row[2]}
+
+    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
+        required = self.required_columns(name)
+        changed = required.union(columns) if are_required else required.difference(columns)
+        self._define(name, changed, self._keys_of(name))
+
+    def read_foreign_keys(self) -> list[PlainForeignKey]:
+        return [key for name in self.list_tables() for key in self._keys_of(name)]
+
+    def add_foreign_key(self, key: PlainForeignKey) -> None:
+        """SQLite checks foreign keys in connections that switch that on; this one does not."""
+        self._define(key.table, self.required_columns(key.table), [*self._keys_of(key.table), key])
+
+    def drop_foreign_key(self, key: PlainForeignKey) -> None:
+        left = [one for one in self._keys_of(key.table) if one != key]
+        self._define(key.table, self.required_columns(key.table), left)
+
+    def _keys_of(self, name: str) -> list[PlainForeignKey]:
+        found = self.run(
+            'SELECT id, "table", "from", "to" FROM pragma_foreign_key_list(?) ORDER BY id, seq',
+            (name,),
+        )
+        keys = []
+        for _, rows in groupby(found, key=itemgetter(0)):
+            _, targets, columns, target_columns = zip(*rows, strict=True)
+            keys.append(PlainForeignKey(name, columns, targets[0], target_columns, ""))
+        return keys
+
+    def _define(
+        self, name: str, required: Collection[str], keys: Sequence[PlainForeignKey]
+    ) -> None:
+        """Give a table other constraints. No ALTER does, and none of its rows has to be written:
+        SQLite reads the definition again (https://sqlite.org/lang_altertable.html, the simpler
+        procedure)."""
+        described = self.run(
+            "SELECT name, type, dflt_value, pk FROM pragma_table_info(?) ORDER BY cid", (name,)
+        )
+        parts = [
+            f"{quote_name(column)} {kind}"
+            + (" NOT NULL" if column in required else "")
+            + (f" DEFAULT {default}" if default is not None else "")
+            for column, kind, default, _ in described
+        ]
+        key = sorted((place, column) for column, _, _, place in described if place)
+        parts.append(f"PRIMARY KEY ({quote_names([column for _, column in key])})")
+        parts += [
+            f"FOREIGN KEY ({quote_names(one.columns)}) REFERENCES {quote_name(one.target)}"
+            f" ({quote_names(one.target_columns)})"
+            for one in keys
+        ]
+        ((version,),) = self.run("PRAGMA schema_version")
+        self.run("PRAGMA writable_schema = ON")
+        self.run(
+            "UPDATE sqlite_schema SET sql = ? WHERE type = 'table' AND name = ?",
+            (f"CREATE TABLE {quote_name(name)} ({', '.join(parts)})", name),
+        )
+        self.run(f"PRAGMA schema_version = {version + 1}")
+        self.run("PRAGMA writable_schema = RESET")
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         return self._insert(quote_name(name), table.columns, rows)

@@ -86,6 +86,8 @@ class MirrorState:
     stamped_at: int
     updated_at: int
     tables: dict[int, MirroredTable]
+    foreign_keys: bool = True
+    """Whether the tables are to have foreign keys."""
 
 
 def encode_table(table: MirroredTable) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from zapdb.database import Database
 from zapdb.errors import UsageError
+from zapdb.mirror.constraints import Constraint, find_lacking
 from zapdb.mirror.mirror import read_source
 from zapdb.mirror.state import AT_ONCE, MirroredTable, MirrorState
 from zapdb.mirror.stored_state import read_state
@@ -21,7 +23,8 @@ class MirrorTableStatus:
     """A table of a mirror; it is broken if others changed its columns or the number of rows.
 
     `problem` says what is in the way of keeping it, `filling` names columns that get their values
-    anew, and `checked_at` is when all rows were last compared with the records.
+    anew, and `checked_at` is when all rows were last compared with the records. `lacking` says
+    which constraints it is to have and has not.
     """
 
     name: str
@@ -31,6 +34,7 @@ class MirrorTableStatus:
     filling: tuple[str, ...] = ()
     is_stale: bool = False
     checked_at: datetime | None = None
+    lacking: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,14 @@ def read_mirror_status(db: Database, target: MirrorTarget) -> MirrorStatus:
         with target.transaction() as session:
             state = require_mirror(session, target, db)
             broken = set(find_broken(session, state))
+            lacking = find_lacking(session, state, db._session.catalog).constraints
     except (TargetBusy, TargetFailed) as error:
         raise explain(target, error, "the mirror's target can't be read") from error
     with db._session.reading() as connection:
         log = ChangeLog(db._storage, state.source.tenant)
         lag = log.measure_lag(connection, state.bookmark)
     tables = tuple(
-        _status_of(table, table.number in broken)
+        _status_of(table, table.number in broken, lacking)
         for table in sorted(state.tables.values(), key=lambda table: table.name)
     )
     return MirrorStatus(target.shown, state.bookmark, as_time(state.updated_at), lag, tables)
@@ -85,7 +90,9 @@ def require_mirror(session: TargetSession, target: MirrorTarget, db: Database) -
     return state
 
 
-def _status_of(table: MirroredTable, is_broken: bool) -> MirrorTableStatus:
+def _status_of(
+    table: MirroredTable, is_broken: bool, lacking: Iterable[Constraint]
+) -> MirrorTableStatus:
     return MirrorTableStatus(
         table.name,
         table.rows,
@@ -94,4 +101,5 @@ def _status_of(table: MirroredTable, is_broken: bool) -> MirrorTableStatus:
         table.filling.columns if table.filling else (),
         table.is_stale,
         as_time(table.checked_at) if table.checked_at != AT_ONCE else None,
+        tuple(one.shown for one in lacking if one.table == table.name),
     )

@@ -31,12 +31,12 @@ def read_state(session: TargetSession) -> MirrorState | None:
         _refuse_foreign(there)
         return None
     found = session.run(
-        "SELECT format, source, tenant, follower, bookmark, stamped_at, updated_at FROM "
-        + session.qualify(STATE_TABLE)
+        "SELECT format, source, tenant, follower, bookmark, stamped_at, updated_at, foreign_keys"
+        " FROM " + session.qualify(STATE_TABLE)
     )
     if len(found) != 1 or found[0][0] != FORMAT:
         _refuse_foreign(there)
-    ((_, database, tenant, follower, bookmark, stamped_at, updated_at),) = found
+    ((_, database, tenant, follower, bookmark, stamped_at, updated_at, has_keys),) = found
     rows = session.run(f"SELECT number, state FROM {session.qualify(TABLES_TABLE)}")
     try:
         tables = {number: decode_table(state) for number, state in rows}
@@ -44,7 +44,15 @@ def read_state(session: TargetSession) -> MirrorState | None:
         _refuse_foreign(there)
         raise
     source = MirrorSource(database, tenant)
-    return MirrorState(source, follower, Bookmark.parse(bookmark), stamped_at, updated_at, tables)
+    return MirrorState(
+        source,
+        follower,
+        Bookmark.parse(bookmark),
+        stamped_at,
+        updated_at,
+        tables,
+        foreign_keys=bool(has_keys),
+    )
 
 
 def _refuse_foreign(there: set[str]) -> None:
@@ -63,7 +71,7 @@ def begin_state(session: TargetSession, state: MirrorState) -> None:
         f"CREATE TABLE {session.qualify(STATE_TABLE)} (format BIGINT NOT NULL,"
         f" source {text} NOT NULL, tenant BIGINT NOT NULL, follower {text} NOT NULL,"
         f" bookmark {text} NOT NULL,"
-        " stamped_at BIGINT NOT NULL, updated_at BIGINT NOT NULL)"
+        " stamped_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, foreign_keys BOOLEAN NOT NULL)"
     )
     session.run(
         f"CREATE TABLE {session.qualify(TABLES_TABLE)} (number BIGINT NOT NULL,"
@@ -71,7 +79,7 @@ def begin_state(session: TargetSession, state: MirrorState) -> None:
     )
     cells = (
         *(FORMAT, state.source.database, state.source.tenant, state.follower),
-        *(str(state.bookmark), state.stamped_at, state.updated_at),
+        *(str(state.bookmark), state.stamped_at, state.updated_at, state.foreign_keys),
     )
     marks = ", ".join([session.mark] * len(cells))
     session.run(f"INSERT INTO {session.qualify(STATE_TABLE)} VALUES ({marks})", cells)
@@ -85,6 +93,14 @@ def save_bookmark(
         f"UPDATE {session.qualify(STATE_TABLE)} SET bookmark = {session.mark},"
         f" stamped_at = {session.mark}, updated_at = {session.mark}",
         (str(bookmark), stamped_at, now),
+    )
+
+
+def save_foreign_keys(session: TargetSession, state: MirrorState, wanted: bool) -> None:
+    """Store whether the tables are to have foreign keys."""
+    state.foreign_keys = wanted
+    session.run(
+        f"UPDATE {session.qualify(STATE_TABLE)} SET foreign_keys = {session.mark}", (wanted,)
     )
 
 

@@ -22,6 +22,7 @@ from zapdb.mirror.alteration import (
     rename_long,
 )
 from zapdb.mirror.batch import rows_of
+from zapdb.mirror.constraints import drop_foreign_keys
 from zapdb.mirror.filling import plan_of
 from zapdb.mirror.source_rows import list_mirrored, read_baseline, read_former_schema
 from zapdb.mirror.state import Filling, MirroredTable, MirrorState
@@ -156,6 +157,7 @@ class StructureWork:
     def _drop(self, table: MirroredTable) -> None:
         self.at = table.number, table.name
         if table.columns:
+            drop_foreign_keys(self.session, table.name)
             self.session.drop(table.name)
         forget_table(self.session, self.state, table.number)
         self.done.dropped.append(table.name)
@@ -182,6 +184,7 @@ class StructureWork:
         if plan is None:
             self.remade.add(table.number)
             return
+        plan.loosen(session, table.name, new.plain)
         filled = plan.carry_out(session, table.name)
         filled += [name for name in carry_on(table.filling, old, new) if name not in filled]
         if table.name != schema.name:
@@ -251,6 +254,7 @@ class StructureWork:
         rows = self.done.paced(read, self.pace)
         with naming_table(schema.name):
             if is_kept:
+                drop_foreign_keys(self.session, made.name)
                 self.session.empty(made.name)
                 count = self.session.insert(made.name, plain, rows)
             else:
@@ -269,6 +273,8 @@ class StructureWork:
     ) -> int:
         """Make a table in place of the former one; return how many rows it has."""
         session, former = self.session, known.name if known and known.columns else None
+        if former is not None:
+            drop_foreign_keys(session, former)
         if former != made.name:
             self._require_free(made.name)
         if former is not None and not session.describe_columns(former):

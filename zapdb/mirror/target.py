@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from zapdb.errors import StorageError
-from zapdb.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
+from zapdb.export.plain_tables import (
+    PlainColumn,
+    PlainTable,
+    define_columns,
+    quote_name,
+    quote_names,
+)
 from zapdb.mirror.additions import Addition
+from zapdb.mirror.constraints import PlainForeignKey
 from zapdb.values.plain_kinds import Engine
 
 Row = tuple[Any, ...]
@@ -33,6 +40,10 @@ class TargetRefused(TargetFailed):
     def __init__(self, text: str, hint: str) -> None:
         super().__init__(text)
         self.hint = hint
+
+
+class KeysViolated(TargetFailed):
+    """Rows do not satisfy a foreign key when their transaction ends."""
 
 
 class TargetBlocked(Exception):
@@ -102,6 +113,8 @@ class TargetSession(ABC):
     mark: ClassVar[str] = "?"
     has_keys: ClassVar[bool] = True
     """Whether tables have a primary key."""
+    has_foreign_keys: ClassVar[bool] = True
+    """Whether they have foreign keys, which can come and go."""
     differs: ClassVar[str] = "IS DISTINCT FROM"
     fills_aside: ClassVar[bool] = False
     """Whether a table is made under another name first, since readers would wait for it."""
@@ -126,6 +139,25 @@ class TargetSession(ABC):
     @abstractmethod
     def describe_columns(self, name: str) -> list[Row]:
         """What the target says of a table's columns, in order; nothing if there is no table."""
+
+    @abstractmethod
+    def required_columns(self, name: str) -> set[str]:
+        """The columns of a table that are NOT NULL."""
+
+    @abstractmethod
+    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
+        """Make columns NOT NULL, or admit NULL in them."""
+
+    def read_foreign_keys(self) -> list[PlainForeignKey]:
+        """The foreign keys that a mirror has added."""
+        return []
+
+    def add_foreign_key(self, key: PlainForeignKey) -> None:
+        """Add a foreign key; from then on it is checked when transactions end, if at all."""
+        raise NotImplementedError
+
+    def drop_foreign_key(self, key: PlainForeignKey) -> None:
+        raise NotImplementedError
 
     @abstractmethod
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
@@ -186,12 +218,8 @@ class TargetSession(ABC):
         return int(self.run(f"SELECT count(*) FROM {self.qualify(name)}")[0][0])
 
     def create(self, name: str, table: PlainTable) -> None:
-        """Make a table. Only its key has constraints, so that no change of a column needs one."""
-        parts = [
-            f"{quote_name(column.name)} {column.sql_type(self.engine)}"
-            + (" NOT NULL" if at in table.key else "")
-            for at, column in enumerate(table.columns)
-        ]
+        """Make a table without foreign keys."""
+        parts = define_columns(table, self.engine)
         if self.has_keys:
             key = quote_names([table.columns[at].name for at in table.key])
             parts.append(f"PRIMARY KEY ({key})")
