@@ -408,10 +408,8 @@ def test_rule_11_an_older_process_asks_in_its_own_shape(workspace: Workspace) ->
         _ = new.f.deadlin
 
 
-def test_an_indexed_query_is_one_statement(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    items, statements = start(workspace, 60).table("items"), list[str]()
+def note_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    statements = list[str]()
     for name in ("fetch_one", "fetch_all", "run", "core_execute"):
         whole = getattr(Connection, name)
 
@@ -420,6 +418,47 @@ def test_an_indexed_query_is_one_statement(
             return whole(self, sql, *more)
 
         monkeypatch.setattr(Connection, name, note)
+    return statements
+
+
+@pytest.mark.parametrize("count", [9, 1_200])
+def test_rule_24_strings_that_are_equal_under_the_collation_alone_are_left_out(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """On the first page, which is one statement, and on those behind it."""
+    workspace.write(1, ITEMS, INDEXES[2])
+    db = workspace.open()
+    items, titles = db.table("items"), ("a", "A", "á")
+    of = {"done": True, "weight": 0.0, "count": 0}
+    items.insert_many(of | {"id": n, "title": titles[n % 3], "due": n} for n in range(count))
+    wanted, statements = list(range(1, count, 3)), note_statements(monkeypatch)
+    for condition in (items.f.title == "A", items.f.title.startswith("A")):
+        query = items.where(condition)
+        plan = query.explain()
+        assert (plan.index, plan.index_conditions) == ("by_title", plan.rechecked)
+        for limit in (1, 2, 3, count // 3, count):
+            assert [r.id for r in query.limit(limit)] == wanted[:limit]
+        assert [r.id for r in query] == wanted
+        in_order = query.order_by(items.f.title.collated(), "due")
+        assert [r.id for r in in_order.reverse().limit(4)] == wanted[::-1][:4]
+        with db.transaction() as tx:
+            mine, seen = tx.table("items").where(condition), list[int]()
+            for record in mine:
+                seen.append(record.id)
+                if len(seen) == 1:
+                    tx.table("items").update(wanted[-1], title="a")
+            assert seen in (wanted, wanted[:-1])
+            assert [r.id for r in mine] == wanted[:-1]
+            tx.table("items").update(wanted[-1], title="A")
+    statements.clear()
+    assert items.where(title="A").limit(count + 1).all()
+    assert count > 9 or len(statements) == 1
+
+
+def test_an_indexed_query_is_one_statement(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items, statements = start(workspace, 60).table("items"), note_statements(monkeypatch)
     for query in (
         items.where(items.f.due >= 1).order_by("due").limit(20),
         items.where(items.f.id > 3).limit(20),

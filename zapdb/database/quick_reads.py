@@ -1,10 +1,10 @@
 """Quick reads: the first page of a query in one statement, which nearly always is all of it.
 
-A query has a quick read if one path has its records in order and leaves nothing to compare or to
-sort. Whether it has depends on its shape alone, so the answer is kept with the table, for one
-catalog version; so does whether an index is being rewritten. Wherever anything is not as usual
-(another catalog version, several ranges, truncated keys), there is no quick read, and
-`PlanExecution` reads the query in full.
+A query has a quick read if one path has its records in order and leaves nothing to sort, and
+nothing to compare but what its keys leave open, as collated ones do. Whether it has depends on its
+shape alone, so the answer is kept with the table, for one catalog version; so does whether an index
+is being rewritten. Wherever anything is not as usual (another catalog version, several ranges,
+truncated keys), there is no quick read, and `PlanExecution` reads the query in full.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.indexes.choosing import shape_of
 from zapdb.indexes.keys import UNIQUE_ORDERED_SIZE_BYTES, KeyBuilder
 from zapdb.indexes.planning import PathFit
-from zapdb.indexes.predicates import And, Comparison, Predicate
+from zapdb.indexes.predicates import And, Comparison, Predicate, compile_predicate
 from zapdb.indexes.spans import Span, bind_match
 from zapdb.records import PagedRows
 from zapdb.storage import Connection, MissingTable
@@ -49,9 +49,20 @@ class QuickRead:
 
     def find_span(self, parts: Sequence[Predicate]) -> Span | None:
         """Return the only range of keys that a query of the shape reads; None if it has several, or
-        must compare what it reads."""
+        keys may be truncated."""
         spans, rechecked, _ = bind_match(self.fit.path, self.fit.match, parts, 0)
-        return None if rechecked or len(spans) != 1 else spans[0]
+        if len(spans) != 1 or len(rechecked) != len(self.fit.match.inexact):
+            return None
+        return spans[0]
+
+    def find_matching(self, parts: Sequence[Predicate], page: FoundPage) -> FoundPage:
+        """Return the records of a page for which is true what keys leave open."""
+        inexact = self.fit.match.inexact
+        if not inexact:
+            return page
+        rechecked = And(tuple([parts[place] for place in inexact]))
+        matches = compile_predicate(rechecked, self.bound.adapter.schema)
+        return (found for found in page if matches(found[1]))
 
     def read(self, session: Session, parts: Sequence[Any]) -> PagedRows | None:
         """Return the first rows; None if the query has no quick read."""
@@ -100,7 +111,8 @@ class QuickRead:
         if watch(session, [bound_plan], predicate, commits):
             return None
         (span,) = bound_plan.plan.spans
-        return read_span(session, bound_plan, span, last, next_page_size(self.size))
+        pages = read_span(session, bound_plan, span, last, next_page_size(self.size))
+        return map(bound_plan.filter, pages)
 
 
 def read_quickly(
@@ -116,11 +128,12 @@ def read_quickly(
         return None
     if session.writes_back(bound):
         write_back_page(session, bound, ((key, value) for _, key, value in rows))
-    found = bound.adapter.reader.read_many(rows)
+    found = quick.find_matching(parts, bound.adapter.reader.read_many(rows))
     if session.sees_writes and bound.archives.fields and is_inside_writing(session):
         found = iter([*found])  # a write may change archived values, too
-    if len(rows) < size or size == limit:
-        return found
+    is_all = size == limit and not quick.fit.match.inexact
+    if len(rows) < size or is_all:
+        return iter(found)
     behind = quick.read_behind(session, selection.predicate, rows, commits)
     if behind is None:
         return None

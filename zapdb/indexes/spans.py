@@ -124,6 +124,8 @@ class Match:
     """How many leading components are fixed to one value."""
     places: tuple[int, ...]
     """All of these parts."""
+    inexact: tuple[int, ...]
+    """Those of them that may be false of records in the spans, though no key is truncated."""
 
 
 def match_parts(path: Path, parts: Sequence[Predicate]) -> Match:
@@ -147,7 +149,17 @@ def match_parts(path: Path, parts: Sequence[Predicate]) -> Match:
         ranges *= count
         points += found.op == "==" and points == at
     places = (*(found.place for found in fixed), *limits)
-    return Match(tuple(fixed), tuple(limits), points, places)
+    inexact = [one.place for one in fixed if not one.is_exact and not _is_null(parts[one.place])]
+    for place in limits:
+        limit = _find_limit(path, len(fixed), parts[place])
+        if limit is not None and not limit[2]:
+            inexact.append(place)
+    return Match(tuple(fixed), tuple(limits), points, places, tuple(inexact))
+
+
+def _is_null(part: Predicate) -> bool:
+    """Return whether a condition says that a field is null, as all of its shape do."""
+    return isinstance(part, Comparison) and part.op == "==" and part.value is None
 
 
 def _find_equalities(
@@ -182,44 +194,35 @@ def bind_match(
     """Return what a path reads for the values of a predicate: the spans, the parts that their keys
     may leave open, and the leading components that have one value each."""
     prefixes, lead = [b""], b""
-    rechecked: list[Predicate] = []
-    for at, (place, is_exact, encode) in enumerate(match.fixed):
+    for at, (place, _, encode) in enumerate(match.fixed):
         comparison = parts[place]
         assert isinstance(comparison, Comparison)
         some = _encode_values(encode, comparison)
         prefixes = [prefix + key for prefix in prefixes for key in some]
         if at < lead_components:
             lead = prefixes[0] if prefixes else b""
-        if not is_exact and any(value is not None for value in comparison.values):
-            rechecked.append(comparison)
     if match.limits:
-        spans, inexact = _limit_spans(path, match, parts, prefixes)
-        rechecked += inexact
+        spans = _limit_spans(path, match, parts, prefixes)
     else:
         spans = tuple([make_span(prefix, b"", None) for prefix in prefixes])
     for span in spans:
         if path.may_truncate(span.lower) or path.may_truncate(span.upper):
             return spans, tuple([parts[place] for place in match.places]), lead
-    return spans, tuple(rechecked), lead
+    return spans, tuple([parts[place] for place in match.inexact]), lead
 
 
 def _limit_spans(
     path: Path, match: Match, parts: Sequence[Predicate], prefixes: Sequence[bytes]
-) -> tuple[tuple[Span, ...], list[Predicate]]:
-    """Return the spans within the bounds of the component behind the fixed ones, and the parts that
-    may be false there."""
+) -> tuple[Span, ...]:
+    """Return the spans within the bounds of the component behind the fixed ones."""
     lower, upper = b"", None
-    inexact: list[Predicate] = []
     for place in match.limits:
         limit = _find_limit(path, len(match.fixed), parts[place])
         assert limit is not None
-        first, end, is_exact = limit
-        lower, upper = max(lower, first), _least(upper, end)
-        if not is_exact:
-            inexact.append(parts[place])
+        lower, upper = max(lower, limit[0]), _least(upper, limit[1])
     if upper is not None and lower >= upper:
-        return (), inexact
-    return tuple([make_span(prefix, lower, upper) for prefix in prefixes]), inexact
+        return ()
+    return tuple([make_span(prefix, lower, upper) for prefix in prefixes])
 
 
 Limit = tuple[bytes, bytes | None, bool]
