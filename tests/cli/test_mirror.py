@@ -51,7 +51,9 @@ def test_a_mirror_is_checked(current: Project) -> None:
     assert (whole.status, whole.json["tables"][0]["damaged"]) == (0, 0)
     with closing(sqlite3.connect("mirror.db")) as connection:
         connection.execute("UPDATE people SET age = 77 WHERE id = 1")
-        connection.execute("INSERT INTO people (id, age) VALUES (-7, 1)")
+        connection.execute("CREATE TEMPORARY TABLE foreigner AS SELECT * FROM people WHERE id = 1")
+        connection.execute("UPDATE foreigner SET id = -7")
+        connection.execute("INSERT INTO people SELECT * FROM foreigner")
         connection.commit()
     found = current.run("mirror", "check", *to, "--json")
     table = found.json["tables"][0]
