@@ -378,15 +378,17 @@ def count_connections(place: Workspace) -> int:
     return int(place.execute(sql)[0][0])
 
 
-def count_statements(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> Callable[[], int]:
+def count_statements(
+    monkeypatch: pytest.MonkeyPatch, storage: Storage, *, of_this_thread: bool = False
+) -> Callable[[], int]:
     """Return a function that returns how many statements a storage has sent since this call."""
-    sent = 0
+    sent, thread = 0, threading.get_ident() if of_this_thread else None
     for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
         original = getattr(Connection, name)
 
         def call(this: Connection, *arguments: Any, _call: Any = original, **named: Any) -> Any:
             nonlocal sent
-            sent += this.storage is storage
+            sent += this.storage is storage and thread in (None, threading.get_ident())
             return _call(this, *arguments, **named)
 
         monkeypatch.setattr(Connection, name, call)
