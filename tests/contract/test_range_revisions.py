@@ -123,6 +123,41 @@ def test_a_table_that_is_known_to_be_converted_is_not_looked_at(
     assert (report.job.records, report.progress.written) == (COUNT, 0)
 
 
+def test_rule_08_an_explanation_tells_what_is_known_of_the_records_that_are_read(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    """Of the ranges that are read by their keys, else of all. Reading looks at each prefix."""
+    items = db.table("items")
+    db.admin.set_setting("change_log", "on")
+    items.update(0, size=1)
+    work = load_work(db._storage, only_job(db._storage).id)
+    assert run_range(db._storage, work, Owner.here(), 0) is not None
+    upper = next(one for one in known(db) if one.revision == 4).upper
+    assert upper is not None
+    first, last = items.where(items.f.id == 0), items.where(items.f.id == COUNT - 1)
+    told = [one.explain() for one in (first, last, items.where())]
+    assert [(one.lowest_revision, one.may_be_stale) for one in told] == [
+        (4, False),
+        (1, True),
+        (1, True),
+    ]
+    assert "some may be converted as they are read: they have revision 1" in str(told[1])
+    assert "converted" not in str(told[0])
+    assert told[1].to_json()["lowest_revision"] == 1
+    past = db.at(next(db.moments())).table("items")
+    assert past.where().explain().lowest_revision is None
+    assert [r.id for r in last] == [COUNT - 1]
+    *_, (key, old) = workspace.execute("SELECT key, value FROM zapdb_records_1 ORDER BY key")
+    db.admin.run_jobs()
+    with db.snapshot() as snapshot:
+        found = snapshot.table("items").where().explain()
+    assert (found.lowest_revision, found.may_be_stale) == (4, False)
+    # Who writes beside zapdb makes it wrong, and no reader wrong.
+    before = contents(db)
+    put_value(workspace, bytes(key), bytes(old))
+    assert contents(db) == before
+
+
 def noting(sent: list[str], original: Any) -> Any:
     def send(this: Connection, sql: str, *more: Any) -> Any:
         sent.append(sql)

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any
 
+from zapdb.catalog.range_revisions import RangeRevision, read_range_revisions
 from zapdb.database.bound_plan import BoundPlan
 from zapdb.database.paging import read_spans
 from zapdb.database.session import Session
@@ -17,8 +18,10 @@ from zapdb.indexes.choosing import UnionPlan
 from zapdb.indexes.planning import QueryPlan
 from zapdb.indexes.predicates import EVERYTHING
 from zapdb.indexes.sorting import Sorting
+from zapdb.indexes.spans import Span
 from zapdb.limits import ESTIMATE_RECORDS_MAX, ESTIMATE_SAMPLE_RECORDS
 from zapdb.storage import Connection
+from zapdb.storage.statements import catalog_version_sql
 
 SORTINGS: dict[Sorting, str] = {
     "none": "they come in order",
@@ -68,6 +71,10 @@ class Explanation:
     the plan that finishes first answers."""
     warnings: tuple[str, ...] = ()
     """Why indexes whose collation or time zone data changed can't be read."""
+    lowest_revision: int | None = None
+    """No record that is read has a lower revision, as far as is known; None of a past."""
+    may_be_stale: bool | None = None
+    """Whether some records may have to be converted as they are read; None of a past."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -83,6 +90,9 @@ class Explanation:
         if self.unusable_indexes:
             lines.append(f"  can't be read now: {'; '.join(self.unusable_indexes)}")
         lines += [f"  warning: {text}" for text in self.warnings]
+        if self.may_be_stale:
+            from_on = f"revision {self.lowest_revision} or a later one"
+            lines.append(f"  some may be converted as they are read: they have {from_on}")
         if self.order:
             sorting = "they are merged" if self.is_merged else SORTINGS[self.sorting]
             if self.alternative is not None:
@@ -149,9 +159,38 @@ def explain_plan(
 ) -> Explanation:
     """Return the explanation of a plan, and of its alternative."""
     found = _explain_one(session, bound, plan, orders, limit)
+    if session.has_revisions:
+        lowest, is_stale = _find_lowest_revision(session, bound, plan)
+        found = replace(found, lowest_revision=lowest, may_be_stale=is_stale)
     if rival is None:
         return found
     return replace(found, alternative=_explain_one(session, bound, rival, (), limit))
+
+
+def _find_lowest_revision(
+    session: Session, bound: BoundTable, plan: QueryPlan | UnionPlan
+) -> tuple[int, bool]:
+    """Return the lowest revision that a record of the plan may have, by what is known of ranges of
+    keys, and whether a record of it is stale."""
+
+    def read(connection: Connection, now: BoundTable) -> tuple[Any, tuple[int, bool]]:
+        (version,) = connection.fetch_one(catalog_version_sql(now.catalog.tenant))
+        descriptor = now.descriptor
+        known = read_range_revisions(
+            connection, now.catalog.tenant, descriptor.schema.number, min(descriptor.layouts)
+        )
+        if isinstance(plan, QueryPlan) and plan.path.keys is None:
+            met = [one for one in known if any(_meets(one, span) for span in plan.spans)]
+            known = met or known
+        lowest = min(one.revision for one in known)
+        return version, (lowest, lowest < descriptor.layout_revision)
+
+    return session.read_active(bound, read)[1]
+
+
+def _meets(known: RangeRevision, span: Span) -> bool:
+    begins = known.lower is None or span.upper is None or known.lower < span.upper
+    return begins and (known.upper is None or span.lower is None or span.lower <= known.upper)
 
 
 def _explain_one(

@@ -82,6 +82,8 @@ class Session(SessionCatalog):
 
     sees_writes = True
     """Whether what is written shows in what it reads later."""
+    has_revisions = True
+    """Whether what is known of ranges of keys, as of now, is true of the records that it reads."""
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class PastSession(Session):
 
     shows_catalog = False
     sees_writes = False
+    has_revisions = False
 
     def __init__(self, session: Session, moment: LoggedMoment) -> None:
         super().__init__(session.storage, session.catalog, session.node)
