@@ -19,6 +19,7 @@ from zapdb.database.history import stored_records
 from zapdb.history import batches, files, layers, merging, states
 from zapdb.history.columns import column_name
 from zapdb.history.files import read_digest, read_footer
+from zapdb.history.manifest_files import list_manifests, read_manifest_file
 from zapdb.history.moment_rows import MOMENTS_SCHEMA
 from zapdb.history.run import flush_store
 from zapdb.history.stores import hold_store, start_store
@@ -217,6 +218,8 @@ def check_store(db: Database, since: int | None = None) -> None:
             if operation != 3 and one[1] > begins
         )
     assert set(changes.values()) <= {1}
+    for path in list_manifests(directory, store.tenant):
+        read_manifest_file(path)  # by which it could be rebuilt: no moment is missing
     told = sorted(moments, key=lambda row: row["moment"])
     assert since is not None or told[0]["moment"] == begins
     assert [row for row in told if row["moment"] > begins] == _logged_moments(db, store, begins)

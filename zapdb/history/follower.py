@@ -138,7 +138,9 @@ class HistoryFollower:
         if not batch.moments:
             return NOTHING_TO_DO
         change.files.append(
-            working.write(loaded, "moments", None, 0, batch.last, to_arrow(batch.moments))
+            working.write_moments(
+                loaded, loaded.store.ends + 1, batch.last, [to_arrow(batch.moments)]
+            )
         )
         eras = {
             era.table_number: era

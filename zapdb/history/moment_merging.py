@@ -49,7 +49,7 @@ class MomentsMerger:
             return False
         try:
             rows = _read(Path(store.directory), chosen)
-            merged = working.write_moments(loaded, chosen[0].first_moment, rows)
+            merged = working.write_moments(loaded, chosen[0].first_moment, loaded.moment, rows)
         except HistoryDamaged as error:
             logger.warning("files of moments are not merged: %s", error)
             return False

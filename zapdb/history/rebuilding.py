@@ -285,7 +285,8 @@ class _Rebuild:
             if file.last_moment > last.number:
                 rows = _read_moments(store, file)
                 rows = rows.filter(compute.less_equal(rows.column("moment"), last.number))
-                file = self._working.write(LoadedStore(store, {}), "moments", None, 0, last, rows)
+                loaded = LoadedStore(store, {})
+                file = self._working.write_moments(loaded, file.first_moment, last, [rows])
             kept.append(file)
         return kept
 

@@ -294,8 +294,8 @@ class _Repair:
             moments, after = [self._make_baseline()], file.first_moment
         moments += self._read_log(after, file.last_moment, None, None)
         until = self._find_moment(file.last_moment)
-        rows = to_arrow(moments)
-        return [self._working.write(self._loaded, "moments", None, 0, until, rows)]
+        rows = [to_arrow(moments)]
+        return [self._working.write_moments(self._loaded, file.first_moment, until, rows)]
 
     def _make_baseline(self) -> Any:
         working = self._working

@@ -19,15 +19,23 @@ from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
 from zapdb.files import mode_of_directory
 from zapdb.history.directories import GONE, has_store, writing_to
 from zapdb.history.eras import EraPlanner, TableEvents
-from zapdb.history.files import make_directory, read_footer, sync_directory
+from zapdb.history.files import (
+    FileFooter,
+    list_directory,
+    make_directory,
+    read_footer,
+    sync_directory,
+    write_file,
+)
 from zapdb.history.later_commits import LATER, is_superseded
-from zapdb.history.manifest_files import ManifestFile, write_manifest
+from zapdb.history.manifest_files import ManifestFile, list_manifests, write_manifest
 from zapdb.history.moment_rows import make_baseline, to_arrow
 from zapdb.history.table_revisions import read_tables_at
 from zapdb.history.working_store import (
     LoadedStore,
     WorkingStore,
     lease_of,
+    to_row,
     upkeep_lease_of,
     write_follower,
 )
@@ -35,9 +43,11 @@ from zapdb.limits import HISTORY_LEASE_SECONDS, HISTORY_UPKEEP_WAIT_SECONDS
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_time
 from zapdb.storage.change_log import ChangeLog, Lag
+from zapdb.storage.database_place import read_place
 from zapdb.storage.history_erasures import list_unfinished
 from zapdb.storage.history_manifest import (
     HISTORY_FORMAT,
+    NO_TABLE,
     HistoryStore,
     StoreState,
     insert_files,
@@ -50,6 +60,7 @@ from zapdb.storage.history_manifest import (
     update_store,
 )
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.moments import BEFORE_ALL, LoggedMoment
 
 PATTERN_MARKS: Final = ("*", "?", "[")
 START_HINT = "begin one: `zapdb history start DIRECTORY`, or db.history.start(directory)"
@@ -156,7 +167,7 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     directory = directory.resolve()
     require_plain(directory)
     mode = mode_of_directory(storage.file_mode)
-    _make_store_directory(directory, mode)
+    make_store_directory(directory, mode)
     own = directory / str(tenant)
     _require_own(own, "" if row is None else row.id)
     with suppress(FileExistsError):
@@ -202,7 +213,8 @@ def require_plain(directory: Path) -> Path:
     return directory
 
 
-def _make_store_directory(directory: Path, mode: int) -> None:
+def make_store_directory(directory: Path, mode: int) -> None:
+    """Make the directory of stores; raises `UsageError`."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(
             "the history store needs a directory, and this is a file",
@@ -241,6 +253,87 @@ def _require_own(directory: Path, database: str) -> None:
             )
 
 
+def require_own_files(directory: Path, database: str) -> None:
+    """Raise `UsageError` if there are files of another database's stores, of whatever tenant."""
+    for inside in list_directory(directory):
+        if inside.is_dir():
+            _require_own(inside, database)
+
+
+def require_no_unknown_store(directory: Path, tenant: int) -> None:
+    """Raise `UsageError` if a directory has a store of a tenant of which the database has no
+    rows."""
+    if any(list_manifests(directory, tenant)):
+        raise UsageError(
+            "the directory has a history store of the tenant which the database does not know",
+            directory=str(directory / str(tenant)),
+            hint="if the database was restored from a backup, `zapdb history rebuild-manifest` "
+            "goes on with it; else move it away",
+        )
+
+
+def make_tenant_directory(storage: Storage, tenant: int, directory: Path) -> Path:
+    """Make the directory of a new tenant's files; raises `HistoryUnreachable` and `DiskFull`, also
+    if it is there already."""
+    own = directory.resolve() / str(tenant)
+    with writing_to(str(directory)):
+        own.mkdir(mode_of_directory(storage.file_mode))
+    return own
+
+
+def begin_new_store(connection: Connection, tenant: int, directory: Path) -> None:
+    """Begin the store of a tenant in the transaction that makes the tenant, which has no table and
+    no change yet. Raises `HistoryUnreachable` and `DiskFull`."""
+    storage, now = connection.storage, connection.storage.now_us(connection)
+    row = rows.get(connection, DatabaseRow)
+    database = "" if row is None else row.id
+    resolved = directory.resolve()
+    store = replace(_make_row(tenant, resolved, BEFORE_ALL, now), state="follows", commits=1)
+    footer = FileFooter(
+        format=HISTORY_FORMAT,
+        database=database,
+        tenant=tenant,
+        timeline=store.timeline,
+        kind="moments",
+        table=NO_TABLE,
+        name="",
+        era=0,
+        first_moment=BEFORE_ALL.number,
+        last_moment=BEFORE_ALL.number,
+        bookmark=str(BEFORE_ALL.bookmark),
+        revision=0,
+        position=0,
+        digest="",
+        commit=store.commits,
+    )
+    baseline = to_arrow([make_baseline(BEFORE_ALL, {}, 0)])
+    with writing_to(store.directory):
+        file = to_row(footer, write_file(resolved, (footer, None), [baseline], lambda: None))
+        place = read_place(connection)
+        write_manifest(ManifestFile(HISTORY_FORMAT, database, now, store, [], [file], place))
+    insert_store(connection, store)
+    insert_files(connection, [file])
+    write_follower(connection, ChangeLog(storage, tenant), store)
+
+
+def _make_row(tenant: int, directory: Path, moment: LoggedMoment, now: int) -> HistoryStore:
+    """Return the row of a timeline that begins at a moment."""
+    return HistoryStore(
+        tenant=tenant,
+        timeline=make_uuid7().hex(),
+        directory=str(directory),
+        format=HISTORY_FORMAT,
+        state="baseline",
+        begins=moment.number,
+        ends=moment.number,
+        ends_bookmark=moment.bookmark,
+        visible_at=moment.visible_at,
+        purged_before=0,
+        started_at=now,
+        flushed_at=now,
+    )
+
+
 def _begin(working: WorkingStore, directory: Path) -> HistoryStore:
     """Begin a timeline at the newest moment: each table that is recorded gets a checkpoint of
     then."""
@@ -254,27 +347,14 @@ def _begin(working: WorkingStore, directory: Path) -> HistoryStore:
         tables = read_tables_at(connection, catalog, working.revisions, later)
         position = read_later_events(connection, tenant, later).find_position(catalog.position)
         now = storage.now_us(connection)
-        store = HistoryStore(
-            tenant=tenant,
-            timeline=make_uuid7().hex(),
-            directory=str(directory),
-            format=HISTORY_FORMAT,
-            state="baseline",
-            begins=moment.number,
-            ends=moment.number,
-            ends_bookmark=moment.bookmark,
-            visible_at=moment.visible_at,
-            purged_before=0,
-            started_at=now,
-            flushed_at=now,
-        )
+        store = _make_row(tenant, directory, moment, now)
         planner = EraPlanner(store, working.revisions, {}, {})
         plan = planner.plan(tables, TableEvents(), moment.number)
     if not plan.begun:
         store = replace(store, state="follows")
     revisions = {number: at.entry.revision for number, at in tables.items()}
     baseline = to_arrow([make_baseline(moment, revisions, position)])
-    file = working.write(LoadedStore(store, {}), "moments", None, 0, moment, baseline)
+    file = working.write_moments(LoadedStore(store, {}), moment.number, moment, [baseline])
     store = replace(store, commits=1)
     described = HISTORY_FORMAT, working.database, now, store
     made = ManifestFile(*described, plan.begun, [file], working.place)

@@ -158,25 +158,26 @@ class WorkingStore:
         self,
         loaded: LoadedStore,
         kind: FileKind,
-        era: HistoryEra | None,
+        era: HistoryEra,
         revision: int,
         until: LoggedMoment,
         rows: Any,
     ) -> HistoryFile:
-        """Write a file of rows up to a moment, of an era, or of moments; raises
-        `HistoryUnreachable` and `DiskFull`."""
-        moments = rows.column("moment" if era is None else FROM)
-        first = compute.min(moments).as_py()
+        """Write a file of rows of an era up to a moment; raises `HistoryUnreachable` and
+        `DiskFull`."""
+        first = compute.min(rows.column(FROM)).as_py()
         footer = self.make_footer(loaded, kind, (era, revision), (first, until))
-        schema = None if era is None else self.schema_of(era)
-        return self._write(loaded, footer, schema, [rows])
+        return self._write(loaded, footer, self.schema_of(era), [rows])
 
     def write_moments(
-        self, loaded: LoadedStore, first_moment: int, tables: Iterable[Any]
+        self, loaded: LoadedStore, since: int, until: LoggedMoment, tables: Iterable[Any]
     ) -> HistoryFile:
-        """Write a file of moments, of many tables, up to the store's end; raises
-        `HistoryUnreachable` and `DiskFull`."""
-        footer = self.make_footer(loaded, "moments", (None, 0), (first_moment, loaded.moment))
+        """Write a file of all moments from a number on up to a moment, of many tables; raises
+        `HistoryUnreachable` and `DiskFull`.
+
+        `since` need not be the number of a moment: on SQLite, other tenants have numbers between.
+        """
+        footer = self.make_footer(loaded, "moments", (None, 0), (since, until))
         return self._write(loaded, footer, None, tables)
 
     def _write(
