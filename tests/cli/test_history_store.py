@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import zapdb
+from tests import processes
 from tests.cli.program import Project
+from tests.support import GUARD_SECONDS, wait_until
 
 
 def test_a_store_is_begun_followed_stopped_and_shown(current: Project) -> None:
@@ -211,3 +215,67 @@ def test_a_store_that_refuses_does_not_keep_the_others_from_their_work(current: 
     assert (status.status, other["tenant"]) == (1, "other")
     alone = current.run("history", "status", "--tenant", "other", "--json")
     assert (alone.status, alone.out) == (1, "")
+
+
+def test_a_setting_begins_the_stores_of_all_tenants(current: Project) -> None:
+    every = "--all-tenants"
+    for name in ("acme", "other"):
+        assert current.run("tenant", "create", name).status == 0
+    assert current.run("settings", "set", "change_log", "off", "--tenant", "acme").status == 0
+    done = current.run("settings", "set", "history_store", "past", "--json")
+    assert (done.status, done.json["value"]) == (1, str(current.directory / "past"))
+    (refused,) = done.json["refused"]
+    assert refused["tenant"] == "acme"
+    assert "acme: the change log is switched off" in done.err
+    status = current.run("history", "status", every, "--json")
+    told = {one["tenant"]: "error" in one for one in status.json["tenants"]}
+    assert (status.status, told) == (1, {"default": False, "acme": True, "other": False})
+    assert "acme: the tenant has no history store" in status.err
+    flushed = current.run("history", "flush", every, "--json")
+    assert (flushed.status, "acme: the change log is switched off" in flushed.err) == (1, True)
+    assert current.run("settings", "set", "change_log", "on", "--tenant", "acme").status == 0
+    assert current.run("tenant", "create", "late").status == 0
+    flushed = current.run("history", "run", "--once", every, "--json")
+    directories = {one["tenant"]: one["directory"] for one in flushed.json["tenants"]}
+    place = str(current.directory / "past")
+    assert directories == dict.fromkeys(("default", "acme", "other", "late"), place)
+    assert flushed.status == 0
+    listed = {
+        one["name"]: one for one in current.run("settings", "list", "--json").json["settings"]
+    }
+    assert listed["history_store"]["values"] == ["none", "DIRECTORY"]
+    assert current.run("settings", "get", "history_store").out == f"{place}\n"
+
+    (current.directory / "past").rename(current.directory / "away")
+    gone = current.run("tenant", "create", "more")
+    assert (gone.status, "is not there" in gone.err) == (1, True)
+    assert "more" not in current.run("tenant", "list").out
+    (current.directory / "away").rename(current.directory / "past")
+    assert current.run("settings", "unset", "history_store").status == 0
+    assert current.run("tenant", "create", "more").status == 0
+    assert current.run("history", "status", "--tenant", "more").status == 2
+    assert current.run("history", "status", every).status == 0
+    for wrong in (("set", "history_store", ""), ("set", "history_store", "p", "--tenant", "acme")):
+        assert current.run("settings", *wrong).status == 2
+    assert not [*current.directory.glob("*.json"), *current.directory.glob("p")]
+
+
+def test_the_stores_of_tenants_that_come_are_followed(current: Project) -> None:
+    """A process that follows all looks for new ones."""
+    for name, value in (("history_store", "past"), ("history_store_flush_seconds", "0")):
+        assert current.run("settings", "set", name, value).status == 0
+    command = [sys.executable, "-m", "zapdb", "history", "run", "--all-tenants"]
+    with processes.Popen([*command, "-d", f"sqlite:///{current.database}"]) as process:
+        try:
+            with zapdb.open(f"sqlite:///{current.database}") as db:
+                record = zapdb.asdict(db.table("people").get(1))
+                for name in ("default", "late", "later"):
+                    if name != "default":
+                        db.admin.create_tenant(name)
+                        db.for_tenant(name).table("people").insert(**record)
+                    store = db.for_tenant(name).history
+                    assert store.wait(seconds=GUARD_SECONDS).lag.changes == 0
+                    wait_until(lambda of=store: of.status().is_followed, "it is followed")
+            assert process.poll() is None
+        finally:
+            process.kill()

@@ -73,7 +73,7 @@ def test_as_json(people: Project) -> None:
     assert people.run("settings", "get", "on_read", "--json").json == found
     changed = people.run("settings", "set", "on_read", "leave", "--json").json
     seq = changed.pop("seq")
-    assert changed == found | {"from": "database"}
+    assert changed == found | {"from": "database", "refused": []}
     assert people.run("settings", "unset", "on_read", "--json").json["seq"] > seq
 
 

@@ -8,6 +8,7 @@ by their numbers, so a rename keeps their settings.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
@@ -29,6 +30,8 @@ DatasetPolicy = Literal["rebuild", "rewrite", "scan"]
 
 PROFILE: Final = "profile"
 CHANGE_LOG: Final = "change_log"
+HISTORY_STORE: Final = "history_store"
+NO_DIRECTORY: Final = "none"
 HISTORY_FLUSH_CHANGES: Final = "history_store_flush_changes"
 HISTORY_FLUSH_SECONDS: Final = "history_store_flush_seconds"
 HISTORY_CHECKPOINT_PERCENT: Final = "history_checkpoint_percent"
@@ -66,6 +69,8 @@ class Setting:
     numbers: IntegerRange | None = None
     takes_gate: bool = False
     """Whether setting it takes the gate, so that every later write obeys it."""
+    takes_directory: bool = False
+    """Whether its value is the full path of a directory, which is no other database's."""
 
     @property
     def mode(self) -> TransactionMode:
@@ -75,12 +80,15 @@ class Setting:
     @property
     def values(self) -> tuple[str, ...]:
         """Return the allowed values, as text."""
-        return (*self.choices, *([str(self.numbers)] if self.numbers else []))
+        directory = ["DIRECTORY"] if self.takes_directory else []
+        return (*self.choices, *([str(self.numbers)] if self.numbers else directory))
 
     def normalize(self, value: str) -> str | None:
         """Return the value as it is stored, or None if it is not allowed."""
         if value in self.choices:
             return value
+        if self.takes_directory:
+            return os.path.abspath(value) if value and "\0" not in value else None  # noqa: PTH100 - of a text
         if self.numbers is None or not (value.isascii() and value.isdigit() and len(value) < 20):
             return None
         number = int(value)
@@ -185,6 +193,16 @@ SETTINGS: Final[dict[str, Setting]] = {
             ("off", "on"),
             "Whether every change of a record is kept in the change log, which followers read.",
             takes_gate=True,
+        ),
+        Setting(
+            HISTORY_STORE,
+            NO_DIRECTORY,
+            DATABASE,
+            (NO_DIRECTORY,),
+            "The directory in which a history store begins for each tenant that has none, and for "
+            "each that is created; the change log is switched on for it. Unset, or `none`, no more "
+            "of them begin; those that there are go on.",
+            takes_directory=True,
         ),
         Setting(
             HISTORY_FLUSH_CHANGES,

@@ -27,7 +27,7 @@ from zapdb.catalog.settings import (
 )
 from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
-from zapdb.storage import Connection
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, as_text, checked
 from zapdb.storage.fixed_tables import CATALOG
 from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
@@ -124,6 +124,27 @@ def unset_setting(connection: Connection, name: str, scope: Scope = EVERYWHERE) 
     _announce_to_writers(connection, setting, scope, before)
     _check_policies(connection, name, scope)
     return seq
+
+
+def switch_log_on(storage: Storage, tenant: int, name: str, what: str) -> bool:
+    """Switch the change log on for a tenant, those of its tables that come later too, unless that
+    is configured; return whether it was off.
+
+    Raises `UsageError` if it is configured as off for the tenant; `what` needs it.
+    """
+    scope = Scope(tenant)
+    value, origin = read_settings(storage.connection(), tenant).find(CHANGE_LOG, scope)
+    if value == "on":
+        return False
+    if origin == "tenant":
+        raise UsageError(
+            f"the change log is switched off for the tenant, and {what} needs it",
+            tenant=name,
+            hint="`zapdb settings set change_log on`, with --tenant",
+        )
+    with storage.transaction(TransactionMode.DDL) as connection:
+        write_setting(connection, CHANGE_LOG, "on", scope)
+    return True
 
 
 def _check_policies(connection: Connection, name: str, scope: Scope) -> None:

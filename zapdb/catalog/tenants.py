@@ -8,6 +8,7 @@ a row of its own, and a constraint of the database keeps keys unique.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 import sqlalchemy as sa
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 from zapdb.catalog import principal, rows
 from zapdb.catalog.kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import CATALOG
 from zapdb.storage.identities import first_identity
 
@@ -23,8 +24,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
 _SHOWN_MAX: Final = 10
 
 
-def add_tenant(connection: Connection, name: str) -> Tenant:
-    """Add a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`."""
+def add_tenant(
+    connection: Connection, name: str, is_free: Callable[[int], bool] = lambda number: True
+) -> Tenant:
+    """Add a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`. It gets the
+    next number that `is_free`."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             "this is not a valid name of a tenant",
@@ -32,6 +36,8 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
             hint="use up to 63 letters, digits and _ . @ -, beginning with a letter or digit",
         )
     number = rows.draw(connection, "tenant")
+    while not is_free(number):
+        number = rows.draw(connection, "tenant")
     if not rows.put_if_absent(connection, TenantNameRow(name, number)):
         raise TenantExists("a tenant of this name already exists", tenant=name)
     now = connection.storage.now_us(connection)
@@ -43,12 +49,6 @@ def add_tenant(connection: Connection, name: str) -> Tenant:
         (number, first_identity()),
     )
     return tenant
-
-
-def create_tenant(storage: Storage, name: str) -> Tenant:
-    """As `add_tenant`, in a transaction of its own."""
-    with storage.transaction(TransactionMode.CATALOG) as connection:
-        return add_tenant(connection, name)
 
 
 def find_tenant(connection: Connection, name: str) -> Tenant:

@@ -23,6 +23,7 @@ from zapdb.errors import (
 from zapdb.history.follower import FollowerStep
 from zapdb.history.run import run_store
 from zapdb.history.stores import HistoryStatus, check_directory
+from zapdb.history.wanted_stores import read_wanted, start_wanted_store, start_wanted_stores
 from zapdb.storage import Storage
 from zapdb.storage.history_manifest import FOLLOWED, list_followed, read_store
 
@@ -116,7 +117,7 @@ class _Followers:
         self._storage = db._storage
         self._stop = threading.Event()
         self._threads: dict[int, threading.Thread] = {}
-        self._told: dict[int, str] = {}
+        self._told: dict[str, str] = {}
 
     def run(self) -> None:
         told = ""
@@ -137,6 +138,8 @@ class _Followers:
 
     def _look(self) -> None:
         """Follow the stores that nothing follows here: new ones, and those that were given up."""
+        for name, error in start_wanted_stores(self._storage).items():
+            self._tell(name, error)
         names = {tenant.number: tenant.name for tenant in self._db.admin.tenants()}
         for tenant in list_followed(self._storage.connection()):
             thread = self._threads.get(tenant)
@@ -151,11 +154,14 @@ class _Followers:
         try:
             _follow(self._storage, name, tenant, self._stop)
         except ZapdbError as error:
-            if self._told.get(tenant) != error.message:
-                print_note(f"{name}: {error}")
-            self._told[tenant] = error.message
+            self._tell(name, error)
         finally:
             self._storage.release_connection()
+
+    def _tell(self, name: str, error: ZapdbError) -> None:
+        if self._told.get(name) != error.message:
+            print_note(f"{name}: {error}")
+        self._told[name] = error.message
 
 
 def _follow(storage: Storage, name: str, tenant: int, stop: threading.Event) -> None:
@@ -187,12 +193,16 @@ def history_flush_command(options: StoreOptions, output: Output) -> int:
 
 
 def _flush(options: StoreOptions, output: Output) -> int:
+    def has_store(db: Database) -> bool:
+        start_wanted_store(db._storage, db._catalog.tenant, db._tenant)
+        return _is_followed(db)
+
     def work(db: Database) -> tuple[dict[str, Any], int]:
         status = db.history.flush()
         output.write(options.prefix(db), _show_end(status))
         return _to_json(db._tenant, status), 0
 
-    return options.run(output, work, _is_followed, names_each=False)
+    return options.run(output, work, has_store, names_each=False)
 
 
 def history_stop_command(options: StoreOptions, output: Output) -> int:
@@ -230,7 +240,7 @@ def history_status_command(options: StoreOptions, output: Output) -> int:
         found.append((db._tenant, status))
         return _to_json(db._tenant, status), _judge(status)
 
-    exit_status = options.run(output, work, has_any_store, names_each=False)
+    exit_status = options.run(output, work, _has_or_wants_store, names_each=False)
     output.table(
         ("tenant", "moments", "files", "size", "behind", "state"),
         [
@@ -254,6 +264,10 @@ def history_status_command(options: StoreOptions, output: Output) -> int:
             what = format_count(status.unfinished_erasures, "erasure")
             print_note(f"{name}: {what} not finished: `zapdb history flush` goes on with it")
     return exit_status
+
+
+def _has_or_wants_store(db: Database) -> bool:
+    return has_any_store(db) or read_wanted(db._storage.connection()) is not None
 
 
 def _judge(status: HistoryStatus) -> int:

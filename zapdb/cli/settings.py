@@ -11,6 +11,7 @@ import typer
 
 from zapdb.activation import load_tenant_catalog
 from zapdb.catalog.settings import (
+    EVERYWHERE,
     PROFILE,
     PROFILES,
     SETTINGS,
@@ -23,7 +24,9 @@ from zapdb.catalog.settings import (
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.opening import DatabaseOptions
-from zapdb.cli.output import Output
+from zapdb.cli.output import Output, print_note
+from zapdb.errors import EXIT_ERROR
+from zapdb.history.wanted_stores import claim_directory, start_wanted_stores
 from zapdb.storage import Storage, TransactionMode
 
 NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
@@ -133,21 +136,26 @@ def settings_set_command(
     value: Annotated[str, typer.Argument(help="The new value.")],
     options: ScopeOptions,
     output: Output,
-) -> None:
+) -> int:
     """Change a setting for the whole database, or for a tenant, table, field or index.
 
     Running processes see the change within about a second.
 
-    With `--json`: `{name, value, from, default, values, scopes, description, seq}`; a process whose
-    catalog cache has the seq sees the change.
+    `history_store` begins a history store for each tenant. One that refuses is named, the others
+    get theirs, and the exit status is 1; `zapdb history run --all-tenants` tries again.
+
+    With `--json`: `{name, value, from, default, values, scopes, description, seq, refused:
+    [{tenant, error}]}`; a process whose catalog cache has the seq sees the change.
     """
     setting = find_setting(name)
     with options.target() as place:
-        _write(place, setting, value, output)
+        return _write(place, setting, value, output)
 
 
 def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
     """Unset a setting, so that the value of a wider scope, the profile or the default holds again.
+
+    Unsetting `history_store` stops no store: `zapdb history stop --all-tenants` does.
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """
@@ -155,7 +163,7 @@ def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Ou
     with options.target() as place:
         with place.storage.transaction(setting.mode) as connection:
             seq = unset_setting(connection, name, place.scope)
-        _report(place, setting, seq, output)
+        _report(place, setting, output, {"seq": seq})
 
 
 def settings_profile_command(
@@ -176,13 +184,20 @@ def settings_profile_command(
         output.write(f"{name} is ", (value, "bold"), ", unless it is set")
 
 
-def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -> None:
+def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -> int:
+    if setting.takes_directory and place.scope == EVERYWHERE:
+        claim_directory(place.storage, value)
     with place.storage.transaction(setting.mode) as connection:
         seq = write_setting(connection, setting.name, value, place.scope)
-    _report(place, setting, seq, output)
+    refused = start_wanted_stores(place.storage) if setting.takes_directory else {}
+    for name, error in refused.items():
+        print_note(f"{name}: {error}")
+    told = [{"tenant": name, "error": error.message} for name, error in refused.items()]
+    _report(place, setting, output, {"seq": seq, "refused": told})
+    return EXIT_ERROR if refused else 0
 
 
-def _report(place: SettingTarget, setting: Setting, seq: int, output: Output) -> None:
+def _report(place: SettingTarget, setting: Setting, output: Output, also: dict[str, Any]) -> None:
     found = place.describe(setting, place.read())
     output.write(f"{setting.name}{place.description} is ", (found["value"], "bold"))
-    output.document(found | {"seq": seq})
+    output.document(found | also)

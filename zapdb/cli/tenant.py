@@ -10,11 +10,12 @@ import typer
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Tenant
-from zapdb.catalog.tenants import create_tenant, find_tenant_row, list_tenants
+from zapdb.catalog.tenants import find_tenant_row, list_tenants
 from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR
 from zapdb.history.removing import delete_store_files
+from zapdb.history.wanted_stores import create_tenant
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 
@@ -56,6 +57,8 @@ def _show_position(tenant: Tenant, end: int) -> str:
 
 def tenant_create_command(name: NameArgument, options: DatabaseOptions, output: Output) -> None:
     """Create a tenant. Its tables are created when it is opened, or by `migrate up --all-tenants`.
+
+    With the setting `history_store`, its history store begins with it, or neither is made.
 
     With `--json`: the tenant, as `list` writes it, and `seq`; a process whose catalog cache has the
     seq sees the change.

@@ -21,7 +21,7 @@ from zapdb.catalog.kinds import JobKind, Tenant
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
-from zapdb.catalog.tenants import create_tenant, find_tenant, list_tenants
+from zapdb.catalog.tenants import find_tenant, list_tenants
 from zapdb.cluster.level import read_level
 from zapdb.cluster.status import NodeStatus, read_nodes
 from zapdb.database.commit_tokens import purge_tokens
@@ -31,6 +31,12 @@ from zapdb.database.node_context import NodeContext
 from zapdb.database.session import Session
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.history.removing import delete_store_files
+from zapdb.history.wanted_stores import (
+    claim_directory,
+    create_tenant,
+    refuse_unless_all,
+    start_wanted_stores,
+)
 from zapdb.jobs import (
     IndexRepair,
     JobReport,
@@ -247,8 +253,16 @@ class DatabaseAdmin(Facet):
         Returns the change's seq, for `wait_for_catalog` in other processes. Raises `UnknownName`,
         `UsageError` for a value or a scope that the setting can't have, and `IncompatibleVersion`
         if the setting needs `zapdb cluster upgrade`.
+
+        `history_store` begins a history store for each tenant; raises `UsageError` for a directory
+        in which none can be, and, with the setting stored, if some tenants refuse.
         """
-        with self._storage.transaction(find_setting(name).mode) as connection:
+        setting = find_setting(name)
+        is_of_all = (tenant, table, field, index) == (None, None, None, None)
+        if setting.takes_directory and value is not None and is_of_all:
+            self._storage.require_writable()
+            claim_directory(self._storage, value)
+        with self._storage.transaction(setting.mode) as connection:
             number = None if tenant is None else find_tenant(connection, tenant).number
             scope = self._scope(number, table, field, index)
             if value is None:
@@ -256,6 +270,8 @@ class DatabaseAdmin(Facet):
             else:
                 seq = write_setting(connection, name, value, scope)
         self._refresher.use(read_settings(self._storage.connection(), self._tenant))
+        if setting.takes_directory and value is not None:
+            refuse_unless_all(start_wanted_stores(self._storage))
         return seq
 
     # Tenants
@@ -267,6 +283,9 @@ class DatabaseAdmin(Facet):
 
     def create_tenant(self, name: str) -> int:
         """Create a tenant; raises `TenantExists`. Its tables are created when it is opened.
+
+        With the setting `history_store`, its history store begins with it, or neither is made:
+        raises `HistoryUnreachable`, `DiskFull` and `UsageError`.
 
         Returns a seq for `wait_for_catalog` in other processes, which covers the change.
         """

@@ -10,8 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zapdb.catalog.settings import CHANGE_LOG, Scope
-from zapdb.catalog.stored_settings import read_settings, write_setting
+from zapdb.catalog.stored_settings import read_settings, switch_log_on
 from zapdb.cluster.leases import Owner
 from zapdb.database.habits import Facet
 from zapdb.database.history.moment import (
@@ -25,7 +24,6 @@ from zapdb.database.history_threads import HistoryThreads
 from zapdb.database.session import Session
 from zapdb.errors import HistoryBehind, HistoryPurged, UsageError
 from zapdb.limits import HISTORY_WAIT
-from zapdb.storage import TransactionMode
 from zapdb.storage.history_manifest import FOLLOWED, read_store
 from zapdb.storage.retries import attempts
 from zapdb.values.timestamp import EPOCH
@@ -334,24 +332,8 @@ def _find_kept(session: Session, before: When, find_stored: Callable[[int], int 
 
 
 def switch_change_log_on(session: Session, name: str, what: str) -> bool:
-    """Switch the change log on for a tenant, those of its tables that come later too, unless that
-    is configured; return whether it was off.
-
-    Raises `UsageError` if it is configured as off for the tenant; `what` needs it.
-    """
-    scope = Scope(session.catalog.tenant)
-    with session.reading() as connection:
-        settings = read_settings(connection, session.catalog.tenant)
-    value, origin = settings.find(CHANGE_LOG, scope)
-    if value == "on":
-        return False
-    if origin == "tenant":
-        raise UsageError(
-            f"the change log is switched off for the tenant, and {what} needs it",
-            tenant=name,
-            hint="`zapdb settings set change_log on`, with --tenant",
-        )
-    with session.storage.transaction(TransactionMode.DDL) as connection:
-        write_setting(connection, CHANGE_LOG, "on", scope)
-    session.reload()
-    return True
+    """As `switch_log_on`, for the tenant of a session, which obeys it at once."""
+    was_off = switch_log_on(session.storage, session.catalog.tenant, name, what)
+    if was_off:
+        session.reload()
+    return was_off

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from zapdb.catalog import rows
 from zapdb.catalog.kinds import SettingRow
-from zapdb.catalog.settings import ANY, INDEX_PREFIX, Scope
+from zapdb.catalog.settings import ANY, INDEX_PREFIX, SETTINGS, Scope
 from zapdb.database import Database
 from zapdb.export.manifest import ExportedSetting
 from zapdb.schema import TableSchema
@@ -17,13 +17,17 @@ def list_exported_settings(
     connection: Connection, tenant: int, tables: Iterable[TableSchema]
 ) -> Iterator[ExportedSetting]:
     """The settings of a tenant and of the whole database; those of parts that are not in these
-    tables are left out."""
+    tables are left out, and directories, which are this database's alone."""
     numbered = {schema.number: schema for schema in tables}
     for scope in (ANY, tenant):
         for row in rows.list_rows(connection, SettingRow, scope):
             found = _name(row, numbered)
-            if found is not None:
+            if found is not None and not _is_of_one_database(found.name):
                 yield found
+
+
+def _is_of_one_database(name: str) -> bool:
+    return name in SETTINGS and SETTINGS[name].takes_directory
 
 
 def _name(row: SettingRow, tables: Mapping[int, TableSchema]) -> ExportedSetting | None:
@@ -58,6 +62,6 @@ def load_settings(db: Database, settings: Iterable[ExportedSetting]) -> None:
         tenant = db._tenant if one.scope == "tenant" else None
         parts = {"table": one.table, "field": one.field, "index": one.index}
         scope: Scope = db.admin._scope(None, one.table, one.field, one.index)
-        if tenant is None and scope.key(one.name) in stored:
+        if (tenant is None and scope.key(one.name) in stored) or _is_of_one_database(one.name):
             continue
         db.admin.set_setting(one.name, one.value, tenant=tenant, **parts)

@@ -293,6 +293,12 @@ def list_timelines(connection: Connection, tenant: int) -> list[HistoryStore]:
     return [HistoryStore.from_row(row) for row in rows]
 
 
+def list_store_tenants(connection: Connection) -> set[int]:
+    """Return the tenants that have a store, in whatever state."""
+    sql = f"SELECT DISTINCT tenant FROM {HISTORY_STORES.name}"
+    return {tenant for (tenant,) in checked((HISTORY_STORES.c.tenant,), connection.fetch_all(sql))}
+
+
 def list_followed(connection: Connection) -> list[int]:
     """Return the tenants that have a store which is to be followed."""
     at = HISTORY_STORES.c
