@@ -21,6 +21,7 @@ from zapdb.indexes.sorting import Sorting
 from zapdb.indexes.spans import Span
 from zapdb.limits import ESTIMATE_RECORDS_MAX, ESTIMATE_SAMPLE_RECORDS
 from zapdb.storage import Connection
+from zapdb.storage.cells import as_number
 from zapdb.storage.statements import catalog_version_sql
 
 SORTINGS: dict[Sorting, str] = {
@@ -174,7 +175,8 @@ def _find_lowest_revision(
     keys, and whether a record of it is stale."""
 
     def read(connection: Connection, now: BoundTable) -> tuple[Any, tuple[int, bool]]:
-        (version,) = connection.fetch_one(catalog_version_sql(now.catalog.tenant))
+        row = connection.fetch_one(catalog_version_sql(now.catalog.tenant))
+        version = None if row is None else as_number(row[0])
         descriptor = now.descriptor
         known = read_range_revisions(
             connection, now.catalog.tenant, descriptor.schema.number, min(descriptor.layouts)
