@@ -12,8 +12,8 @@ operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from tests.oracle import Kept, convert_kept, given, number_of
 from zapdb.database import Database
@@ -31,6 +31,7 @@ from zapdb.schema import Field, TableSchema
 
 Key = tuple[Any, ...]
 Row = dict[str, Any]
+NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Model:
@@ -73,9 +74,12 @@ class Model:
         rows = (self.seen(chain, number, key, at) for key in self.rows[number])
         return {self.key_of(table, row): row for row in rows}
 
-    def insert_at(self, chain: Chain, number: int, row: Row, at: int) -> None:
-        """Such a process inserts a record."""
+    def insert_at(
+        self, chain: Chain, number: int, row: Row, at: int, made: Mapping[str, Any] = NOTHING
+    ) -> None:
+        """Such a process inserts a record, and makes values of fields that it does not see."""
         kept = convert_kept(chain, number, Kept(row), at, chain.end)
+        kept.row.update(made)
         key = self.key_of(chain.table_at(chain.end, number), kept.row)
         assert key not in self.rows[number]
         self.rows[number][key] = kept, chain.end

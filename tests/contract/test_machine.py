@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 import zapdb
-from tests.contract.model import Key, Model
+from tests.contract.model import Key, Model, Row
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
 from tests.support import PostgresServer, assert_revisions_are_known, make_place
 from zapdb.activation.up import MigrationChoice, migrate_up
@@ -40,7 +40,7 @@ from zapdb.jobs.job import open_ranges
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
 from zapdb.migrations import Chain
-from zapdb.records import codec_for, encode_prefix
+from zapdb.records import codec_for, encode_prefix, held
 from zapdb.schema import TableSchema
 from zapdb.storage import RecordStatements, connect
 
@@ -250,8 +250,22 @@ class Life(RuleBasedStateMachine):
                 event("a constraint for the older process")
             else:
                 assert not known
-                self.model.insert_at(self.chain, table.number, row, self.at)
+                made = self._read_made(table, self.model.key_of(table, row))
+                self.model.insert_at(self.chain, table.number, row, self.at, made)
         event("the older process inserts", self.chain.end - self.at)
+
+    def _read_made(self, table: TableSchema, key: Key) -> Row:
+        """The values of generated fields that the older process gave a record, though it does not
+        see them."""
+        newest = self.chain.table_at(self.chain.end, table.number)
+        known = {f.number for f in table.fields}
+        names = [f.name for f in newest.fields if f.generated and f.number not in known]
+        if not names:
+            return {}
+        event("the older process makes values that it does not see")
+        record = held(self.db.table(newest.name).get(*key))
+        assert None not in [record[name] for name in names]
+        return {name: record[name] for name in names}
 
     @rule(data=st.data())
     @precondition(lambda self: any(self._seen(table) for table in self.older_tables))
