@@ -18,7 +18,6 @@ import duckdb
 import pyarrow
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
-from zapdb.export.plain_defaults import postgresql_literal
 
 from tests import strategies
 from tests.blobs import NO_BLOBS
@@ -33,6 +32,7 @@ from zapdb.database.sql.types import sql_type, view_sql
 from zapdb.export.content_digest import digest_batches
 from zapdb.export.plain_tables import plan_plain_table
 from zapdb.export.plain_values import copy_text, sqlite_literal, to_sqlite
+from zapdb.export.sql_script import postgresql_literal
 from zapdb.expressions import FUNCTIONS
 from zapdb.expressions.functions import TEXTABLE
 from zapdb.inference import column_types
