@@ -21,9 +21,9 @@ from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
 from zapdb.accelerator import describe_codec
 from zapdb.cli import app, commands
+from zapdb.cli.exclusive_jobs import CommandJob, JobCounter
 from zapdb.cli.opening import DatabaseOptions, TenantOptions
 from zapdb.cli.output import Output
-from zapdb.cli.undivided import CommandJob, JobCounter
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zapdb.jobs.undivided import NoJob
+from zapdb.jobs.exclusive import SilentReporter
 
 
-class NotedPace(NoJob):
+class NotedPace(SilentReporter):
     """`held` has what it might have waited at, `counted` the rest."""
 
     is_job = True

@@ -204,7 +204,7 @@ def test_a_killed_copy_goes_on_where_it_was(place: Place) -> None:
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize(
-    "function", ["zapdb.jobs.undivided._note_end", "zapdb.cli.sources.databases.forget_all"]
+    "function", ["zapdb.jobs.exclusive._note_end", "zapdb.cli.sources.databases.forget_all"]
 )
 def test_a_copy_that_is_killed_after_its_last_row_copies_no_row_again(
     place: Place, function: str

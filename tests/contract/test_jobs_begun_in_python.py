@@ -32,7 +32,7 @@ from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.sql_script import export_sql
 from zapdb.inference import import_database
-from zapdb.jobs.undivided import UndividedJob
+from zapdb.jobs.exclusive import ExclusiveJob
 from zapdb.limits import BATCH_RECORDS_MIN
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.keeping import keep_mirror
@@ -59,9 +59,9 @@ class Looks:
 
     def __init__(self) -> None:
         self._begun = self._ended = 0
-        self._look = UndividedJob._look
+        self._look = ExclusiveJob._look
 
-    def count(self, job: UndividedJob) -> None:
+    def count(self, job: ExclusiveJob) -> None:
         self._begun += 1
         self._look(job)
         self._ended = self._begun
@@ -75,7 +75,7 @@ class Looks:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     found = Looks()
-    monkeypatch.setattr(UndividedJob, "_look", lambda job: found.count(job))
+    monkeypatch.setattr(ExclusiveJob, "_look", lambda job: found.count(job))
     return found
 
 

@@ -123,7 +123,7 @@ def test_old_measurements_are_not_shown_and_deleted_in_time(
 
 def test_a_job_about_all_tables_is_measured_by_writes_alone(db: Database) -> None:
     job = structs.replace(only_job(db._storage), table=0)
-    probe = LatencyProbe(db._storage, job, latency.Pace())
+    probe = LatencyProbe(db._storage, job, latency.DutyCycle())
     for _ in range(2):  # the second one reports the first
         probe._step()
     (found,) = db.jobs.get(job.id).probes

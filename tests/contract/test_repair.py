@@ -14,7 +14,7 @@ from zapdb import Database
 from zapdb.errors import JobError, LeaseHeld, UniqueViolation, UsageError
 from zapdb.jobs import TableReport
 from zapdb.jobs import repair as repairing
-from zapdb.jobs.undivided import UndividedJob
+from zapdb.jobs.exclusive import ExclusiveJob
 
 UNIQUE_TITLE = (
     "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"
@@ -217,15 +217,15 @@ def test_rule_17_a_repair_is_a_job_that_is_paused_and_cancelled(
                 failed.append(error)
 
         # In its midst it waits until it has noticed the pause.
-        note, in_midst = UndividedJob.note, threading.Event()
+        note, in_midst = ExclusiveJob.note, threading.Event()
 
-        def note_slowly(job: UndividedJob, read: int, *others: int) -> None:
+        def note_slowly(job: ExclusiveJob, read: int, *others: int) -> None:
             note(job, read, *others)
             if entries(place, BY_TITLE) and not in_midst.is_set():
                 in_midst.set()
                 wait_until(lambda: job.held or job.ended, "the pause is noticed")
 
-        monkeypatch.setattr(UndividedJob, "note", note_slowly)
+        monkeypatch.setattr(ExclusiveJob, "note", note_slowly)
         run = threading.Thread(target=repair)
         run.start()
         wait_until(in_midst.is_set, "it is in its midst")

@@ -10,9 +10,9 @@ import typer
 
 from zapdb.cli.changes import change_to_json
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
+from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, as_plain, format_count, print_note
-from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.export.all_tenants import export_all_tenants

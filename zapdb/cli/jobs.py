@@ -194,7 +194,7 @@ def _find_key_decoder(catalog: TenantCatalog, job: Job) -> DecodeKey | None:
 def _show_reads(status: JobStatus) -> str:
     """How many records the job will have read; what was found by a sample is rounded."""
     job, reads = status.job, status.reads
-    if type_of(job).is_undivided and reads != status.progress.read:
+    if type_of(job).is_exclusive and reads != status.progress.read:
         return f"about {reads:,}"
     # What is left of conversions is counted, and what is done is known.
     is_counted = not job.is_estimated or type_of(job).rewrites_records

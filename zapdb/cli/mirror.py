@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, OnlyLocalOption, refuse_spark
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, print_note
-from zapdb.cli.undivided import CommandJob, JobCounter, OnlyLocalOption, refuse_spark
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.comparison import compare_mirror
 from zapdb.mirror.mirror import Mirror
@@ -147,7 +147,7 @@ class _CountedPace:
 class _Reporter:
     """Tells what a mirror does: tables at once, changes at the end of a batch."""
 
-    def __init__(self, output: Output, counter: JobCounter, pace: WorkPace) -> None:
+    def __init__(self, output: Output, counter: JobCounter, pace: ProgressReporter) -> None:
         self._counter = counter
         self._pace = pace
         self._output = output

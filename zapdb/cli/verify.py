@@ -11,10 +11,10 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.engine import Engine
+from zapdb.cli.exclusive_jobs import tell_wait
 from zapdb.cli.job_progress import with_bar, write_way_on
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
-from zapdb.cli.undivided import tell_wait
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
 from zapdb.jobs.job_types import name_job

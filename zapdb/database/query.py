@@ -149,7 +149,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         return self._with(includes=includes)
 
     def _with(self, **changes: Any) -> Query[R]:
-        return self._but(self._selection.but(**changes))
+        return self._but(self._selection.replace(**changes))
 
     def _but(self, selection: Selection) -> Query[R]:
         return Query(self._session, self._bound, selection)

@@ -51,7 +51,7 @@ class Selection(msgspec.Struct, frozen=True):
             parts.append(f" with {', '.join(names_of(self.includes))}")
         return "".join(parts)
 
-    def but(self, **changes: Any) -> Selection:
+    def replace(self, **changes: Any) -> Selection:
         """The same with some changes."""
         return msgspec.structs.replace(self, **changes)
 
@@ -66,7 +66,7 @@ class Selection(msgspec.Struct, frozen=True):
             raise UsageError(
                 "the query has no order yet", hint="call order_by(…) or using(…) first"
             )
-        turned = self.but(is_reversed=not self.is_reversed)
+        turned = self.replace(is_reversed=not self.is_reversed)
         turned.ordering(bound)
         return turned
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from zapdb.database import Database
-from zapdb.database.undivided_work import OnWait
+from zapdb.database.exclusive_work import OnWait
 from zapdb.errors import CorruptExport, UsageError
 from zapdb.export.directory import export_directory, make_empty
 from zapdb.export.loading import Loaded, check_export, load_export
@@ -29,7 +29,7 @@ from zapdb.export.manifest import (
 )
 from zapdb.export.record_files import TEXT_HINT, require_form
 from zapdb.files import mode_of_directory, replace_text_file
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 
 LIST: Final = "tenants.json"
 DIRECTORIES: Final = "tenants"
@@ -67,7 +67,7 @@ def export_all_tenants(
     form: Form = "parquet",
     migrations: str | Path | None = None,
     progress: Callable[[int], object] = _ignore,
-    pace: WorkPace | None = None,
+    pace: ProgressReporter | None = None,
 ) -> ExportedTenants:
     """Write an export of each tenant, each as of a moment of its own, into a new directory.
 

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from zapdb.catalog.stored import provisional_numbers
 from zapdb.database import Database
+from zapdb.database.exclusive_work import noted_as_job
 from zapdb.database.table_reading import ReadableTable
-from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import CorruptCatalog, InvalidMigration, InvalidValue, UsageError, ZapdbError
 from zapdb.export.archived_values import ArchiveDigest, list_archived_values
 from zapdb.export.exported_settings import list_exported_settings
@@ -33,7 +33,7 @@ from zapdb.export.manifest import (
     Form,
     Manifest,
 )
-from zapdb.export.pace import ExportPace, Progress, ignore_progress
+from zapdb.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.export.record_digest import RecordDigest
 from zapdb.export.record_files import (
     TEXT_HINT,
@@ -45,7 +45,7 @@ from zapdb.export.record_files import (
 from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
 from zapdb.files import mode_of_directory, writing_file
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.migrations import Migration
 from zapdb.migrations.chain import Chain, MigrationFile, digest_chain, list_files
 from zapdb.migrations.document import DocumentText, read_document
@@ -84,7 +84,7 @@ def export_directory(
     form: Form = "parquet",
     migrations: str | Path | None = None,
     progress: Progress = ignore_progress,
-    pace: WorkPace | None = None,
+    pace: ProgressReporter | None = None,
 ) -> Manifest:
     """Write all tables of a database's tenant, as of one moment, into a new directory.
 
@@ -104,11 +104,11 @@ def export_directory(
     """
     require_form(form, TEXT_HINT)
     with noted_as_job(db._session, "export", realpath(directory)) as job:
-        return _export(db, Path(directory), form, migrations, ExportPace(progress, pace or job))
+        return _export(db, Path(directory), form, migrations, ExportReporter(progress, pace or job))
 
 
 def _export(
-    db: Database, target: Path, form: Form, migrations: str | Path | None, pace: ExportPace
+    db: Database, target: Path, form: Form, migrations: str | Path | None, pace: ExportReporter
 ) -> Manifest:
     with db.snapshot() as snap:
         catalog = read_catalog(snap._session)
@@ -139,7 +139,7 @@ def write_export(
     target: Path,
     form: Form,
     migrations: str | Path | None,
-    pace: ExportPace,
+    pace: ExportReporter,
 ) -> Manifest:
     """Write what was read into a new directory; raises `UsageError` for one that is not empty."""
     mode = mode_of_directory(state.file_mode)
@@ -200,7 +200,7 @@ class _TableExport:
     mode: int
     """Of a directory that is made."""
 
-    def write(self, directory: Path, pace: ExportPace) -> ExportedTable:
+    def write(self, directory: Path, pace: ExportReporter) -> ExportedTable:
         """Write the table's files."""
         numbers = {f.name: self.last[f.number] for f in self.schema.fields if f.number in self.last}
         with naming_table(self.schema.name):
@@ -218,7 +218,7 @@ class _TableExport:
                 digest.add(line)
         return ExportedArchive(file, digest.values, str(digest))
 
-    def _write_records(self, directory: Path, pace: ExportPace) -> ExportedTable:
+    def _write_records(self, directory: Path, pace: ExportReporter) -> ExportedTable:
         file = f"{TABLES}/{self.schema.name}.{self.form}"
         path = directory / file
         if self.form == "parquet":
@@ -236,7 +236,7 @@ class _TableExport:
         return ExportedTable(self.schema.name, file, digest.records, str(digest), tuple(as_text))
 
     def _write_parquet(
-        self, stream: IO[bytes], pace: ExportPace, as_text: list[str]
+        self, stream: IO[bytes], pace: ExportReporter, as_text: list[str]
     ) -> TableDigest:
         from zapdb.export.content_digest import TableDigest
 
@@ -246,7 +246,7 @@ class _TableExport:
         write_batches(reader.schema, _pass(digest, reader), stream, pace.note)
         return digest
 
-    def _write_lines(self, stream: IO[bytes], pace: ExportPace) -> RecordDigest:
+    def _write_lines(self, stream: IO[bytes], pace: ExportReporter) -> RecordDigest:
         digest = RecordDigest(self.schema)
         with open(stream.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
             make = csv_writer if self.form == "csv" else json_writer

@@ -19,9 +19,9 @@ from typing import Any, Final
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.database import Database, Table, open
 from zapdb.database.bulk import KEYS_PER_STATEMENT
+from zapdb.database.exclusive_work import OnWait, measure_value, noted_as_job
 from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
-from zapdb.database.undivided_work import OnWait, measure_value, noted_as_job
 from zapdb.errors import (
     CorruptExport,
     MigrationConflict,
@@ -46,7 +46,7 @@ from zapdb.export.manifest import (
 from zapdb.export.record_digest import digest_records
 from zapdb.export.record_files import require_form
 from zapdb.indexes import BoundTable
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations.chain import digest_chain, load_directory
 from zapdb.records.record_lines import read_lines
@@ -189,7 +189,7 @@ class _LoadPace:
     """Tells the caller and the job of records that are loaded."""
 
     progress: Callable[[int], object]
-    work: WorkPace
+    work: ProgressReporter
 
     def note(self, batch: list[Values]) -> None:
         self.progress(len(batch))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 
 Progress = Callable[[int], object]
 """Is called with how many more records are done."""
@@ -18,11 +18,11 @@ def ignore_progress(_: int) -> None: ...
 
 
 @dataclass
-class ExportPace:
+class ExportReporter:
     """Tells of records in batches; those of lines are counted first."""
 
     progress: Progress
-    work: WorkPace
+    work: ProgressReporter
     _lines: int = 0
     _size_bytes: int = 0
 

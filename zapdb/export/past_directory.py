@@ -11,16 +11,16 @@ from contextlib import nullcontext
 from os.path import realpath
 from pathlib import Path
 
+from zapdb.database.exclusive_work import noted_as_job
 from zapdb.database.history.chain_then import read_chain_then
 from zapdb.database.past import Past
-from zapdb.database.undivided_work import noted_as_job
 from zapdb.errors import UsageError
 from zapdb.export.directory import ExportedState, write_export
 from zapdb.export.exported_settings import list_exported_settings
 from zapdb.export.manifest import ExportedMoment, Form, Manifest
-from zapdb.export.pace import ExportPace, Progress, ignore_progress
+from zapdb.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.export.record_files import TEXT_HINT, require_form
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.storage.sequences import read_last_numbers
 
 
@@ -31,7 +31,7 @@ def export_past(
     form: Form = "parquet",
     migrations: str | Path | None = None,
     progress: Progress = ignore_progress,
-    pace: WorkPace | None = None,
+    pace: ProgressReporter | None = None,
 ) -> Manifest:
     """Write all tables as they were at a moment, `db.at(…)`, into a new directory, with the
     migrations that were active then: `zapdb import` makes the tenant of then of it.
@@ -51,7 +51,7 @@ def export_past(
         state = _read_state(past)
         if job.is_job:
             job.expect(sum(table.count() for table, _ in state.tables))
-        return write_export(state, Path(directory), form, migrations, ExportPace(progress, job))
+        return write_export(state, Path(directory), form, migrations, ExportReporter(progress, job))
 
 
 def _read_state(past: Past) -> ExportedState:

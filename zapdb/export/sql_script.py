@@ -18,9 +18,9 @@ from typing import IO, Any, Final, Literal, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database import Database, Table
-from zapdb.database.undivided_work import noted_as_job
+from zapdb.database.exclusive_work import noted_as_job
 from zapdb.errors import UsageError
-from zapdb.export.pace import ExportPace, Progress, ignore_progress
+from zapdb.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.export.plain_checks import check_sql
 from zapdb.export.plain_tables import (
     SYSTEM_COLUMNS,
@@ -37,7 +37,7 @@ from zapdb.export.plain_values import copy_text, sqlite_literal
 from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
 from zapdb.files import writing_file
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.release import __version__
 from zapdb.schema import Field, Index, Now, TableSchema
 from zapdb.schema.free_names import free_name
@@ -71,7 +71,7 @@ def export_sql(
     engine: ScriptEngine,
     *,
     progress: Progress = ignore_progress,
-    pace: WorkPace | None = None,
+    pace: ProgressReporter | None = None,
 ) -> Script:
     """Write all tables of a database's tenant, as of one moment, as a script for `psql` or
     `sqlite3`; a file, which is replaced, gets its name when it is whole; a pipe is written into.
@@ -92,7 +92,7 @@ def export_sql(
         catalog = read_catalog(snap._session)
         with snap._session.connected() as connection:
             last = read_last_numbers(connection, catalog.tenant)
-        told = ExportPace(progress, pace or job)
+        told = ExportReporter(progress, pace or job)
         writer = _ScriptWriter(engine, catalog, stream, told, last)
         writer.begin(db)
         for name in writer.catalog.tables:
@@ -107,7 +107,7 @@ class _ScriptWriter:
     engine: ScriptEngine
     catalog: TenantCatalog
     stream: IO[bytes]
-    pace: ExportPace
+    pace: ExportReporter
     last: Mapping[int, int]
     """The last numbers of sequences, by the number of the field."""
     records: dict[str, int] = field(default_factory=dict)

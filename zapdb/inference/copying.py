@@ -22,7 +22,7 @@ from zapdb.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.inference.inferred import Inference, InferredField
 from zapdb.inference.source import SourceDatabase
 from zapdb.inference.table_rows import TableRows
-from zapdb.jobs.undivided import JobPace
+from zapdb.jobs.exclusive import JobReporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class CopyOptions:
     skipped: Skipped | None = None
     anew: bool = False
     progress: Callable[[int], object] = field(default=lambda _: None)
-    pace: JobPace | None = None
+    pace: JobReporter | None = None
 
 
 @dataclass(frozen=True, slots=True)

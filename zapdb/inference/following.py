@@ -28,11 +28,11 @@ import sqlalchemy as sa
 
 from zapdb.database import Database, Table
 from zapdb.database.bulk import remove_together
+from zapdb.database.exclusive_work import OnWait, noted_as_job
 from zapdb.database.imports import Checkpoint, Importer, SourceRow, forget_all
 from zapdb.database.imports.batches import write_batch
 from zapdb.database.imports.checkpoint import checkpoint_id
 from zapdb.database.on_delete import find_referrers
-from zapdb.database.undivided_work import OnWait, noted_as_job
 from zapdb.errors import ConstraintViolation, ReferenceViolation, StorageError, UsageError
 from zapdb.indexes import BoundTable
 from zapdb.inference.comparing import ComparedTable, compare_table
@@ -47,7 +47,7 @@ from zapdb.inference.source_changes import (
     read_moment,
 )
 from zapdb.inference.table_rows import TableRows
-from zapdb.jobs.undivided import JobPace, NoJob
+from zapdb.jobs.exclusive import JobReporter, SilentReporter
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, TransactionMode
 
@@ -90,7 +90,7 @@ class Follower:
         db: Database,
         options: CopyOptions,
         checkpoint: Checkpoint,
-        job: JobPace,
+        job: JobReporter,
     ) -> None:
         self._source = source
         self._plans = plans
@@ -506,10 +506,10 @@ class Follower:
             self._save(self._checkpoint.state)
 
 
-class _HurriedPace(NoJob):
+class _HurriedPace(SilentReporter):
     """Counts for a job that is not held back."""
 
-    def __init__(self, job: JobPace) -> None:
+    def __init__(self, job: JobReporter) -> None:
         self._job = job
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from zapdb.database import Database
+from zapdb.database.exclusive_work import OnWait, noted_as_job
 from zapdb.database.imports import Checkpoint, ImportMode, SkippedRow, forget_all
 from zapdb.database.imports.columns import require_fields
 from zapdb.database.imports.skipped_list import SkippedList
-from zapdb.database.undivided_work import OnWait, noted_as_job
 from zapdb.errors import UsageError
 from zapdb.inference.choice import TableChoice
 from zapdb.inference.copying import CopyOptions, TableCopy, copy_tables

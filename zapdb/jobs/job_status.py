@@ -100,7 +100,7 @@ class JobStatus:
     @property
     def has_end(self) -> bool:
         """Whether it is known how many records the job will have read."""
-        return self.job.records > 0 or not type_of(self.job).is_undivided
+        return self.job.records > 0 or not type_of(self.job).is_exclusive
 
     @property
     def is_running(self) -> bool:
@@ -158,7 +158,7 @@ def count_reads(
 ) -> int:
     """How many records the job will have read when it is done, as far as that is known now."""
     is_over = job.state in ("done", "superseded")
-    if is_over and (job.is_estimated or type_of(job).is_undivided):
+    if is_over and (job.is_estimated or type_of(job).is_exclusive):
         return progress.read
     if not type_of(job).rewrites_records:
         return max(job.records, progress.read)

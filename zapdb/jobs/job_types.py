@@ -28,7 +28,7 @@ class JobType:
     """`command` runs such jobs. If they are `needed` by the active schema, they are planned for it,
     and superseded when it does not need them any more; others are planned when they are asked for.
 
-    An undivided job is the work of one process; `goes_on` says what the command does with a job
+    An exclusive job is the work of one process; `goes_on` says what the command does with a job
     that was cancelled, when it is run again.
     """
 
@@ -37,7 +37,7 @@ class JobType:
     name: Callable[[TenantCatalog, Job], JobName]
     """What a job is called; the catalog has what its target is called."""
     needed: bool
-    is_undivided: bool
+    is_exclusive: bool
     goes_on: str = "goes on where it stopped"
     counts: Literal["record", "row"] = "record"
     """What its progress counts."""
@@ -103,19 +103,19 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb migrate rollback",
         name=_named_by_table("rolling back", "rolled back"),
         needed=True,
-        is_undivided=False,
+        is_exclusive=False,
         is_rollback=True,
         rewrites_records=True,
     ),
     "index": JobType(
-        priority=600, command=CONVERT, name=_name_index, needed=True, is_undivided=False
+        priority=600, command=CONVERT, name=_name_index, needed=True, is_exclusive=False
     ),
     "validate": JobType(
         priority=400,
         command=CONVERT,
         name=_named_by_table("validating", "validated"),
         needed=True,
-        is_undivided=False,
+        is_exclusive=False,
         takes_over=True,
     ),
     "convert": JobType(
@@ -123,7 +123,7 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command=CONVERT,
         name=_name_conversion,
         needed=True,
-        is_undivided=False,
+        is_exclusive=False,
         rewrites_records=True,
         skips_current=True,
         takes_over=True,
@@ -133,7 +133,7 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb verify",
         name=_named_by_table("verifying", "verified"),
         needed=False,
-        is_undivided=False,
+        is_exclusive=False,
         goes_on=BEGINS_ANEW,
     ),
     # They are begun by hand, and wait for nothing, unless an operator gives them a lower priority.
@@ -142,7 +142,7 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb verify --repair",
         name=_named_by_subject("repairing", "repaired"),
         needed=False,
-        is_undivided=True,
+        is_exclusive=True,
         goes_on="looks at all entries again, and leaves alone what is right",
     ),
     "import": JobType(
@@ -150,7 +150,7 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb import",
         name=_name_import,
         needed=False,
-        is_undivided=True,
+        is_exclusive=True,
         counts="row",
     ),
     "export": JobType(
@@ -158,7 +158,7 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb export",
         name=_named_by_subject("exporting to", "exported to"),
         needed=False,
-        is_undivided=True,
+        is_exclusive=True,
         goes_on=BEGINS_ANEW,
     ),
     "mirror": JobType(
@@ -166,7 +166,7 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb mirror run",
         name=_named_by_subject("mirroring to", "mirrored to"),
         needed=False,
-        is_undivided=True,
+        is_exclusive=True,
     ),
 }
 

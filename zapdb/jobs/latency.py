@@ -43,7 +43,7 @@ THREAD_NAME: Final = "zapdb-probe"
 
 
 @dataclass(slots=True)
-class Pace:
+class DutyCycle:
     """The share of the time in which workers may work, from 0 to 1, and what it was made from."""
 
     share: float = SHARE_FIRST
@@ -63,8 +63,8 @@ class Pace:
 class LatencyProbe:
     """A thread that measures for one job, as long as workers of this process use it."""
 
-    def __init__(self, storage: Storage, job: Job, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, storage: Storage, job: Job, duty_cycle: DutyCycle) -> None:
+        self.duty_cycle = duty_cycle
         self.ceiling_seconds = float("inf")
         self.users = 0
         self._storage = storage
@@ -80,7 +80,7 @@ class LatencyProbe:
         asked_at = self._asked_at
         if asked_at is not None and time.monotonic() - asked_at > self.ceiling_seconds:
             return SHARE_LEAST
-        return self.pace.share
+        return self.duty_cycle.share
 
     def start(self) -> None:
         self._thread.start()
@@ -95,7 +95,9 @@ class LatencyProbe:
             with self._storage.writing_as_another_process():
                 with suppress(ZapdbError):  # the next one does it
                     _purge(self._storage)
-                while not self._stop.wait(self.pace.measured_at + PROBE_SECONDS - time.monotonic()):
+                while not self._stop.wait(
+                    self.duty_cycle.measured_at + PROBE_SECONDS - time.monotonic()
+                ):
                     self._step()
         finally:
             self._storage.release_connection()
@@ -108,8 +110,8 @@ class LatencyProbe:
         except ZapdbError as error:
             logger.debug("the latency beside a job could not be measured: %s", error)
             seconds = time.monotonic() - began
-        self._asked_at, self.pace.measured_at = None, time.monotonic()
-        self.pace.take_in(seconds, self.ceiling_seconds)
+        self._asked_at, self.duty_cycle.measured_at = None, time.monotonic()
+        self.duty_cycle.take_in(seconds, self.ceiling_seconds)
 
     def _time_read(self) -> float:
         if not self._job.table:  # it is about all tables: the write tells enough
@@ -134,8 +136,8 @@ class LatencyProbe:
                     self._job.id,
                     self._owner.id,
                     self._owner.to_text(),
-                    int(self.pace.latency_seconds * 1e6),
-                    max(1, round(self.pace.share * 100)),
+                    int(self.duty_cycle.latency_seconds * 1e6),
+                    max(1, round(self.duty_cycle.share * 100)),
                 ),
             )
         return time.monotonic() - began
@@ -143,10 +145,10 @@ class LatencyProbe:
 
 @dataclass(slots=True)
 class _Probes:
-    """The probes of one storage that are in use, and the paces of those that were, by job."""
+    """The probes of one storage that are in use, and the duty cycles of those that were, by job."""
 
     running: dict[str, LatencyProbe] = field(default_factory=dict)
-    paces: dict[str, Pace] = field(default_factory=dict)
+    duty_cycles: dict[str, DutyCycle] = field(default_factory=dict)
 
 
 _PROBES: Final[WeakKeyDictionary[Storage, _Probes]] = WeakKeyDictionary()
@@ -159,7 +161,7 @@ def use_probe(storage: Storage, job: Job) -> LatencyProbe:
         probes = _PROBES.setdefault(storage, _Probes())
         probe = probes.running.get(job.id)
         if probe is None:
-            probe = LatencyProbe(storage, job, probes.paces.setdefault(job.id, Pace()))
+            probe = LatencyProbe(storage, job, probes.duty_cycles.setdefault(job.id, DutyCycle()))
             probes.running[job.id] = probe
             probe.start()
         probe.users += 1
@@ -167,7 +169,7 @@ def use_probe(storage: Storage, job: Job) -> LatencyProbe:
 
 
 def leave_probe(storage: Storage, job_id: str) -> None:
-    """The last one to leave ends the thread; the pace stays for those who come."""
+    """The last one to leave ends the thread; the duty cycle stays for those who come."""
     with _LOCK:
         running = _PROBES[storage].running
         probe = running[job_id]

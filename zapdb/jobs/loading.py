@@ -27,7 +27,7 @@ WORK: Final[dict[JobKind, Callable[[Storage, TenantCatalog, Job], Work]]] = {
     "validate": ValidateWork,
     "verify": VerifyWork,
 }
-"""What ranges of keys are worked on with; an undivided job is the work of its command."""
+"""What ranges of keys are worked on with; an exclusive job is the work of its command."""
 
 
 def load_work(storage: Storage, job_id: str) -> Work:

@@ -50,7 +50,7 @@ def read_throttle(connection: Connection, job: Job) -> JobThrottle:
     begun by hand.
     """
     own = job.throttle
-    if type_of(job).is_rollback or type_of(job).is_undivided:
+    if type_of(job).is_rollback or type_of(job).is_exclusive:
         return own
     settings, missing = read_settings(connection, job.tenant), dict[str, int | None]()
     if own.records_per_second is None:

@@ -163,7 +163,7 @@ def _list_waits_of_ranges(connection: Connection, job: Job, seen_by: SeenBy) -> 
 
 def _describe_interruption(job: Job) -> str:
     """What became of a job whose workers were killed, and the way on."""
-    if not type_of(job).is_undivided:
+    if not type_of(job).is_exclusive:
         return "its workers ended without giving their ranges back: the next run takes these over"
     if not job.is_resumable:
         return (

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from zapdb.database import Database
-from zapdb.database.undivided_work import noted_as_job
+from zapdb.database.exclusive_work import noted_as_job
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.mirror import Mirror
 from zapdb.mirror.run import begin_mirror, run_mirror

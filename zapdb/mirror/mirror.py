@@ -35,7 +35,7 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
-from zapdb.jobs.undivided import NoJob, WorkPace
+from zapdb.jobs.exclusive import ProgressReporter, SilentReporter
 from zapdb.mirror.batch import ChangeBatch, LongField, TableChanges, collect_batch, rows_of
 from zapdb.mirror.checking import CheckPass, FarBehind, check_page
 from zapdb.mirror.constraints import (
@@ -107,7 +107,7 @@ class Mirror:
         self.source = read_source(db)
         self.passes: dict[int, CheckPass] = {}
         """The comparisons that are under way, by table number."""
-        self.pace: WorkPace = NoJob()
+        self.pace: ProgressReporter = SilentReporter()
         """The job that it is."""
         self._remade: set[int] = set()
         """The tables that have to be made anew, by number."""

@@ -8,11 +8,11 @@ from typing import Final
 
 from zapdb.activation import TableDescriptor
 from zapdb.database import Database, Snapshot
-from zapdb.database.undivided_work import measure_value
+from zapdb.database.exclusive_work import measure_value
 from zapdb.export.plain_tables import PlainTable
 from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.mirror.additions import Addition
 from zapdb.mirror.alteration import (
     TableForm,
@@ -82,7 +82,7 @@ class MirrorReport:
             self.untold_bytes += sum(map(measure_value, row))
             yield row
 
-    def paced(self, rows: Iterable[Row], pace: WorkPace) -> Iterator[Row]:
+    def paced(self, rows: Iterable[Row], pace: ProgressReporter) -> Iterator[Row]:
         """Tell a job of rows while they are written, which may wait meanwhile."""
         bound = min(NOTED_ROWS, pace.batch_records_max or NOTED_ROWS)
         for row in self.measured(rows):
@@ -91,7 +91,7 @@ class MirrorReport:
                 self.tell(pace)
                 bound = min(NOTED_ROWS, pace.batch_records_max or NOTED_ROWS)
 
-    def tell(self, pace: WorkPace) -> None:
+    def tell(self, pace: ProgressReporter) -> None:
         """Tell a job of what was done since it was last told."""
         read, size_bytes, self.untold, self.untold_bytes = self.untold, self.untold_bytes, 0, 0
         pace.note(read, 0, size_bytes)
@@ -112,7 +112,7 @@ class StructureWork:
     remade: set[int]
     long: dict[int, set[str]]
     now: int
-    pace: WorkPace
+    pace: ProgressReporter
     done: MirrorReport = field(default_factory=MirrorReport)
     built: set[int] = field(default_factory=set)
     at: tuple[int, str] = (0, "")

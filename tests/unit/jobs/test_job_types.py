@@ -15,7 +15,7 @@ from typing import Any, Final, get_args
 import pytest
 
 from zapdb.catalog.kinds import Job, JobKind
-from zapdb.cli.undivided import ELSEWHERE
+from zapdb.cli.exclusive_jobs import ELSEWHERE
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.jobs.job_types import CONVERT, JOB_TYPES, JobType, name_job
 from zapdb.jobs.loading import WORK
@@ -23,11 +23,11 @@ from zapdb.jobs.planning import plan_jobs
 
 ROOT: Final = Path(__file__).parents[3]
 KINDS: Final = get_args(JobKind)
-UNDIVIDED: Final = {kind for kind, of in JOB_TYPES.items() if of.is_undivided}
+EXCLUSIVE: Final = {kind for kind, of in JOB_TYPES.items() if of.is_exclusive}
 PLANNED: Final = {kind for kind, of in JOB_TYPES.items() if of.needed and not of.is_rollback}
 
 COMPARED: Final = {
-    "zapdb/cli/undivided.py": "what a command that was interrupted, or can't write, tells",
+    "zapdb/cli/exclusive_jobs.py": "what a command that was interrupted, or can't write, tells",
     "zapdb/jobs/build_pauses.py": "indexes that queries wait for",
     "zapdb/jobs/planning.py": "indexes that are rebuilt or rewritten",
     "zapdb/jobs/verifying.py": "one verification takes the place of another",
@@ -46,7 +46,7 @@ def test_each_kind_has_a_type() -> None:
 
 
 def test_each_kind_that_is_divided_has_its_work() -> None:
-    assert set(WORK) == set(KINDS) - UNDIVIDED
+    assert set(WORK) == set(KINDS) - EXCLUSIVE
 
 
 def test_what_the_schema_needs_is_planned_unless_it_is_said_otherwise() -> None:
@@ -54,8 +54,8 @@ def test_what_the_schema_needs_is_planned_unless_it_is_said_otherwise() -> None:
         assert set(signature(function).parameters["kinds"].default) == PLANNED, function
 
 
-def test_commands_of_undivided_jobs_say_what_does_the_same_with_spark() -> None:
-    assert set(ELSEWHERE) == UNDIVIDED - {"repair"}  # `zapdb verify` runs on Spark, too
+def test_commands_of_exclusive_jobs_say_what_does_the_same_with_spark() -> None:
+    assert set(ELSEWHERE) == EXCLUSIVE - {"repair"}  # `zapdb verify` runs on Spark, too
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +75,7 @@ def test_each_kind_is_in_the_guide_to_jobs(kind: JobKind) -> None:
     (row,) = re.findall(rf"^\| `{kind}` \|.*$", text, re.MULTILINE)
     _, _, _, commands, spark, _ = row.split("|")
     assert f"`{of.command}`" in commands or (of.command == CONVERT and "the same" in commands)
-    assert spark.strip() == ("no" if of.is_undivided else "yes")
+    assert spark.strip() == ("no" if of.is_exclusive else "yes")
 
 
 def test_no_other_module_compares_kinds() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 
+from zapdb.cli.exclusive_jobs import JobCounter
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.following import choice_of, follow_source
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.cli.undivided import JobCounter
 from zapdb.database.imports import Checkpoint, forget_all
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.inference import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from zapdb.cli.exclusive_jobs import tell_wait
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.cli.undivided import tell_wait
 from zapdb.errors import UsageError
 from zapdb.export.all_tenants import is_of_all_tenants, load_all_tenants
 from zapdb.export.loading import Loaded, load_export

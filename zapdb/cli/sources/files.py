@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from zapdb.cli.exclusive_jobs import JobCounter, place_of
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.cli.undivided import JobCounter, place_of
 from zapdb.database.imports import Checkpoint, Importer, ImportReport, forget_all, normalize_name
 from zapdb.database.imports.csv_rows import delimiter_of, refuse_empty
 from zapdb.database.imports.file_formats import FileFormat

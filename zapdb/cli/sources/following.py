@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from zapdb.cli.exclusive_jobs import JobCounter
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.cli.undivided import JobCounter
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
 from zapdb.inference import (
     CopyOptions,

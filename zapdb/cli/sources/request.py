@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from zapdb.cli.configuration import MigrationsOption
+from zapdb.cli.exclusive_jobs import CommandJob, OnlyLocalOption, refuse_spark
 from zapdb.cli.opening import TenantOptions
-from zapdb.cli.undivided import CommandJob, OnlyLocalOption, refuse_spark
 from zapdb.database.imports import ImportMode
 from zapdb.database.imports.given_file import GivenFile
 from zapdb.datasets import zone

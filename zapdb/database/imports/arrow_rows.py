@@ -25,6 +25,7 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
+from zapdb.database.exclusive_work import FrameJob
 from zapdb.database.imports.arrow_views import without_views
 from zapdb.database.imports.coercion import Coerce, Coercion, ForeignText, make_coercer
 from zapdb.database.imports.columns import match_columns
@@ -32,7 +33,6 @@ from zapdb.database.imports.row import BatchSize, ImportMode, RowBlock, RowSourc
 from zapdb.database.imports.run import Importer, ImportReport
 from zapdb.database.made_values import make_values
 from zapdb.database.sequences import OperationNumbers
-from zapdb.database.undivided_work import FrameJob
 from zapdb.indexes import BoundTable
 from zapdb.limits import (
     IMPORT_BLOCK_RECORDS,

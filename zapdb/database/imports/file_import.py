@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from zapdb.database.exclusive_work import is_noted, noted_as_job
 from zapdb.database.imports.checkpoint import Checkpoint, forget_all
 from zapdb.database.imports.file_formats import FormatName, find_format
 from zapdb.database.imports.given_file import GivenFile
 from zapdb.database.imports.run import Importer, ImportReport
-from zapdb.database.undivided_work import is_noted, noted_as_job
 from zapdb.errors import UsageError
 
 

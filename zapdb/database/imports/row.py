@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from zapdb.database.undivided_work import measure_value
+from zapdb.database.exclusive_work import measure_value
 from zapdb.errors import Location, ZapdbError
 
 if TYPE_CHECKING:

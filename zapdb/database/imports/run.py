@@ -31,7 +31,7 @@ from zapdb.database.imports.row import (
 )
 from zapdb.database.session import Session
 from zapdb.errors import RecordExists, UsageError, ZapdbError
-from zapdb.jobs.undivided import WorkPace
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.storage import Connection
 
@@ -98,7 +98,7 @@ class Importer:
     """Begin at the first row, whatever an earlier run has done."""
     progress: Callable[[int], object] = field(default=lambda _: None)
     """Is called with the number of rows after each batch."""
-    pace: WorkPace | None = None
+    pace: ProgressReporter | None = None
     """How fast it may go, as its job says."""
 
     def run(self, source: RowSource) -> ImportReport:

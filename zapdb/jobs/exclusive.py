@@ -64,8 +64,8 @@ EXPECTED_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Undivided:
-    """What an undivided job is about: `subject` is the source that is read, or the target that is
+class ExclusiveWork:
+    """What an exclusive job is about: `subject` is the source that is read, or the target that is
     written; without a `table` it is about all tables of the tenant."""
 
     kind: JobKind
@@ -81,7 +81,7 @@ class Undivided:
         return f"{self.kind}/{self.tenant}/{digest}"
 
 
-class WorkPace(Protocol):
+class ProgressReporter(Protocol):
     """What work asks and tells between its batches."""
 
     @property
@@ -100,8 +100,8 @@ class WorkPace(Protocol):
     def wait_for(self, reason: str) -> None: ...
 
 
-class NoJob:
-    """The pace of work that is no job: as fast as it can."""
+class SilentReporter:
+    """Of work that is no job: nobody asks, and it goes as fast as it can."""
 
     is_job = False
     counts_bytes = False
@@ -119,7 +119,7 @@ class NoJob:
     def leave_open(self) -> None: ...
 
 
-class UndividedJob:
+class ExclusiveJob:
     """A job that this process works on; to be used by one thread."""
 
     is_job = True
@@ -127,7 +127,7 @@ class UndividedJob:
     def __init__(
         self,
         storage: Storage,
-        about: Undivided,
+        about: ExclusiveWork,
         claimed: Range,
         on_wait: Callable[[str], object],
     ) -> None:
@@ -325,15 +325,15 @@ class UndividedJob:
         return now
 
 
-JobPace = UndividedJob | NoJob
+JobReporter = ExclusiveJob | SilentReporter
 """The pace of work that is a job, or would be one if its row could be written."""
 
 
 @contextmanager
 def working_on(
-    storage: Storage, about: Undivided, on_wait: Callable[[str], object]
-) -> Iterator[UndividedJob]:
-    """Work on an undivided job in the block, at whose end it is done; an error leaves it open.
+    storage: Storage, about: ExclusiveWork, on_wait: Callable[[str], object]
+) -> Iterator[ExclusiveJob]:
+    """Work on an exclusive job in the block, at whose end it is done; an error leaves it open.
 
     A cancelled one begins again. Waits while it is held back, and calls `on_wait` with the reason.
     Raises `LeaseHeld` while another process works on it.
@@ -347,7 +347,7 @@ def working_on(
             subject=about.subject,
             hint=f"wait until it has finished, or see `zapdb jobs show {about.job_id}`",
         )
-    job, is_done, failure = UndividedJob(storage, about, claimed, on_wait), False, ""
+    job, is_done, failure = ExclusiveJob(storage, about, claimed, on_wait), False, ""
     try:
         job.note(0)
         yield job
@@ -359,7 +359,7 @@ def working_on(
         job.close(is_done=is_done, error=failure)
 
 
-def _plan(storage: Storage, about: Undivided) -> None:
+def _plan(storage: Storage, about: ExclusiveWork) -> None:
     """Store the job, or open it again; delete those of its kind that nobody can go on with."""
     kind = JOB_TYPES[about.kind]
     with storage.transaction(TransactionMode.CATALOG) as connection:
@@ -415,7 +415,7 @@ def _is_over(connection: Connection, job: Job) -> bool:
     return job.state == "cancelled" or not can_go_on(job)
 
 
-def _note_end(connection: Connection, about: Undivided, error: str, *, is_done: bool) -> None:
+def _note_end(connection: Connection, about: ExclusiveWork, error: str, *, is_done: bool) -> None:
     """Note in the job's row that it is done, or why not, and that nobody can go on with it."""
     job = read_job(connection, about.job_id, lock=True)
     is_waiting, job = job.waits_for != "", structs.replace(job, error=error, waits_for="")

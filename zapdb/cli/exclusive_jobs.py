@@ -19,8 +19,14 @@ from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import format_duration, print_note
 from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError
+from zapdb.jobs.exclusive import (
+    ExclusiveJob,
+    ExclusiveWork,
+    JobReporter,
+    SilentReporter,
+    working_on,
+)
 from zapdb.jobs.job_types import JOB_TYPES
-from zapdb.jobs.undivided import JobPace, NoJob, Undivided, UndividedJob, working_on
 from zapdb.storage import TransactionMode
 
 OnlyLocalOption = Annotated[
@@ -36,7 +42,7 @@ ELSEWHERE: Final[dict[JobKind, str]] = {
 
 
 def refuse_spark(kind: JobKind, engine: EngineName) -> None:
-    """Raise `UsageError`: one process does the work of an undivided job."""
+    """Raise `UsageError`: one process does the work of an exclusive job."""
     if engine == "spark":
         command = JOB_TYPES[kind].command
         raise UsageError(f"`{command}` does not run on Spark", hint=ELSEWHERE[kind])
@@ -53,12 +59,12 @@ class CommandJob:
     is_resumable: bool = True
 
     @contextmanager
-    def work(self) -> Iterator[UndividedJob]:
+    def work(self) -> Iterator[ExclusiveJob]:
         """Work on the job in the block, by a connection of its own."""
         with self.options.connected() as storage:
             with storage.transaction(TransactionMode.READ) as connection:
                 number = find_tenant(connection, self.options.tenant_name).number
-            about = Undivided(
+            about = ExclusiveWork(
                 self.kind, number, self.subject, *self.table, is_resumable=self.is_resumable
             )
             with working_on(storage, about, tell_wait) as job:
@@ -71,7 +77,7 @@ class JobCounter(ProgressCounter):
     def __init__(self, job: CommandJob) -> None:
         super().__init__(JOB_TYPES[job.kind].counts)
         self._about = job
-        self._job: UndividedJob | None = None
+        self._job: ExclusiveJob | None = None
         self._is_begun = False
         self._stack = ExitStack()
         self._meter = RateMeter()
@@ -111,11 +117,11 @@ class JobCounter(ProgressCounter):
         return f" of about {self.count + left:,}, ETA {format_duration(left / rate)}"
 
     @property
-    def pace(self) -> JobPace:
+    def pace(self) -> JobReporter:
         """What the work asks and tells between its batches."""
         if not self._is_begun:
             self.begin()
-        return self._job or NoJob()
+        return self._job or SilentReporter()
 
 
 def tell_wait(reason: str) -> None:

@@ -28,12 +28,12 @@ from zapdb.database import Database
 from zapdb.database.imports import Checkpoint
 from zapdb.errors import LeaseHeld, LeaseLost
 from zapdb.jobs import plan_jobs
+from zapdb.jobs.exclusive import ExclusiveWork, _plan, working_on
 from zapdb.jobs.job import claim, give_back
-from zapdb.jobs.undivided import Undivided, _plan, working_on
 from zapdb.mirror.keeping import keep_mirror
 from zapdb.storage import TransactionMode
 
-EXPORT = Undivided("export", 1, "/somewhere")
+EXPORT = ExclusiveWork("export", 1, "/somewhere")
 COUNT = 1_500
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -63,7 +63,7 @@ def start(workspace: Workspace) -> Iterator[Start]:
         process.communicate()
 
 
-def work(db: Database, about: Undivided, told: list[str], batches: list[int]) -> None:
+def work(db: Database, about: ExclusiveWork, told: list[str], batches: list[int]) -> None:
     """Counts a batch of ten records again and again, until the third one after it waited."""
     with working_on(db._storage, about, told.append) as job:
         while not told or len(batches) < 3:
@@ -98,7 +98,7 @@ def test_rule_17_a_paused_job_waits_and_goes_on(
     (job,) = db.jobs.list()
     assert job.state == "done"
     assert db.jobs.get(job.id).progress.read >= 10 * len(batches)
-    with working_on(db._storage, Undivided("export", 1, "/elsewhere"), told.append):
+    with working_on(db._storage, ExclusiveWork("export", 1, "/elsewhere"), told.append):
         assert [job.subject for job in db.jobs.list()] == ["/elsewhere"]
         for command in (["list"], ["show", "export", "--measure", "0"]):
             assert run_program(["jobs", *command, "-d", workspace.address]) == 0
@@ -128,7 +128,7 @@ def test_a_less_urgent_import_waits_for_a_job_that_runs(workspace: Workspace, db
         (convert,) = plan_jobs(db._storage, 1)
         claimed = claim(db._storage, convert.id, Owner.here())
         assert claimed is not None
-        about, told = Undivided("import", 1, "a.csv"), list[str]()
+        about, told = ExclusiveWork("import", 1, "a.csv"), list[str]()
 
         def end_the_other(reason: str) -> None:
             told.append(reason)
@@ -244,8 +244,8 @@ def test_a_killed_import_of_a_frame_says_what_to_do_and_goes_with_the_next(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zapdb.database.imports.arrow_rows.IMPORT_BLOCK_RECORDS", 10)
-    about = Undivided("import", 1, "the frame", 1, "items", is_resumable=False)
-    file = Undivided("import", 1, "a.csv", 1, "items")
+    about = ExclusiveWork("import", 1, "the frame", 1, "items", is_resumable=False)
+    file = ExclusiveWork("import", 1, "a.csv", 1, "items")
     for one in (about, file):  # a process that was killed has neither ended its job nor its range
         _plan(db._storage, one)
         assert claim(db._storage, one.job_id, Owner.here()) is not None

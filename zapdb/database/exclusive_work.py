@@ -17,7 +17,13 @@ from typing import Any, Final
 
 from zapdb.catalog.kinds import JobKind
 from zapdb.database.session import Session
-from zapdb.jobs.undivided import JobPace, NoJob, Undivided, UndividedJob, working_on
+from zapdb.jobs.exclusive import (
+    ExclusiveJob,
+    ExclusiveWork,
+    JobReporter,
+    SilentReporter,
+    working_on,
+)
 
 logger = logging.getLogger("zapdb.jobs")
 
@@ -45,15 +51,15 @@ def noted_as_job(
     subject: str,
     table: tuple[int, str] = (0, ""),
     on_wait: OnWait | None = None,
-) -> Iterator[JobPace]:
+) -> Iterator[JobReporter]:
     """Work on a job in the block, which notes each batch.
 
     A job that was cancelled begins again. Raises `LeaseHeld` while a process works on the same one.
     """
     if not is_noted(session):
-        yield NoJob()
+        yield SilentReporter()
         return
-    about = Undivided(kind, session.catalog.tenant, subject, *table)
+    about = ExclusiveWork(kind, session.catalog.tenant, subject, *table)
     with working_on(session.storage, about, on_wait or _log_wait) as job:
         yield job
 
@@ -74,7 +80,7 @@ class FrameJob:
     def __init__(self, session: Session, name: str, table: tuple[int, str]) -> None:
         self._session = session
         self._about = partial(
-            Undivided,
+            ExclusiveWork,
             "import",
             session.catalog.tenant,
             f"{name} (number {next(_NUMBERS)} of process {getpid()})",
@@ -82,7 +88,7 @@ class FrameJob:
             is_resumable=False,
         )
         self._stack = ExitStack()
-        self._job: UndividedJob | None = None
+        self._job: ExclusiveJob | None = None
         self._read = 0
 
     def __enter__(self) -> FrameJob:
