@@ -30,6 +30,13 @@ def begin_history(db: Database, path: Path) -> None:
     db.history.flush()
 
 
+def want_histories(db: Database, path: Path) -> None:
+    db.admin.set_setting("history_store", str(path))
+    db.admin.create_tenant(path.name)
+    db.for_tenant(path.name).table("items").insert(id=9, title="later")
+    db.for_tenant(path.name).history.flush()
+
+
 def run(*arguments: str) -> Make:
     def call(db: Database, path: Path) -> None:
         given = [one.replace("{path}", str(path)) for one in arguments]
@@ -55,6 +62,7 @@ MAKERS: dict[str, Make] = {
     "records": run("data", "export", "items", "-o", "{path}"),
     "skipped rows": skip_rows,
     "a history store": begin_history,
+    "the history stores of all tenants": want_histories,
     "a mirror in SQLite": lambda db, path: keep_mirror(db, f"sqlite:///{path}", once=True),
     "a mirror in DuckDB": lambda db, path: keep_mirror(db, f"duckdb:{path}", once=True),
 }

@@ -33,7 +33,7 @@ from zapdb.catalog.stored_settings import read_settings, switch_log_on
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryUnreachable, MissingExtra, UsageError, ZapdbError
-from zapdb.files import mode_of_directory, replace_text_file
+from zapdb.files import mode_of_directory, writing_file
 from zapdb.history.directories import GONE
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.database_place import read_place
@@ -76,7 +76,8 @@ def claim_directory(storage: Storage, value: str) -> None:
     _require_own(directory, own, is_new=True)
     stores.require_own_files(directory, own.database)
     try:
-        replace_text_file(directory / OWNER_FILE, f"{msgspec.json.encode(own).decode()}\n")
+        with writing_file(directory / OWNER_FILE, storage.file_mode) as file:
+            file.write(msgspec.json.encode(own) + b"\n")
     except OSError as error:
         raise UsageError(
             "the directory of the history stores can't be written to",
