@@ -28,8 +28,9 @@ from rich.table import Table as Grid
 import zapdb
 from examples.cities.data import capitals, read_cities
 from zapdb.errors import ZapdbError
-from zapdb.jobs import Runner, read_progress, run_locally
+from zapdb.jobs import read_progress
 from zapdb.jobs.job import Job
+from zapdb.jobs.run import Runner, run_locally
 from zapdb.storage import Storage
 
 HERE = Path(__file__).parent

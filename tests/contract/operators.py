@@ -32,7 +32,7 @@ from zapdb.errors import (
     TransactionConflict,
     UnknownName,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import load_directory
 from zapdb.storage import Storage, TransactionMode, connect
 

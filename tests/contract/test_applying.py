@@ -11,7 +11,7 @@ from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.activation.up import AppliedMigration, MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage
 from zapdb.storage.identities import count_of

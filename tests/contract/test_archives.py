@@ -15,8 +15,9 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, SchemaEvent
 from zapdb.errors import ConcurrencyError, UnknownName, UsageError
-from zapdb.jobs import archives, roll_back_newest
+from zapdb.jobs import archives
 from zapdb.jobs.archives import list_archived, prune_archives
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import TransactionMode, connect
 

@@ -20,7 +20,8 @@ from zapdb.export import manifest
 from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.sql_script import export_sql
-from zapdb.jobs import plan_jobs, run_job, run_locally
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.mirror.keeping import keep_mirror
 from zapdb.storage import Storage
 

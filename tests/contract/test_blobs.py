@@ -22,7 +22,8 @@ from zapdb.errors import (
     UnknownField,
     UsageError,
 )
-from zapdb.jobs import SweepReport, roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.sweep import SweepReport
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
 from zapdb.records import asdict
 from zapdb.storage import Connection

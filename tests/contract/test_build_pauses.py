@@ -12,9 +12,10 @@ from tests.support import Workspace
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.database.background import run_all
-from zapdb.jobs import JobReport, Progress, build_pauses, plan_jobs
+from zapdb.jobs import Progress, build_pauses, plan_jobs
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.planning import REBUILT_PRIORITY
+from zapdb.jobs.run import JobReport
 from zapdb.limits import BUILD_PAUSE_SECONDS_MAX
 
 RUNNERS: dict[str, Callable[[Workspace, Database], object]] = {

@@ -22,7 +22,7 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict, UnknownName, UsageError
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.limits import PAGE_RECORDS_FIRST
 from zapdb.records import asdict
 from zapdb.storage import connect

@@ -15,7 +15,9 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
 from zapdb.indexes import violations
-from zapdb.jobs import JobReport, plan_jobs, roll_back_newest, run_job, run_locally
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import JobReport, run_job, run_locally
 from zapdb.storage import Storage, connect
 from zapdb.storage.blobs import BlobStatements
 

@@ -31,19 +31,13 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, StorageError
-from zapdb.jobs import (
-    Job,
-    plan_jobs,
-    range_work,
-    read_progress,
-    roll_back_newest,
-    run_job,
-    run_locally,
-)
+from zapdb.jobs import Job, plan_jobs, range_work, read_progress
 from zapdb.jobs.job import claim, list_jobs, open_ranges
 from zapdb.jobs.known_catalog import load_job_catalog
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.records import asdict
 from zapdb.storage import (
     Connection,

@@ -44,7 +44,8 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import plan_jobs, run_job, run_locally
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.logs import EVENT, FIELDS
 from zapdb.storage import TransactionMode
 

@@ -33,7 +33,8 @@ from zapdb.activation.datasets import needs_rebuilding, restart_indexes
 from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.database import Database
 from zapdb.errors import DatasetMismatch
-from zapdb.jobs import list_rebuilds, plan_jobs
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.rebuilding import list_rebuilds
 from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.storage import TransactionMode
 

@@ -31,7 +31,7 @@ from zapdb.export.all_tenants import export_all_tenants, load_all_tenants
 from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.manifest import Form, read_manifest
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import connect
 

@@ -19,7 +19,7 @@ from zapdb.export.directory import export_directory
 from zapdb.export.loading import load_export
 from zapdb.export.manifest import Form, Manifest, read_manifest
 from zapdb.export.past_directory import export_past
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 
 
 def describe(made: Manifest) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from zapdb.cluster import leases, nodes, registration
 from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fair_lock import FairSemaphore

@@ -17,7 +17,7 @@ from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, read_ent
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_database
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage, TransactionMode
 

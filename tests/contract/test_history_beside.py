@@ -26,7 +26,7 @@ from zapdb.history import erasing, verifying
 from zapdb.history.cleaning import delete_retired
 from zapdb.history.stores import hold_store, take_over_store
 from zapdb.indexes import BoundTable
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import rewinding
 from zapdb.storage.history_manifest import HistoryFile
 

@@ -27,9 +27,9 @@ from zapdb.catalog import rows
 from zapdb.catalog.entry_tables import retire_entries
 from zapdb.catalog.kinds import KINDS, EntryTableRow
 from zapdb.database import Database
-from zapdb.jobs import run_locally
 from zapdb.jobs.job import insert_ranges
 from zapdb.jobs.quarantine import put_in_quarantine
+from zapdb.jobs.run import run_locally
 from zapdb.jobs.verifying import VerifyWork
 from zapdb.storage import TransactionMode
 from zapdb.storage.data_tables import create_index_table

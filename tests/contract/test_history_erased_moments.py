@@ -12,7 +12,7 @@ from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.history import erasing
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.records import codec_for
 from zapdb.storage import Connection
 

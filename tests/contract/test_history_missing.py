@@ -22,7 +22,8 @@ from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
 from zapdb.database import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
-from zapdb.jobs import Job, roll_back_newest
+from zapdb.jobs import Job
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode, ensure_storage
 from zapdb.storage.identities import count_of

@@ -19,7 +19,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.cluster import ensure_rows
 from zapdb.errors import FingerprintUnknown, UnknownName
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
 from zapdb.storage import TransactionMode, ensure_storage

@@ -16,8 +16,10 @@ from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cluster import ensure_database
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
-from zapdb.jobs import Job, roll_back_newest, sweep_blobs
+from zapdb.jobs import Job
 from zapdb.jobs.archives import prune_archives
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.sweep import sweep_blobs
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
 

@@ -12,7 +12,8 @@ from tests.support import Workspace
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.errors import CorruptCatalog
-from zapdb.jobs import TableReport, roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.verify import TableReport
 
 
 @pytest.fixture

@@ -38,7 +38,9 @@ from zapdb.inference import (
 from zapdb.inference import source as sources
 from zapdb.inference.copy_plans import CopyPlan
 from zapdb.inference.copying import Copier
-from zapdb.jobs import Job, roll_back_newest, run_locally
+from zapdb.jobs import Job
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_locally
 from zapdb.limits import SOURCE_LOCK
 from zapdb.storage import Storage
 

@@ -20,9 +20,10 @@ from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
 from zapdb.indexes import IndexMaintainer
-from zapdb.jobs import Job, plan_jobs, run_job, run_locally
+from zapdb.jobs import Job, plan_jobs
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, connect
 

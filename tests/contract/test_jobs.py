@@ -21,19 +21,12 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import UnknownName, UnknownZone, UsageError
-from zapdb.jobs import (
-    Job,
-    JobReport,
-    list_jobs,
-    plan_jobs,
-    range_work,
-    read_progress,
-    roll_back_newest,
-    run_locally,
-)
+from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress
 from zapdb.jobs.job import Progress
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import JobReport, run_locally
 from zapdb.jobs.verifying import plan_verification
 from zapdb.jobs.work import HeldBack
 from zapdb.storage import Storage, connect

@@ -34,11 +34,12 @@ from zapdb.errors import (
     ReferenceViolation,
     UniqueViolation,
 )
-from zapdb.jobs import plan_jobs, roll_back_newest
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.archives import prune_archives
 from zapdb.jobs.job import open_ranges
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.records import codec_for, encode_prefix, held
 from zapdb.schema import TableSchema

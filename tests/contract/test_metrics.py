@@ -19,7 +19,9 @@ from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.database import metrics as database_metrics
 from zapdb.errors import TransactionConflict
-from zapdb.jobs import plan_jobs, roll_back_newest, run, run_job, run_locally
+from zapdb.jobs import plan_jobs, run
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
 from zapdb.storage import Storage, TransactionMode, transactions

@@ -30,7 +30,8 @@ from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until, 
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
-from zapdb.jobs import roll_back_newest, rollback
+from zapdb.jobs import rollback
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.mirror import mirror as mirrors_module
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.keeping import keep_mirror

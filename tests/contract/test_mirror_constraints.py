@@ -17,7 +17,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ReferenceViolation, StorageError
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.mirror import batch as batches
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.comparison import compare_mirror

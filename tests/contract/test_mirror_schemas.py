@@ -13,7 +13,7 @@ from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS
 from tests.support import Workspace, wait_until
 from zapdb.database import Database
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.mirror import postgresql_target
 from zapdb.mirror.addresses import open_target
 from zapdb.mirror.duckdb_target import DuckdbSession

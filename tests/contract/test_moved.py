@@ -17,7 +17,7 @@ from tests.support import Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict
 from zapdb.indexes import BoundTable
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 
 pytestmark = pytest.mark.long_on("postgresql")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.contract.model import Model
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import connect

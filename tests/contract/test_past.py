@@ -29,8 +29,8 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import roll_back_newest
 from zapdb.jobs.archives import prune_archives
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import logged_before, rewound_records
 from zapdb.storage.change_log import Bookmark
 from zapdb.storage.rewound_records import RewoundStatements

@@ -20,7 +20,8 @@ from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import EXIT_PENDING, CorruptRecord, JobError
-from zapdb.jobs import Job, list_jobs, plan_jobs, roll_back_newest
+from zapdb.jobs import Job, list_jobs, plan_jobs
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import TransactionMode
 
 BROKEN = (3, 4, 600)

@@ -32,10 +32,12 @@ from zapdb.cli.program import run_program
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import EXIT_USAGE
-from zapdb.jobs import plan_jobs, roll_back_newest, run_job, run_locally
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.known_revisions import list_range_revisions
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.storage import Connection, RecordStatements, TransactionMode
 
 

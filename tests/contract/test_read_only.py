@@ -35,7 +35,7 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 
 pytestmark = pytest.mark.empty
 

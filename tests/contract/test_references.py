@@ -36,7 +36,9 @@ from zapdb.errors import (
     TransactionConflict,
     UniqueViolation,
 )
-from zapdb.jobs import JobReport, plan_jobs, roll_back_newest, run_job, run_locally
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import JobReport, run_job, run_locally
 from zapdb.storage import Storage
 
 OWNERS = """\

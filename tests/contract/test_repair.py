@@ -12,9 +12,9 @@ from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Workspace, finish, wait_until
 from zapdb import Database
 from zapdb.errors import JobError, LeaseHeld, UniqueViolation, UsageError
-from zapdb.jobs import TableReport
 from zapdb.jobs import repair as repairing
 from zapdb.jobs.exclusive import ExclusiveJob
+from zapdb.jobs.verify import TableReport
 
 UNIQUE_TITLE = (
     "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"

@@ -34,7 +34,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import TransactionMode, connect
 from zapdb.storage.incarnations import ensure_incarnation
 

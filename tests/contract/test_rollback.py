@@ -39,7 +39,9 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import RolledBack, plan_jobs, roll_back_newest, run_locally
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.rollback import RolledBack, roll_back_newest
+from zapdb.jobs.run import run_locally
 from zapdb.records import asdict, decode_prefix
 from zapdb.storage import Storage, TransactionMode, connect
 

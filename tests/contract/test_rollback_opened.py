@@ -15,7 +15,8 @@ from tests.support import Workspace, dump
 from zapdb.catalog.kinds import Job
 from zapdb.database import Database
 from zapdb.errors import PendingMigrations, RollbackInProgress
-from zapdb.jobs import roll_back_newest, run_locally
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_locally
 from zapdb.records import asdict
 from zapdb.storage import Storage
 

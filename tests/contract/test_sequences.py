@@ -33,7 +33,7 @@ from zapdb.errors import (
     TransactionConflict,
     UniqueViolation,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 

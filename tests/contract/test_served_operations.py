@@ -18,7 +18,7 @@ from zapdb.errors import (
     ServedSchemaUnavailable,
     UnknownName,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.examples import EXAMPLES, FIRST
 from zapdb.schema import TableSchema

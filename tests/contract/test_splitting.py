@@ -20,20 +20,12 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.jobs import (
-    Job,
-    list_jobs,
-    plan_jobs,
-    range_work,
-    read_progress,
-    run_job,
-    run_locally,
-    splitting,
-)
+from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress, splitting
 from zapdb.jobs.job import claim
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.progress import record_progress
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.run import run_job, run_locally
 from zapdb.jobs.splitting import claim_or_split, split_lagging_range
 from zapdb.jobs.work import Superseded
 from zapdb.limits import SPLIT

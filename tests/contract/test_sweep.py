@@ -12,9 +12,10 @@ from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, s
 from tests.support import GUARD_SECONDS, Workspace, error_of, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
-from zapdb.jobs import roll_back_newest, verify_blobs
 from zapdb.jobs import sweep as sweeping
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.jobs.run import run_locally
+from zapdb.jobs.verify import verify_blobs
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.identifiers import first_id_at_ms
 

@@ -32,7 +32,8 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs import roll_back_newest, run_locally
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_locally
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.data_tables import list_tenant_tables

@@ -37,9 +37,10 @@ from zapdb.errors import (
     UniqueViolation,
 )
 from zapdb.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
-from zapdb.jobs import Job, JobReport, plan_jobs, run_job, run_locally
+from zapdb.jobs import Job, plan_jobs
 from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.run import JobReport, run_job, run_locally
 from zapdb.records import asdict
 from zapdb.storage import Storage
 

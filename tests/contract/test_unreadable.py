@@ -24,7 +24,7 @@ from zapdb.errors import (
     UniqueViolation,
     UsageError,
 )
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage.pending_changes import count_changes
 
 KEEP_NOTES = """\

@@ -25,8 +25,9 @@ from zapdb.cli.program import run_program
 from zapdb.cluster.nodes import list_nodes
 from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
-from zapdb.jobs import plan_jobs, roll_back_newest
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.needy_tenants import find_needy_tenants
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import Storage, TransactionMode
 
 TENANTS = ("default", "acme", "beta")

@@ -28,7 +28,9 @@ from zapdb.activation import tenant_removal, up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.zones import append_zones
 from zapdb.datasets import zone as named
-from zapdb.jobs import range_work, roll_back_newest, rollback, sweep
+from zapdb.jobs import range_work, rollback, sweep
+from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.run import run_locally
 from zapdb.storage import connect
 
 
@@ -151,9 +153,7 @@ def convert(address: str, directory: str, kill_at: str) -> None:
     with zapdb.open(address, migrations=directory) as db:
         tasks_of_16 = range_work.BATCH_RECORDS_MIN
         for report in db.admin.run_jobs(
-            lambda storage, job: zapdb.jobs.run_locally(
-                storage, job, workers=1, batch_records_max=tasks_of_16
-            )
+            lambda storage, job: run_locally(storage, job, workers=1, batch_records_max=tasks_of_16)
         ):
             print(report.job.kind, report.progress.written, flush=True)
 

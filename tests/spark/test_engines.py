@@ -16,8 +16,9 @@ from tests.support import Workspace, finish, wait_until
 from zapdb.catalog.kinds import JobThrottle
 from zapdb.database import Database
 from zapdb.errors import UsageError
-from zapdb.jobs import Job, list_jobs, read_progress, roll_back_newest
+from zapdb.jobs import Job, list_jobs, read_progress
 from zapdb.jobs.control import cancel_job, pause_job, resume_job, throttle_job
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.spark import run_on_spark
 from zapdb.storage import Storage
 

@@ -21,7 +21,8 @@ from zapdb.catalog import rows
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
-from zapdb.jobs import plan_jobs, run_job
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.run import run_job
 from zapdb.jobs.verify import verify_blobs
 from zapdb.jobs.work import HeldBack
 from zapdb.spark import TaskReport, run_on_spark, start_session

@@ -22,6 +22,7 @@ VERSION = "import zapdb.cli.program as program; program.run_program(['--version'
 CHECK = f"{VERSION.partition('(')[0]}(['migrate', 'check', '-m', 'nowhere'])"
 WRONG = "import zapdb.cli.program as program; program.run_program(['migrat'])"
 HELP = f"{VERSION.partition('(')[0]}(['--help'])"
+JOBS = f"{VERSION.partition('(')[0]}(['jobs', 'list', '-d', {{1!r}}])"
 STATUS = f"{VERSION.partition('(')[0]}(['migrate', 'status', '-m', {{0!r}}, '-d', {{1!r}}])"
 
 
@@ -61,8 +62,13 @@ OF_EACH_COMMAND = {"collection", "commands", "habits", "output", "program", "sus
             {"configuration", "migration_status", "opening"},
             {"database", "history", "indexes", "jobs", "writes"},
         ),
+        (
+            JOBS,
+            {"configuration", "jobs", "opening"},
+            {"database", "history", "indexes", "writes"},
+        ),
     ],
-    ids=["help", "status"],
+    ids=["help", "status", "jobs"],
 )
 def test_a_command_imports_the_modules_of_no_other(
     statement: str, modules: set[str], unwanted: set[str], tmp_path: Path

@@ -93,7 +93,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         "Show, pause, resume, cancel and throttle jobs.",
         {
             "list": "jobs.jobs_list_command",
-            "show": "jobs.jobs_show_command",
+            "show": "job_showing.jobs_show_command",
             "pause": "jobs.jobs_pause_command",
             "resume": "jobs.jobs_resume_command",
             "cancel": "jobs.jobs_cancel_command",

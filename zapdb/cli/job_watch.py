@@ -30,10 +30,11 @@ from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.database.due_tenants import DueTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
-from zapdb.jobs import Job, Progress, Runner, plan_jobs, read_progress, run_locally
+from zapdb.jobs import Job, Progress, plan_jobs, read_progress
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
 from zapdb.jobs.planning import is_blocked, plan_blocked_again
+from zapdb.jobs.run import Runner, run_locally
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
 from zapdb.limits import (
     BACKGROUND_RETRY_SECONDS,

@@ -1,4 +1,4 @@
-"""`zapdb jobs`: what jobs there are, how far they are, what they wait for; and changing them."""
+"""`zapdb jobs`: what jobs there are and what they wait for; and changing them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Annotated, Any
 import typer
 from msgspec import structs
 
-from zapdb.activation import TenantCatalog
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.kinds import Job, JobThrottle
-from zapdb.cli.job_progress import write_findings
 from zapdb.cli.opening import TenantOptions
-from zapdb.cli.output import Output, format_seconds
+from zapdb.cli.output import Output
 from zapdb.errors import UsageError
 from zapdb.jobs.control import (
     cancel_job,
@@ -24,14 +22,10 @@ from zapdb.jobs.control import (
     throttle_job,
 )
 from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
-from zapdb.jobs.job_status import JobStatus, measure_rate, read_job_status
 from zapdb.jobs.job_types import BEGINS_ANEW, name_job, type_of
 from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.waiting import find_lagging, find_waits, has_worker
 from zapdb.jobs.window import parse_window
-from zapdb.printing import show_moment
-from zapdb.records import codec_for
-from zapdb.records.record_name import DecodeKey
 from zapdb.storage import Storage, TransactionMode
 
 JobArgument = Annotated[
@@ -39,8 +33,6 @@ JobArgument = Annotated[
 ]
 COLORS = {"done": "green", "planned": "", "superseded": "dim"}
 NONE = "none"
-SHOWN_DIGITS = 2
-"""Digits of an estimate that are shown."""
 
 
 def jobs_list_command(
@@ -83,7 +75,7 @@ def jobs_list_command(
             (
                 (job.id, "bold"),
                 name_job(catalog, job).doing,
-                _show_state(job, is_running=is_running),
+                show_state(job, is_running=is_running),
                 str(job.priority),
                 f"{progress.ranges_done:,} of {progress.ranges:,}",
                 waits[0] if waits else "-",
@@ -95,120 +87,16 @@ def jobs_list_command(
     )
     if lagging is not None:
         output.write(("waiting ", "yellow"), lagging)
-    output.document({"jobs": [_to_json(*found) for found in jobs], "lagging": lagging})
+    output.document({"jobs": [job_to_json(*found) for found in jobs], "lagging": lagging})
 
 
-def jobs_show_command(
-    job: JobArgument,
-    options: TenantOptions,
-    output: Output,
-    seconds: Annotated[
-        float,
-        typer.Option(
-            "--measure", min=0, max=60, metavar="SECONDS", help="How long to measure the rate."
-        ),
-    ] = 1.0,
-) -> None:
-    """Show how far a job is, its rate, its workers, and everything that it waits for.
-
-    The rate is measured while the command runs, if a process works on the job.
-
-    With `--json`: the job as in `list`, with `reads`, how many records it will have read at its
-    end, `workers: [{range, owner, lease_left_us}]`, `records_per_second` and `seconds_left`, which
-    are null if nobody works on it, `latencies: [{owner, latency_ms, share_percent}]`, what its
-    processes measured last if it has a ceiling, and `quarantine: [{key, reason, found_at}]`, the
-    first records that can't be read, with keys in hex.
-    """
-    with options.opened() as (storage, catalog):
-        status = read_job_status(storage, catalog.tenant, job)
-        rate = measure_rate(storage, status, seconds)
-    has_end = status.has_end
-    left = max(0, status.reads - status.progress.read) / rate if rate and has_end else None
-    _write_status(catalog, status, rate, left, output)
-    workers = [
-        {"range": one.number, "owner": one.owner, "lease_left_us": one.lease_left_us}
-        for one in status.open_ranges
-        if one.is_held
-    ]
-    output.document(
-        _to_json(status.job, status.progress, status.waits, status.is_running)
-        | {
-            "reads": status.reads,
-            "workers": workers,
-            "latencies": status.probes,
-            "records_per_second": None if rate is None else round(rate, 1),
-            "seconds_left": None if left is None else round(left, 1),
-            "quarantine": status.quarantine,
-        }
-    )
-
-
-def _write_status(
-    catalog: TenantCatalog,
-    status: JobStatus,
-    rate: float | None,
-    seconds_left: float | None,
-    output: Output,
-) -> None:
-    job, progress = status.job, status.progress
-    output.write((job.id, "bold"), f": {name_job(catalog, job).doing}")
-    changed = f", changed by {job.changed_by}, {show_moment(job.changed_at)}"
-    said = changed if job.changed_at else ""
-    output.write("  state: ", _show_state(job, is_running=status.is_running), said)
-    output.write(f"  priority: {job.priority}, throttle: {_show_throttle(job.throttle)}")
-    of = f" of {_show_reads(status)}" if status.has_end else ""
-    output.write(
-        f"  records: {progress.read:,} read{of}, {progress.written:,} written, "
-        f"{progress.conflicts:,} conflicts"
-    )
-    output.write(f"  ranges: {progress.ranges_done:,} done of {progress.ranges:,}")
-    if rate is not None:
-        shown = "unknown" if seconds_left is None else format_seconds(seconds_left)
-        output.write(f"  rate: {rate:,.0f} records/s, time left: {shown}")
-    for one in status.open_ranges:
-        if one.is_held:
-            output.write(f"  range {one}")
-    if job.error and job.state != "planned":  # else it is among what it waits for
-        output.write(("  error: ", "red"), job.error)
-    for probe in status.probes:
-        output.write(f"  latency: {probe}")
-    for reason in status.waits:
-        output.write(("  waits: ", "yellow"), reason)
-    write_findings(job, output)
-    decode_key = _find_key_decoder(catalog, job)
-    for record in status.quarantine:
-        output.write("  can't be read: record ", record.show(decode_key))
-    hidden = progress.quarantined - len(status.quarantine)
-    if hidden:
-        output.write(f"  … and {hidden:,} more")
-
-
-def _find_key_decoder(catalog: TenantCatalog, job: Job) -> DecodeKey | None:
-    """What decodes the keys of a job's table; None if that is not active."""
-    for descriptor in catalog.tables.values():
-        if descriptor.schema.number == job.table:
-            return codec_for(descriptor.schema, catalog.zones).decode_key
-    return None
-
-
-def _show_reads(status: JobStatus) -> str:
-    """How many records the job will have read; what was found by a sample is rounded."""
-    job, reads = status.job, status.reads
-    if type_of(job).is_exclusive and reads != status.progress.read:
-        return f"about {reads:,}"
-    # What is left of conversions is counted, and what is done is known.
-    is_counted = not job.is_estimated or type_of(job).rewrites_records
-    if is_counted or reads == status.progress.read:
-        return f"{reads:,}"
-    return f"about {round(reads, SHOWN_DIGITS - len(str(reads))):,}"
-
-
-def _show_state(job: Job, *, is_running: bool) -> tuple[str, str]:
+def show_state(job: Job, *, is_running: bool) -> tuple[str, str]:
     """The state and its color; a planned job that is worked on is called running."""
     return ("running", "") if is_running else (job.state, COLORS.get(job.state, "yellow"))
 
 
-def _show_throttle(throttle: JobThrottle) -> str:
+def show_throttle(throttle: JobThrottle) -> str:
+    """The limits in words, or `none`."""
     parts = [
         f"{throttle.records_per_second:,} records/s" if throttle.records_per_second else "",
         f"{throttle.bytes_per_second:,} bytes/s" if throttle.bytes_per_second else "",
@@ -218,9 +106,10 @@ def _show_throttle(throttle: JobThrottle) -> str:
     return ", ".join(filter(None, parts)) or NONE
 
 
-def _to_json(
+def job_to_json(
     job: Job, progress: Progress, waits: tuple[str, ...], is_running: bool
 ) -> dict[str, Any]:
+    """What `--json` shows of a job."""
     return {
         "id": job.id,
         "kind": job.kind,
@@ -402,7 +291,7 @@ def _change(
             found = find_job(connection, catalog.tenant, text)
         changed = change(storage, found.id)
         seq = read_seq(storage.connection())
-    ending = f": {_show_throttle(changed.throttle)}" if shows_throttle else ""
+    ending = f": {show_throttle(changed.throttle)}" if shows_throttle else ""
     output.write(said, f"{name_job(catalog, changed).doing}{ending}")
     output.document({"id": changed.id, "state": changed.state, "seq": seq})
     return changed

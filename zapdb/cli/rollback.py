@@ -14,9 +14,9 @@ from zapdb.cli.job_progress import with_bar
 from zapdb.cli.opening import DatabaseOptions, read_tenant_catalog
 from zapdb.cli.output import Confirmation, Output, format_count, format_seconds, print_note
 from zapdb.errors import EXIT_ERROR, UsageError
-from zapdb.jobs import roll_back_newest
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.jobs.job_types import name_job
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.storage import Storage, TransactionMode
 
 

@@ -13,7 +13,7 @@ from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
 from zapdb.database.commit_tokens import purge_tokens
 from zapdb.errors import UsageError
-from zapdb.jobs import sweep_blobs
+from zapdb.jobs.sweep import sweep_blobs
 from zapdb.storage import Storage
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from zapdb import jobs
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
@@ -16,9 +15,13 @@ from zapdb.cli.job_progress import with_bar, write_way_on
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
-from zapdb.jobs import BlobsReport, IndexRepair, Job, Runner, TableReport
+from zapdb.jobs import Job, read_progress
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.known_revisions import forget_wrong_ranges
+from zapdb.jobs.repair import IndexRepair, repair_indexes
+from zapdb.jobs.run import Runner, run_job
+from zapdb.jobs.verify import BlobsReport, TableReport, check_migrations, report_jobs, verify_blobs
+from zapdb.jobs.verifying import plan_verification
 from zapdb.jobs.waiting import Hold
 from zapdb.migrations import list_files
 from zapdb.printing import show_moment
@@ -149,10 +152,10 @@ class Verification:
 
     def run(self, *, anew: bool) -> list[TableReport]:
         """Raises `KeyboardInterrupt` after a note how to go on."""
-        jobs.check_migrations(self._catalog)
-        planned = jobs.plan_verification(self._storage, self._catalog.tenant, anew=anew)
+        check_migrations(self._catalog)
+        planned = plan_verification(self._storage, self._catalog.tenant, anew=anew)
         for job in planned:
-            if jobs.read_progress(self._storage.connection(), job.id).read:
+            if read_progress(self._storage.connection(), job.id).read:
                 print_note(
                     f"{job.table_name}: goes on with the verification of "
                     f"{show_moment(job.created_at)}; --from-start begins anew"
@@ -162,10 +165,10 @@ class Verification:
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb verify` goes on where this stopped")
             raise
-        return jobs.report_jobs(self._storage, self._catalog.tenant, list(filter(None, ended)))
+        return report_jobs(self._storage, self._catalog.tenant, list(filter(None, ended)))
 
     def _run(self, job: Job) -> Job | None:
-        report = jobs.run_job(self._storage, job, self._runner)
+        report = run_job(self._storage, job, self._runner)
         if report is None:
             print_note(f"{job.table_name}: the schema has changed, or another run took over")
             return None
@@ -187,14 +190,14 @@ def _write_intact(migrations: int, output: Output, *, compared: bool) -> None:
 
 
 def _plan_repairs(storage: Storage, tenant: int, output: Output) -> list[IndexRepair]:
-    repairs = jobs.repair_indexes(storage, tenant, dry_run=True)
+    repairs = repair_indexes(storage, tenant, dry_run=True)
     _write_repairs(repairs, output)
     return repairs
 
 
 def _count_blobs(storage: Storage) -> BlobsReport | None:
     try:
-        return jobs.verify_blobs(storage)
+        return verify_blobs(storage)
     except CorruptionError:
         return None  # the reports say what is wrong
 
@@ -207,7 +210,7 @@ def _write_repairs(repairs: list[IndexRepair], output: Output) -> None:
 
 
 def _repair(storage: Storage, tenant: int, output: Output) -> list[IndexRepair]:
-    repairs = jobs.repair_indexes(storage, tenant, on_wait=tell_wait)
+    repairs = repair_indexes(storage, tenant, on_wait=tell_wait)
     _write_refused(repairs, output)
     output.write(("repaired index entries", "green"), f" of {_count_repaired(repairs)}")
     return repairs

@@ -37,23 +37,14 @@ from zapdb.history.wanted_stores import (
     refuse_unless_all,
     start_wanted_stores,
 )
-from zapdb.jobs import (
-    IndexRepair,
-    JobReport,
-    Runner,
-    SweepReport,
-    TableReport,
-    plan_jobs,
-    repair_indexes,
-    run_job,
-    run_locally,
-    sweep_blobs,
-    verify_by_jobs,
-    verify_tenant,
-)
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.reindexing import plan_reindexing
+from zapdb.jobs.repair import IndexRepair, repair_indexes
+from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
+from zapdb.jobs.sweep import SweepReport, sweep_blobs
+from zapdb.jobs.verify import TableReport, verify_by_jobs, verify_tenant
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import group_by_revision
 

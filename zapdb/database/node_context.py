@@ -37,7 +37,7 @@ from zapdb.errors import (
     SchemaChangesRefused,
     UsageError,
 )
-from zapdb.jobs import list_rebuilds, rebuild_when_opening
+from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening
 from zapdb.migrations import MigrationFile, list_files, resolve_files
 from zapdb.storage import Storage, TransactionMode
 

@@ -47,7 +47,7 @@ from zapdb.errors import (
     WritesRefused,
     ZapdbError,
 )
-from zapdb.jobs import list_rebuilds
+from zapdb.jobs.rebuilding import list_rebuilds
 from zapdb.limits import CATALOG, CONNECTIONS_MAX
 from zapdb.storage import Storage, connect
 from zapdb.storage.addresses import name_schema

@@ -13,7 +13,7 @@ from zapdb.database.background import BackgroundJobs, BackgroundWork, run_all, r
 from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns, find_job_change
 from zapdb.database.session import Session
 from zapdb.errors import ServedSchemaUnavailable, UnknownName
-from zapdb.jobs import list_rebuilds
+from zapdb.jobs.rebuilding import list_rebuilds
 
 
 class TenantRefresher:

@@ -12,7 +12,7 @@ import pytest
 import zapdb
 from tests.documents import resolve_documents
 from zapdb.errors import InvalidMigration
-from zapdb.jobs import roll_back_newest
+from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import OPERATIONS, Chain
 from zapdb.migrations.operations.examples import ALL, ALLOWED, EXAMPLES, EXAMPLES_REFUSED, FIRST
 from zapdb.records import Layout, asdict
