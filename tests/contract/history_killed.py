@@ -77,6 +77,10 @@ def repair(db: Database, tenant: int) -> None:
     assert db.history.repair().left == ()
 
 
+def create_tenant(db: Database, tenant: int) -> None:
+    db.admin.create_tenant(f"made-by-{os.getpid()}")
+
+
 def rebuild(db: Database, tenant: int, directory: str) -> None:
     db.history.rebuild_manifest(directory)
 
@@ -88,6 +92,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "purge": purge,
     "move": move,
     "move_store": move_store,
+    "create_tenant": create_tenant,
     "rebuild": rebuild,
     "repair": repair,
 }

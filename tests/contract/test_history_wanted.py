@@ -14,6 +14,7 @@ import zapdb
 import zapdb.aio
 from tests.contract.stored_pasts import check_store, flush
 from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.contract.test_history_erased import kill_at_each_step
 from tests.contract.test_history_rebuilt import copied, read_bytes
 from tests.support import PostgresServer, Workspace
 from zapdb.catalog import tenants
@@ -165,6 +166,22 @@ def test_a_directory_that_takes_no_store_makes_no_tenant(
         with pytest.raises(OSError, match="no space"):
             db.admin.create_tenant("late")
         assert names(db) == {"default"}
+    db.admin.create_tenant("late")
+    use(db.for_tenant("late"), directory)
+
+
+def test_a_tenant_and_its_store_are_made_together_or_neither_is(
+    place: Workspace, tmp_path: Path
+) -> None:
+    """Whenever the process is killed that makes them."""
+    directory = tmp_path / "past"
+    db = place.open()
+    db.admin.set_setting(SETTING, str(directory))
+    assert kill_at_each_step(place, "create_tenant", apart=2) > 3
+    made = names(db) - {"default"}
+    assert made
+    for name in made:
+        use(db.for_tenant(name), directory)
     db.admin.create_tenant("late")
     use(db.for_tenant("late"), directory)
 
