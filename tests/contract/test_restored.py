@@ -282,7 +282,7 @@ def test_rule_09_a_process_that_renewed_its_lease_since_the_backup_ends(
 def test_rule_09_no_number_of_a_sequence_is_given_twice(
     workspace: Workspace, backups: Backups, place: str
 ) -> None:
-    """Those in hand were drawn after the backup, so that others draw them again."""
+    """Those in hand on PostgreSQL were drawn after the backup, so that others draw them again."""
     first, second = workspace.open(), workspace.open()
     keys = itertools.count(1)
 
@@ -301,12 +301,16 @@ def test_rule_09_no_number_of_a_sequence_is_given_twice(
     write(second, 3)
     backups.restore(backup)
     write(first, 2)
-    assert type(error_of(lambda: write(second, 1))) is LeaseLost
+    has_some = workspace.engine == "postgresql"
+    if has_some:
+        assert type(error_of(lambda: write(second, 1))) is LeaseLost
+    else:
+        write(second, 1)
     with workspace.open() as third:
         write(third, 4)
         write(first, 4)
         numbers = [ticket.number for ticket in third.table("tickets").scan()]
-    assert len(numbers) == len(set(numbers)) == 15
+    assert len(numbers) == len(set(numbers)) == 15 + (not has_some)
 
 
 @pytest.mark.parametrize("ends", ["rolled back", "savepoint", "block"])
@@ -314,6 +318,8 @@ def test_rule_09_a_rollback_leaves_the_epoch_of_what_was_drawn(
     workspace: Workspace, backups: Backups, ends: str
 ) -> None:
     """A block that a transaction drew itself stays drawn, and so does what tells of it."""
+    if workspace.engine == "sqlite":
+        pytest.skip("on SQLite a transaction draws no block")
     db = workspace.open()
     backup = backups.make()
 

@@ -1,8 +1,12 @@
-"""The numbers of sequences that an open database has in hand.
+"""The numbers of sequences that an operation takes, and that an open database has in hand.
 
-A process draws blocks of numbers. Each block is as large as all earlier ones of the sequence
-together, up to a bound. So almost no insert needs another round trip, and a process with few
-inserts leaves few numbers unused. Numbers rise within an open database. When it is closed or
+SQLite has one writer at a time. The transaction that writes the records draws their numbers, as
+many as there are, and its rollback takes them back: there are no gaps, and a process has none in
+hand.
+
+On PostgreSQL a process draws blocks of numbers. Each block is as large as all earlier ones of the
+sequence together, up to a bound. So almost no insert needs another round trip, and a process with
+few inserts leaves few numbers unused. Numbers rise within an open database. When it is closed or
 killed, the rest of its block is never used: sequences have gaps.
 
 An explicit number above the last one that is known to be drawn draws a block behind it before it is
@@ -39,7 +43,7 @@ from zapdb.records import decoder_of
 from zapdb.storage import Connection, MissingTable, TransactionMode
 from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import retry
-from zapdb.storage.sequences import Block, DrawnInside, draw_block, is_drawn_from
+from zapdb.storage.sequences import Block, DrawnInside, draw_block, draw_next, read_last_number
 from zapdb.values import Integer
 from zapdb.writes import NotAsPlanned
 
@@ -178,7 +182,7 @@ class Sequences:
         would not rise any more."""
         with self._lock:
             inside = connection.drawn = connection.drawn or DrawnInside(lease)
-            inside.add(connection, self._tenant, field, block)
+            inside.add(self._tenant, field, block)
             shared, own = self._hands.setdefault(field, Hand()), inside.hands.get(self._at(field))
             if own is None:
                 own = inside.hands[self._at(field)] = Hand()
@@ -205,6 +209,12 @@ class OperationNumbers:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._are_exact = session.storage.turn is not None
+        """Whether nobody else draws meanwhile, so that the transaction draws what it needs."""
+        self._exact: dict[int, range] = {}
+        """The numbers of the last such drawing, by field."""
+        self._passed: dict[int, int] = {}
+        """The last number of a field that was found to be taken: those behind it are drawn."""
         self._drawn: dict[int, Hand] = {}
         """What numbers of which fields were drawn from."""
         self._taken: list[tuple[Hand, range]] = []
@@ -224,6 +234,30 @@ class OperationNumbers:
             self._have(connection, bound, field, _highest(given), wanted[field])
         return {field: self._take(connection, bound, field, n) for field, n in wanted.items() if n}
 
+    def _draw_exactly(
+        self, connection: Connection, bound: BoundTable, field: int, above: int, count: int
+    ) -> None:
+        """Draw this many numbers in the transaction that writes them, or else pass over those up to
+        an explicit one. Raises `CatalogChanged` and `SequenceExhausted`."""
+        if not (count or above):
+            return
+        needed = BlockNeeded(bound, field, max(above, self._passed.get(field, 0)), count)
+        tenant, version = bound.catalog.tenant, bound.catalog.version
+        block = draw_next(connection, tenant, field, version, needed.above, count)
+        if block is None:
+            last = read_last_number(connection, tenant, field)
+            if last is not None and last >= needed.above and not count:
+                return
+            start = _find_start(connection, bound, field) if last is None else last
+            block = _draw(connection, needed, max(start, needed.above), count)
+        if block is None:
+            raise _changed(bound)
+        if block.last - block.after < count:
+            raise _exhausted(needed, block)
+        if count:
+            self._bound, self._drawn[field] = bound, Hand()
+            self._exact[field] = range(block.after + 1, block.last + 1)
+
     def note_given(
         self, connection: Connection, bound: BoundTable, changes: Mapping[str, Any]
     ) -> None:
@@ -237,6 +271,9 @@ class OperationNumbers:
     ) -> None:
         """Make sure that this many numbers are available. Raises `BlockNeeded`, `CatalogChanged`
         and `SequenceExhausted`."""
+        if self._are_exact:
+            self._draw_exactly(connection, bound, field, above, count)
+            return
         sequences = self._session.sequences
         while sequences.needs_block(sequences.find(connection, field), above, count):
             needed = BlockNeeded(bound, field, above, count)
@@ -248,6 +285,8 @@ class OperationNumbers:
     def _take(
         self, connection: Connection, bound: BoundTable, field: int, count: int
     ) -> Iterator[int]:
+        if self._are_exact:
+            return iter(self._exact[field])
         self._bound = bound
         sequences = self._session.sequences
         hand = self._drawn[field] = sequences.find(connection, field)
@@ -265,6 +304,8 @@ class OperationNumbers:
         times: int,
     ) -> None:
         """Have so many times the numbers that the records need; else a transaction begins again."""
+        if self._are_exact:
+            return
         for field, name in bound.adapter.sequences.items():
             wanted = sum(name is None or name not in values for values in records)
             self._have(connection, bound, field, 0, wanted * times)
@@ -276,6 +317,7 @@ class OperationNumbers:
         def attempt() -> T:
             self._drawn.clear()
             self._taken.clear()
+            self._exact.clear()
             try:
                 return self._session.run(action)
             except REFUSED as error:
@@ -287,6 +329,7 @@ class OperationNumbers:
         def throw_away(_: int) -> None:
             for hand in self._drawn.values():
                 self._session.sequences.throw_away(hand)
+            self._passed |= {field: numbers[-1] for field, numbers in self._exact.items()}
 
         try:
             return retry(SEQUENCE_TAKEN, attempt, on=_NumberTaken, before_again=throw_away)
@@ -335,7 +378,7 @@ def _draw_apart(session: Session, needed: BlockNeeded) -> bool:
     after, size = _plan(connection, sequences, needed)
 
     def draw() -> tuple[Block | None, int]:
-        if storage.turn is None and not is_waiting:
+        if not is_waiting:
             return _draw(connection, needed, after, size), own.rise(connection)
         with storage.transaction(TransactionMode.CATALOG) as begun:
             return _draw_waiting(begun, needed, after, size), own.rise(begun)
@@ -378,8 +421,6 @@ def _draw_waiting(
     connection: Connection, needed: BlockNeeded, after: int, size: int
 ) -> Block | None:
     """Draw a block inside a transaction; wait not for long for another one that has drawn."""
-    if connection.storage.turn is not None:
-        return _draw(connection, needed, after, size)
     connection.send(f"SET LOCAL lock_timeout = {SEQUENCE_LOCK_TIMEOUT_MS}")
     block = _draw(connection, needed, after, size)
     connection.send("SET LOCAL lock_timeout = 0")
@@ -390,24 +431,28 @@ def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) ->
     catalog = needed.bound.catalog
     block = draw_block(connection, catalog.tenant, needed.field, catalog.version, after, size)
     if block is not None and block.after == block.last and needed.count:
-        table = needed.bound.schema
-        names = [f.name for f in table.fields if f.number == needed.field]
-        raise SequenceExhausted(
-            "the sequence has no more numbers",
-            field=".".join((table.name, *names)),
-            last=block.last,
-            hint="give the numbers of new records yourself: those below that were never used",
-        )
+        raise _exhausted(needed, block)
     return block
+
+
+def _exhausted(needed: BlockNeeded, block: Block) -> SequenceExhausted:
+    table = needed.bound.schema
+    names = [f.name for f in table.fields if f.number == needed.field]
+    return SequenceExhausted(
+        "the sequence has no more numbers",
+        field=".".join((table.name, *names)),
+        last=block.last,
+        hint="give the numbers of new records yourself: those below that were never used",
+    )
 
 
 def _find_start(connection: Connection, bound: BoundTable, field: int) -> int:
     """The greatest number in the records of a table, if nothing was ever drawn for the field: those
     that are older than it may have some. Else 0."""
     table = bound.schema
-    if is_drawn_from(connection, bound.catalog.tenant, field) or field not in {
-        f.number for f in table.fields
-    }:
+    if field not in {f.number for f in table.fields}:
+        return 0
+    if read_last_number(connection, bound.catalog.tenant, field) is not None:
         return 0
     try:
         if field == table.key[0]:

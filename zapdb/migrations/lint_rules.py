@@ -157,8 +157,8 @@ RULES: Final[dict[str, LintRule]] = {
             "ZL018",
             "note",
             "a sequence has no unique index",
-            "Numbers that are drawn are unique; one that is written explicitly may be in a block "
-            "that another process has drawn already, and be given again.",
+            "Numbers that are drawn are unique; one that is written explicitly may, on PostgreSQL, "
+            "be in a block that another process has drawn already, and be given again.",
             "create a unique index on the field, or write no numbers explicitly",
         ),
         LintRule(

@@ -1,11 +1,11 @@
 """The lease of this process's node, and how the process notices that a backup was restored under it
 (rules 7 and 9).
 
-The epoch of a node's lease rises with each heartbeat, and whenever the process has drawn a block of
-a sequence. It is never lower than the process knows it to be, unless the row is of a backup: then
-others may be given what this process has in hand, so it must not write. Only this process raises
-it. So a transaction that compares it with what was known before it began is right, whatever the
-other threads of the process do meanwhile.
+The epoch of a node's lease rises with each heartbeat, and on PostgreSQL whenever the process has
+drawn a block of a sequence. It is never lower than the process knows it to be, unless the row is of
+a backup: then others may be given what this process has in hand, so it must not write. Only this
+process raises it. So a transaction that compares it with what was known before it began is right,
+whatever the other threads of the process do meanwhile.
 """
 
 from __future__ import annotations
@@ -46,10 +46,6 @@ class OwnLease:
         if not rows:
             raise self.lost(connection.fetch_one(self.epoch_sql))
         return as_number(rows[0][0])
-
-    def rise_again(self, driver: Any) -> int:
-        """Do the same on SQLite, after a rollback that took the other one back."""
-        return int(driver.execute(self._raise_sql("")).fetchall()[0][0])
 
     def _raise_sql(self, columns: str) -> str:
         return (

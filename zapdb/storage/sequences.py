@@ -1,9 +1,9 @@
-"""The last number of each sequence, and the blocks of numbers that processes draw from it.
+"""The last number of each sequence, and the blocks of numbers that are drawn from it.
 
-A block belongs to the process that drew it, and is never drawn again. So rolling back an insertion
-must not undo the drawing. PostgreSQL draws in a separate transaction. SQLite has one writer, so a
-transaction that writes draws the block itself. If any of it is rolled back, the drawing is repeated
-before another transaction can write (`DrawnInside`).
+On SQLite, which has one writer, the transaction that writes the records draws their numbers, and
+its rollback takes them back. On PostgreSQL a block belongs to the process that drew it, and is
+never drawn again, so rolling back an insertion must not undo the drawing. It is drawn in a separate
+transaction where that is possible; else it is drawn again behind the rollback (`DrawnInside`).
 
 The last number only rises. An explicit number above it raises it, and the next block begins after
 that number. Each tenant has a row for each sequence, by the field's number, which a renamed or
@@ -62,10 +62,26 @@ def draw_block(
     return Block(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
 
 
-def is_drawn_from(connection: Connection, tenant: int, field: int) -> bool:
-    """Return whether a number was ever drawn from a sequence."""
-    sql = f"SELECT 1 FROM zapdb_sequences WHERE tenant = {int(tenant)} AND field = {int(field)}"
-    return connection.fetch_one(sql) is not None
+def draw_next(
+    connection: Connection, tenant: int, field: int, version: int, above: int, count: int
+) -> Block | None:
+    """Do the same on SQLite, in a transaction that writes. None also if nothing was ever drawn, or
+    if no number is wanted and the last one is not below `above`."""
+    rows = connection.fetch_all(
+        "UPDATE zapdb_sequences SET block_after = max(last, ?),"
+        f" last = min(max(last, ?), {SEQUENCE_MAX} - ?) + ?"
+        f" WHERE tenant = {int(tenant)} AND field = {int(field)} AND (? > 0 OR last < ?)"
+        f" AND ({catalog_version_sql(tenant)}) = {int(version)} RETURNING block_after, last",
+        (above, above, count, count, count, above),
+    )
+    return Block(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
+
+
+def read_last_number(connection: Connection, tenant: int, field: int) -> int | None:
+    """Return the last number drawn from a sequence; None if none ever was."""
+    sql = f"SELECT last FROM zapdb_sequences WHERE tenant = {int(tenant)} AND field = {int(field)}"
+    row = connection.fetch_one(sql)
+    return None if row is None else as_number(row[0])
 
 
 def move_on(connection: Connection, tenant: int, field: int, last: int) -> None:
@@ -92,9 +108,6 @@ class DrawnInside:
 
     def __init__(self, own: OwnLease) -> None:
         self._own = own
-        self._has_risen = False
-        """Whether the epoch has risen inside the transaction."""
-        self._epoch = own.epoch
         self._last: dict[tuple[int, int], int] = {}
         self.hands: dict[tuple[int, int], Any] = {}
         """The numbers of each tenant and field that the transaction has in hand."""
@@ -105,11 +118,8 @@ class DrawnInside:
         """Whether the epoch of the process's lease has risen since: then the process does not give
         what is left of them where a backup from before is restored (`storage.own_lease`)."""
 
-    def add(self, connection: Connection, tenant: int, field: int, block: Block) -> None:
+    def add(self, tenant: int, field: int, block: Block) -> None:
         self._last[tenant, field] = block.last
-        if connection.storage.turn is not None:  # nobody else writes meanwhile
-            self._has_risen = True
-            self._epoch = self._own.rise(connection)
 
     def again(self, mark: str) -> list[tuple[str, tuple[int, ...]]]:
         """Return the statements, with parameters, that raise the last numbers to the ends of the
@@ -123,8 +133,6 @@ class DrawnInside:
     def draw_again(self, driver: Any, mark: str) -> None:
         for sql, parameters in self.again(mark):
             driver.execute(sql, parameters).fetchall()
-        if self._has_risen:
-            self._epoch = self._own.rise_again(driver)
 
     def settle(self, connection: Connection) -> None:
         """Raise the epoch after the end of a transaction; if that is not possible, what is left of
@@ -132,9 +140,7 @@ class DrawnInside:
         if not self.is_kept or self.is_settled:
             return
         try:
-            if not self._has_risen:
-                self._epoch = self._own.rise(connection)
-            self._own.note(self._epoch)
+            self._own.note(self._own.rise(connection))
             self.is_settled = True
         except ZapdbError:
             pass

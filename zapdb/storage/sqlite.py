@@ -47,16 +47,12 @@ from zapdb.storage.interruption import current_call
 from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
-from zapdb.storage.sequences import DrawnInside
 from zapdb.storage.sqlite_errors import is_busy, name_of, translate_sqlite_error
 from zapdb.storage.sqlite_statements import SQLiteStatements
 from zapdb.storage.transaction_modes import TransactionMode
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
 EXTEND_LEASES_SQL = "UPDATE zapdb_leases SET expires_at = expires_at + ? WHERE expires_at > ?"
-
-BEGINNING: Final = "zapdb_begin"
-"""The savepoint at the beginning of a transaction that stays open."""
 
 OPTIONS: Final = frozenset({"uri", "mode", "cache", "immutable", "nolock", "psow", "vfs"})
 """SQLite's own options, which a path that is a URI may have."""
@@ -204,8 +200,6 @@ class SQLite(SQLiteStatements):
                 self._begin_or_tell(driver, mode)
             else:
                 self._begin_in_slices(driver, mode)
-            if connection.has_place:  # it may draw numbers that outlive its rollback
-                driver.execute(f"SAVEPOINT {BEGINNING}")
 
     def _begin_or_tell(self, driver: Any, mode: TransactionMode) -> None:
         """Begin to write; raises `TransactionConflict` or `GateTimeout` if another process is
@@ -357,24 +351,8 @@ class SQLite(SQLiteStatements):
         return name_of(error) == "SQLITE_FULL"
 
     def roll_back(self, connection: Connection) -> None:
-        driver = connection.driver
-        if not driver.in_transaction:
-            return
-        if connection.drawn is not None:
-            with suppress(sqlite3.Error):  # else what is left of the blocks is thrown away
-                self._keep_drawn(connection, connection.drawn)
-                return
-        if driver.in_transaction:
-            driver.execute("ROLLBACK")
-
-    def _keep_drawn(self, connection: Connection, drawn: DrawnInside) -> None:
-        """Roll back a transaction, but not the blocks that it drew from sequences; no other writer
-        can write in between."""
-        driver = connection.driver
-        driver.execute(f"ROLLBACK TO SAVEPOINT {BEGINNING}")
-        drawn.draw_again(driver, self.placeholder)
-        driver.execute("COMMIT")
-        drawn.is_kept = True
+        if connection.driver.in_transaction:
+            connection.driver.execute("ROLLBACK")
 
     def is_lost(self, driver: Any) -> bool:
         try:
