@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from typing import assert_never
 
 from zapdb.activation.activate import disable_index, rebuild_index, rewrite_index
 from zapdb.activation.descriptors import IndexDescriptor
@@ -103,18 +105,24 @@ def _apply_policy(
     index: IndexDescriptor,
     policy: DatasetPolicy,
 ) -> None:
-    rewrites = policy == "rewrite" and _is_whole(index)
-    stays = policy == "rebuild" and index.is_ahead
-    fate = "is built again, and queries on it scan until then"
-    if stays:
-        fate = (
-            "was built with the data of here before: it stays as it is, queries on it scan, and "
-            "writes are refused until `zapdb reindex run`"
-        )
-    elif policy == "scan":
-        fate = "is kept by nobody, and queries on it scan until `zapdb reindex run`"
-    elif rewrites:
-        fate = "gets its entries rewritten, and queries on it scan until then"
+    change: Callable[[], object] | None = None
+    match policy:
+        case "scan":
+            fate = "is kept by nobody, and queries on it scan until `zapdb reindex run`"
+            change = partial(disable_index, connection, tenant, descriptor.schema, index)
+        case "rebuild" if index.is_ahead:
+            fate = (
+                "was built with the data of here before: it stays as it is, queries on it scan, "
+                "and writes are refused until `zapdb reindex run`"
+            )
+        case "rewrite" if _is_whole(index):
+            fate = "gets its entries rewritten, and queries on it scan until then"
+            change = partial(rewrite_index, connection, tenant, descriptor.schema, index)
+        case "rebuild" | "rewrite":
+            fate = "is built again, and queries on it scan until then"
+            change = partial(rebuild_index, connection, tenant, descriptor, index.index)
+        case _:
+            assert_never(policy)
     logger.warning(
         "the collation or time zone data changed: index %r of table %r %s (built with %s, here %s)",
         index.index.name,
@@ -122,14 +130,8 @@ def _apply_policy(
         fate,
         *index.describe_difference(),
     )
-    if stays:
-        return
-    if policy == "scan":
-        disable_index(connection, tenant, descriptor.schema, index)
-    elif rewrites:
-        rewrite_index(connection, tenant, descriptor.schema, index)
-    else:
-        rebuild_index(connection, tenant, descriptor, index.index)
+    if change is not None:
+        change()
 
 
 def _is_whole(index: IndexDescriptor) -> bool:

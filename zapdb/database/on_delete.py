@@ -14,7 +14,7 @@ be found wait on a stack, at most a page for each table and level of cascades.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from zapdb.database.session import Session
 from zapdb.indexes import (
@@ -51,19 +51,24 @@ def apply_on_delete(
         unfinished, removed = list[IncomingReference](), list[Batch]()
         for incoming in referrers:
             other = session.bind_active(incoming.table)
-            if incoming.key.on_delete == "restrict":
-                _restrict(connection, bound, keys, other, incoming)
-            elif incoming.key.on_delete == "set_null":
-                while page := find_referrers(connection, bound, keys, other, incoming, _PAGE):
-                    name = other.schema.field_numbered(incoming.key.field).name
-                    plans = [plan_null(other, key, stored, name) for key, stored in page]
-                    execute(connection, other, plans)
-            elif page := find_referrers(connection, bound, keys, other, incoming, _PAGE):
-                plans = [plan_delete(other, key, stored) for key, stored in page]
-                execute(connection, other, plans)
-                removed.append((other, [key for key, _ in page], other.incoming_references))
-                if len(page) == _PAGE:
-                    unfinished.append(incoming)
+            match incoming.key.on_delete:
+                case "restrict":
+                    _restrict(connection, bound, keys, other, incoming)
+                case "set_null":
+                    while page := find_referrers(connection, bound, keys, other, incoming, _PAGE):
+                        name = other.schema.field_numbered(incoming.key.field).name
+                        plans = [plan_null(other, key, stored, name) for key, stored in page]
+                        execute(connection, other, plans)
+                case "cascade":
+                    page = find_referrers(connection, bound, keys, other, incoming, _PAGE)
+                    if page:
+                        plans = [plan_delete(other, key, stored) for key, stored in page]
+                        execute(connection, other, plans)
+                        removed.append((other, [key for key, _ in page], other.incoming_references))
+                    if len(page) == _PAGE:
+                        unfinished.append(incoming)
+                case unknown:
+                    assert_never(unknown)
         if unfinished:  # continued after the records that refer to the page
             waiting.append((bound, keys, unfinished))
         waiting += removed

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
 from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.imports.row import ImportMode, RowBlock, SourceRow
@@ -72,7 +72,14 @@ def write_batch(
     session: Session, table: Table[Any], rows: Sequence[SourceRow], mode: ImportMode, save: Save
 ) -> list[Refused]:
     """Write rows and return those that were refused, in their order; a conflict repeats it all."""
-    write = Inserting(table) if mode == "append" else Upserting(table)
+    write: WriteRows
+    match mode:
+        case "append":
+            write = Inserting(table)
+        case "upsert":
+            write = Upserting(table)
+        case _:
+            assert_never(mode)
     numbers = OperationNumbers(session)
     bad = [Refused(row, row.error) for row in rows if row.error is not None]
     good = [row for row in rows if row.error is None]
