@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
+revision = "0026"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -199,6 +199,13 @@ def upgrade() -> None:
         ["tenant", "transaction_number"],
         postgresql_where=sa.text("event IS NOT NULL"),
         sqlite_where=sa.text("event IS NOT NULL"),
+    )
+    op.create_index(
+        "zapdb_changes_deletions",
+        "zapdb_changes",
+        ["tenant", "table_number", "key"],
+        postgresql_where=sa.text("event IS NULL AND after IS NULL"),
+        sqlite_where=sa.text("event IS NULL AND after IS NULL"),
     )
     op.create_table(
         "zapdb_incarnations",

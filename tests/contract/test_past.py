@@ -136,13 +136,13 @@ def test_pages_of_the_past_in_both_orders(
     items.insert_many([{"id": n, "title": f"t{n}", "size": n} for n in range(10, 40)])
     before, told = next(db.moments()), state(db)
     past = db.at(before).table("items")
-    write, read_before = lambda: None, RewoundStatements._read_before
+    write, read_before = lambda: None, RewoundStatements._read_gone
 
     def write_between(*given: Any) -> Any:
         write()
         return read_before(*given)
 
-    monkeypatch.setattr(RewoundStatements, "_read_before", write_between)
+    monkeypatch.setattr(RewoundStatements, "_read_gone", write_between)
 
     def write_one() -> None:
         key = rnd.randint(0, 49)
@@ -176,13 +176,13 @@ def test_a_page_from_which_changes_were_pruned_is_never_given(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past, kept = db.at(fill(db)).table("items"), next(db.moments())
-    read_before = RewoundStatements._read_before
+    read_before = RewoundStatements._read_gone
 
     def prune_and_read(*given: Any) -> Any:
         db.change_log.prune(kept.bookmark)
         return read_before(*given)
 
-    monkeypatch.setattr(RewoundStatements, "_read_before", prune_and_read)
+    monkeypatch.setattr(RewoundStatements, "_read_gone", prune_and_read)
     with pytest.raises(HistoryPurged, match=f"log_begins_behind: {kept.number}"):
         list(past.scan())
     with pytest.raises(HistoryPurged, match=f"log_begins_behind: {kept.number}"):

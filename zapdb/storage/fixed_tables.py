@@ -28,6 +28,8 @@ VERSION_TABLE: Final = "zapdb_storage_version"
 """Alembic's own table, with the storage version: where it is, the others are."""
 
 _IS_EVENT = "event IS NOT NULL"
+IS_DELETION: Final = "event IS NULL AND after IS NULL"
+"""Of a row of `zapdb_changes`."""
 
 GATE = Table("zapdb_gate", METADATA, Column("unused", Integer))
 """Never holds a row; on PostgreSQL its table lock is the gate (rule 7)."""
@@ -264,6 +266,13 @@ CHANGES = Table(
         "transaction_number",
         sqlite_where=text(_IS_EVENT),  # PostgreSQL's: complete_for_postgresql
     ),
+    Index(
+        "zapdb_changes_deletions",
+        "tenant",
+        "table_number",
+        "key",
+        sqlite_where=text(IS_DELETION),
+    ),
     sqlite_with_rowid=False,
 )
 """What each transaction did to each key, `before` and `after` as the records' bytes; an insert has
@@ -409,6 +418,7 @@ those of then, null if they do not."""
 def complete_for_postgresql() -> None:
     """Add what only PostgreSQL is told: SQLAlchemy imports the engine's dialect for it, which a
     program with a SQLite file does without."""
+    where = {"zapdb_changes_events": _IS_EVENT, "zapdb_changes_deletions": IS_DELETION}
     for index in CHANGES.indexes:
-        if index.name == "zapdb_changes_events":
-            index.dialect_kwargs["postgresql_where"] = text(_IS_EVENT)
+        if index.name in where:
+            index.dialect_kwargs["postgresql_where"] = text(where[index.name])

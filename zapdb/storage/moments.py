@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from zapdb.errors import HistoryPurged
@@ -45,6 +46,31 @@ class LoggedMoment(NamedTuple):
 
 LaterSql = Callable[[str], str]
 """The SQL condition for transactions, by the name of the column with their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaterTransactions:
+    """The transactions after a moment: all from a number on, and some before that, which are as
+    many as ran at once at most. It is a `LaterSql`."""
+
+    all_from: int
+    among: tuple[int, ...] = ()
+
+    @property
+    def lowest(self) -> int:
+        """No transaction with a lower number is after the moment."""
+        return min((self.all_from, *self.among))
+
+    def __call__(self, column: str) -> str:
+        if not self.among:
+            return f"{column} >= {int(self.all_from)}"
+        among = ", ".join(str(int(number)) for number in self.among)
+        # The first part is for indexes.
+        return (
+            f"({column} >= {int(self.lowest)}"
+            f" AND ({column} >= {int(self.all_from)} OR {column} IN ({among})))"
+        )
+
 
 BEFORE_ALL: Final = LoggedMoment(0, 0, 0, 0, None)
 
@@ -98,9 +124,9 @@ class Moments(ABC):
         """Raise it to now, inside a JOB transaction."""
 
     @abstractmethod
-    def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterSql:
-        """Return the condition for the transactions after a moment: for them and no others it is
-        true, whatever commits later. Raises `HistoryPurged` if it can't be told any more."""
+    def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterTransactions:
+        """Return the transactions after a moment, whatever commits later. Raises `HistoryPurged` if
+        that can't be told any more."""
 
 
 def moments_of(log: ChangeLog) -> Moments:
@@ -172,8 +198,8 @@ class NumberedMoments(Moments):
             " WHERE name = 'change_at'"
         )
 
-    def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterSql:
-        return lambda column: f"{column} > {int(moment.number)}"
+    def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterTransactions:
+        return LaterTransactions(moment.number + 1)
 
 
 class StampedMoments(Moments):
@@ -296,9 +322,9 @@ class StampedMoments(Moments):
     def raise_watermark(self, connection: Connection) -> None:
         add_stamp(connection, self.log.tenant, may_be_empty=True)
 
-    def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterSql:
+    def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterTransactions:
         if not moment.stamp:
-            return lambda column: f"{column} > 0"
+            return LaterTransactions(1)
         stamp = read_stamp(connection, self.log.tenant, moment.stamp)
         if stamp is None or stamp.number < moment.stamp:
             raise HistoryPurged(
@@ -307,20 +333,20 @@ class StampedMoments(Moments):
                 hint="ask again: what files have, they answer; or ask for a later moment",
             )
         before, snapshot = stamp.before, stamp.snapshot
-        # The first part of each condition is for indexes.
         if moment.number == stamp.moment:  # the last one of its stamp
-            return lambda column: (
-                f"({column} >= {snapshot.lowest} AND {snapshot.hides_sql(column)})"
-            )
-        rest = (
-            f"SELECT number FROM zapdb_transactions WHERE {self._mine}"
-            f" AND {before.hides_sql('number')} AND NOT {snapshot.hides_sql('number')}"
-            f" AND commit_order > {int(moment.commit_order)}"
+            return LaterTransactions(snapshot.xmax, snapshot.running)
+        inside, given = stamp.condition
+        mine = f"FROM zapdb_transactions WHERE {self._mine} AND {inside} AND commit_order"
+        (last,) = connection.fetch_one(
+            f"SELECT max(number) {mine} <= %s", [*given, moment.commit_order]
         )
-        return lambda column: (
-            f"({column} >= {before.lowest}"
-            f" AND ({snapshot.hides_sql(column)} OR {column} IN ({rest})))"
+        all_from = before.xmax if last is None else max(before.xmax, as_number(last) + 1)
+        later = connection.fetch_all(
+            f"SELECT number {mine} > %s AND number < %s", [*given, moment.commit_order, all_from]
         )
+        among = {as_number(number) for (number,) in later}
+        among |= {number for number in snapshot.running if number < all_from}
+        return LaterTransactions(all_from, tuple(sorted(among)))
 
 
 def _bisect(low: int, high: int, is_wanted: Callable[[int], bool]) -> int:

@@ -25,37 +25,30 @@ from zapdb.storage.statements import (
 class RecordStatements:
     """The statements on one table's records of one tenant.
 
-    What reads may read another `source` of (tenant, key, value) rows than the table itself, a
-    subquery without parameters, and another catalog version: see `rewound_records`.
+    What reads may read another catalog version: see `rewound_records`.
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        number: int,
-        tenant: int,
-        source: str | None = None,
-        version_sql: str | None = None,
+        self, storage: Storage, number: int, tenant: int, version_sql: str | None = None
     ) -> None:
         self.storage = storage
         self.tenant = int(tenant)
         self.version_sql = version_sql or catalog_version_sql(tenant)
         self.name = record_table_name(number)
-        self.source = self.name if source is None else f"({source}) AS records"
         mark, mine = storage.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
-            f"SELECT value, ({self.version_sql}) FROM {self.source} WHERE {mine} AND key = {mark}"
+            f"SELECT value, ({self.version_sql}) FROM {self.name} WHERE {mine} AND key = {mark}"
         )
         # The catalog version comes even where there is no record; no row: no such tenant.
         self.find_sql = (
             f"SELECT value, a.version FROM ({self.version_sql}) AS a LEFT JOIN"
-            f" {self.source} ON {mine} AND key = {mark}"
+            f" {self.name} ON {mine} AND key = {mark}"
         )
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
         self.update_sql = f"UPDATE {self.name} SET value = {mark} WHERE {mine} AND key = {mark}"
         self.delete_sql = f"DELETE FROM {self.name} WHERE {mine} AND key = {mark}"
         self.page_sql = (
-            f"SELECT key, value FROM {self.source} WHERE {mine} AND key > {mark}"
+            f"SELECT key, value FROM {self.name} WHERE {mine} AND key > {mark}"
             f" ORDER BY key LIMIT {mark}"
         )
         self.large_page_sql = (
@@ -63,10 +56,10 @@ class RecordStatements:
             f" AND key > {mark} ORDER BY key LIMIT {mark}"
         )
         self.scan_sql = (
-            f"SELECT key, value, ({self.version_sql}) FROM {self.source}"
+            f"SELECT key, value, ({self.version_sql}) FROM {self.name}"
             f" WHERE {mine} AND key > {mark} ORDER BY key LIMIT {mark}"
         )
-        self.count_sql = f"SELECT count(*) FROM {self.source} WHERE {mine}"
+        self.count_sql = f"SELECT count(*) FROM {self.name} WHERE {mine}"
         self._has_key_sql = f"EXISTS (SELECT 1 FROM {self.name} WHERE {mine} AND key = {mark})"
         self._has_value_sql = f"{self._has_key_sql[:-1]} AND value = {mark})"
         self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
@@ -85,7 +78,7 @@ class RecordStatements:
     ) -> tuple[int, dict[bytes, bytes]]:
         """Return the catalog version, and the records that there are by key."""
         sql = (
-            f"SELECT key, value, ({self.version_sql}) FROM {self.source}"
+            f"SELECT key, value, ({self.version_sql}) FROM {self.name}"
             f" WHERE tenant = {self.tenant} AND key IN"
         )
         rows = list(fetch_in(connection, sql, keys))
@@ -96,7 +89,7 @@ class RecordStatements:
     def has(self, connection: Connection, key: bytes) -> tuple[int, bool]:
         """Return the catalog version, and whether there is a record with a key."""
         row = connection.fetch_one(
-            f"SELECT a.version, EXISTS (SELECT 1 FROM {self.source} WHERE tenant = {self.tenant}"
+            f"SELECT a.version, EXISTS (SELECT 1 FROM {self.name} WHERE tenant = {self.tenant}"
             f" AND key = {self.storage.placeholder})"
             f" FROM ({self.version_sql}) AS a",
             (key,),
@@ -158,7 +151,7 @@ class RecordStatements:
         is_apart = limit > PAGE_RECORDS_FIRST and not self.storage.is_remote
         columns = "key, value" if is_apart else f"key, value, ({self.version_sql})"
         rows = connection.fetch_all(
-            f"SELECT {columns} FROM {self.source} WHERE {where}"
+            f"SELECT {columns} FROM {self.name} WHERE {where}"
             f" ORDER BY key {'DESC' if descending else 'ASC'} LIMIT {int(limit)}",
             parameters,
         )
@@ -180,7 +173,7 @@ class RecordStatements:
         where, parameters = self._between(lower, upper)
         version, rows = self.storage.fetch_joined(
             connection,
-            f"SELECT key, value FROM {self.source} WHERE {where} ORDER BY key LIMIT {int(limit)}",
+            f"SELECT key, value FROM {self.name} WHERE {where} ORDER BY key LIMIT {int(limit)}",
             parameters,
             self.version_sql,
         )
@@ -190,7 +183,7 @@ class RecordStatements:
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
-        rows = self.storage.fetch_records(connection, self.source, self.tenant, ranges, limit)
+        rows = self.storage.fetch_records(connection, self.name, self.tenant, ranges, limit)
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def count_range(
@@ -198,7 +191,7 @@ class RecordStatements:
     ) -> tuple[int, int]:
         """The catalog version, and how many records have lower ≤ key < upper: up to `limit`."""
         return count_rows(
-            connection, self.version_sql, self.source, *self._between(lower, upper), limit
+            connection, self.version_sql, self.name, *self._between(lower, upper), limit
         )
 
     def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
@@ -285,8 +278,6 @@ class RecordStatements:
     ) -> KeySample | None:
         """About how many records have lower ≤ key < upper, and how they are spread: None if all of
         them have to be counted."""
-        if self.source != self.name:
-            return None
         where, parameters = self._between(lower, upper)
         return self.storage.sample_keys(connection, self.name, where, parameters)
 
@@ -297,7 +288,7 @@ class RecordStatements:
         where, parameters = self._between(lower, upper)
         rows = connection.fetch_all(
             "SELECT key FROM (SELECT key, row_number() OVER (ORDER BY key) AS at"
-            f" FROM {self.source} WHERE {where}) AS numbered"
+            f" FROM {self.name} WHERE {where}) AS numbered"
             f" WHERE at > 1 AND at - 1 = (at - 1) / {int(every)} * {int(every)} ORDER BY key",
             parameters,
         )

@@ -1,8 +1,16 @@
-"""The records of a table as they were at a moment: the present ones, rewound by the change log.
+"""Rewinding: the records of a table at a moment are the present ones, and for those that were
+changed since, what the first of these changes had before it.
 
-For each key that was changed since, the record is what the first of these changes had before it;
-all other records are as they are now. It is one subquery, so each statement that reads it sees both
-in one snapshot: what is written meanwhile is rewound, too.
+So of each key one change is looked up, however many there are: by the index of changes by key,
+from the first transaction on that may be after the moment. Records that are gone are found by the
+index of deletions, key by key.
+
+The changes of a key are in the order of their transactions' numbers, but for one thing. On
+PostgreSQL a transaction may have its number for long when it inserts a record that another one,
+with a higher number, has deleted meanwhile (decision 16). What updates or deletes a record has seen
+all earlier changes of it before it had a number. So the first change of a key is the one with the
+lowest number, unless that one is an insertion: then it is the one of the lowest commit order, among
+the insertions up to the first other change, and that one.
 
 The bytes are those of then only within a table's span: as long as no schema change has made other
 bytes of them (see `zapdb.database.history`).
@@ -11,124 +19,184 @@ bytes of them (see `zapdb.database.history`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from zapdb.storage.cells import as_bytes, as_number, as_text, optional_bytes
 from zapdb.storage.connection import Connection
-from zapdb.storage.data_tables import record_table_name
-from zapdb.storage.moments import LaterSql, LoggedMoment, Moments
+from zapdb.storage.fixed_tables import IS_DELETION
+from zapdb.storage.moments import LaterTransactions, LoggedMoment, Moments
 from zapdb.storage.statements import VALUES_PER_STATEMENT
 
 NET_CHANGES_PAGE: Final = 10_000
+_NUMBERS_END: Final = 2**63 - 1
+WINDOWS: Final = 64
+"""PostgreSQL reads all changes of a key that an index page has, if only to take the first. So the
+first one is looked for in the first of so many parts of the transactions since, and then in the
+others."""
 
 # Without statistics, SQLite would read all changes since for each key.
 _BY_KEY: Final = "INDEXED BY zapdb_changes_by_key"
-_FIRST_SQLITE: Final = (
-    f"SELECT c.tenant, c.key, c.before FROM zapdb_changes AS c {_BY_KEY}"
-    " WHERE {changes} AND c.before IS NOT NULL"
-    f" AND NOT EXISTS (SELECT 1 FROM zapdb_changes AS e {_BY_KEY}"
-    " WHERE {earlier} AND e.key = c.key AND e.transaction_number < c.transaction_number)"
-)
+_DELETIONS: Final = "INDEXED BY zapdb_changes_deletions"
+
+NOTHING: Final = {True: "x''", False: "''::bytea"}
+"""An empty value, by whether transactions are numbered in order, as on SQLite. No record is
+empty."""
 
 
-# The changes of one key are in the commit order of their transactions, whatever their stamps.
-COMMIT_ORDER: Final = (
-    "(SELECT t.commit_order FROM zapdb_transactions AS t"
-    " WHERE t.tenant = c.tenant AND t.number = c.transaction_number)"
-)
-"""Of a change `c`, on PostgreSQL."""
-
-
-def changes_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
-    """Return the FROM and WHERE of the changes `c` of a table's records by the transactions that
-    fulfil a condition."""
-    by_key = _BY_KEY if is_numbered else ""
-    return f"zapdb_changes AS c {by_key} WHERE {_condition('c', tenant, table, later)}"
-
-
-def first_changes_sql(changes: str, order: str = "ASC") -> str:
-    """Return the first of the changes `c` of each key, by key, on PostgreSQL: (tenant, key, before)
-    rows. Only for keys that changed more than once, the transactions are looked up: for all keys,
-    that takes longer than everything else."""
-    return (
-        "SELECT DISTINCT ON (key) tenant, key, before FROM (SELECT c.tenant, c.key, c.before,"
-        f" c.transaction_number, count(*) OVER (PARTITION BY c.key) AS many FROM {changes}) AS c"
-        f" ORDER BY key {order}, CASE WHEN many > 1 THEN {COMMIT_ORDER} END"
+def find_newest_number(connection: Connection, tenant: int) -> int:
+    """Return the highest number of a transaction of the log; 0 without any."""
+    (newest,) = connection.fetch_one(
+        f"SELECT max(number) FROM zapdb_transactions WHERE tenant = {int(tenant)}"
     )
+    return as_number(newest or 0)
 
 
-def first_numbered_sql(
-    tenant: int, table: int, changes: str, bounds: tuple[str, str], order: str
-) -> str:
-    """Return the first of the changes `c` of each key within bounds on `c.key`, by key, on SQLite:
-    (key, before) rows. It steps from key to key, and to the first change of each, so it does not
-    grow with how often a record was changed. The bounds are those at the beginning and at the end
-    in this order; the second one stands in it twice, after the first."""
-    beyond, (begin, end) = ">" if order == "ASC" else "<", bounds
-    logged = (
-        f"SELECT c.key FROM zapdb_changes AS c {_BY_KEY}"
-        f" WHERE c.tenant = {int(tenant)} AND c.table_number = {int(table)}"
-    )
-    last = f"ORDER BY c.key {order} LIMIT 1"
-    # No record is empty: without bytes there was none, and null is a key without such a change. The
-    # LIMIT keeps SQLite from looking for each change twice.
-    return (
-        f"WITH RECURSIVE logged(key) AS (SELECT ({logged}{begin}{end} {last})"
-        f" UNION ALL SELECT ({logged} AND c.key {beyond} logged.key{end} {last})"
-        " FROM logged WHERE logged.key IS NOT NULL)"
-        " SELECT key, nullif(before, x'') AS before FROM (SELECT logged.key AS key,"
-        f" (SELECT coalesce(c.before, x'') FROM {changes} AND c.key = logged.key"
-        " ORDER BY c.transaction_number LIMIT 1) AS before"
-        " FROM logged WHERE logged.key IS NOT NULL LIMIT -1) WHERE before IS NOT NULL"
-    )
+@dataclass(frozen=True, slots=True)
+class Rewinding:
+    """SQL on the changes of one table by the transactions that are `later`.
 
+    `until` is the number of a late transaction; how late is a matter of speed alone.
+    """
 
-def _condition(name: str, tenant: int, table: int, later: LaterSql) -> str:
-    return (
-        f"{name}.tenant = {int(tenant)} AND {name}.table_number = {int(table)}"
-        f" AND {name}.event IS NULL AND {later(f'{name}.transaction_number')}"
-    )
+    tenant: int
+    table: int
+    later: LaterTransactions
+    is_numbered: bool
+    until: int = 0
 
+    @property
+    def nothing(self) -> str:
+        return NOTHING[self.is_numbered]
 
-def find_archives_then(
-    connection: Connection, changes: str, keys: Sequence[bytes], *, is_numbered: bool
-) -> dict[bytes, bytes | None]:
-    """Return the cells of archived values before the first of the changes `c` that gave a record
-    others, by key, for those keys that have one."""
-    found, mark = dict[bytes, bytes | None](), connection.storage.placeholder
-    order = "c.transaction_number" if is_numbered else COMMIT_ORDER
-    for start in range(0, len(keys), VALUES_PER_STATEMENT):
-        some = keys[start : start + VALUES_PER_STATEMENT]
-        marks = ", ".join([mark] * len(some))
-        rows = connection.fetch_all(
-            f"SELECT c.key, c.archive_before FROM {changes} AND c.key IN ({marks})"
-            " AND (c.archive_before IS NOT NULL OR c.archive_after IS NOT NULL)"
-            f" ORDER BY {order} DESC",
-            some,
+    def changes_sql(self) -> str:
+        """Return the FROM and WHERE of the changes, as `c`."""
+        by_key = _BY_KEY if self.is_numbered else ""
+        return f"zapdb_changes AS c {by_key} WHERE {self._mine('c')} AND {self._is_later('c')}"
+
+    def new_sql(self) -> str:
+        """Return the query for (tenant, key, before, after) of the changes, by transactions."""
+        order = "" if self.is_numbered else " ORDER BY c.transaction_number"
+        return (
+            "SELECT c.tenant AS tenant, c.key AS key, c.before AS before, c.after AS after"
+            f" FROM zapdb_changes AS c WHERE {self._mine('c')} AND {self._is_later('c')}{order}"
         )
-        found |= {as_bytes(key): None if cell is None else as_bytes(cell) for key, cell in rows}
-    return found
+
+    def first_sql(self, key: str) -> str:
+        """Return the expression for what the record with a key had before its first change: empty
+        if there was none, null if it was not changed."""
+        return self._first_sql(key, f"coalesce({{0}}.before, {self.nothing})")
+
+    def was_there_sql(self, key: str) -> str:
+        """Return the same as 1, 0 or null."""
+        return self._first_sql(key, "CASE WHEN {0}.before IS NULL THEN 0 ELSE 1 END")
+
+    def _first_sql(self, key: str, made: str) -> str:
+        if self.is_numbered:
+            return (
+                f"(SELECT {made.format('c')} FROM {self.changes_sql()} AND c.key = {key}"
+                f" ORDER BY {self.order} LIMIT 1)"
+            )
+        lowest, apart = self.later.lowest, f"(SELECT {made.format('i')} FROM {self._tied_sql(key)})"
+        made = f"CASE WHEN c.before IS NULL THEN {apart} ELSE {made.format('c')} END"
+        cut = lowest + max(0, self.until - lowest) // WINDOWS
+        if cut == lowest:
+            return f"(SELECT {made} FROM {self._lowest_sql('c', key, lowest)})"
+        below = f" AND (c.key, c.transaction_number) < ({key}, {cut})"
+        return (
+            f"coalesce((SELECT {made} FROM {self._lowest_sql('c', key, lowest, below)}),"
+            f" (SELECT {made} FROM {self._lowest_sql('c', key, cut)}))"
+        )
+
+    def _lowest_sql(self, name: str, key: str, lowest: int, more: str = "") -> str:
+        """Return the FROM and more of the change of a key with the lowest number. It is in the
+        order of the index by key, in which no other index has it: so whatever the planner thinks of
+        how many changes there are, it takes that one."""
+        return (
+            f"zapdb_changes AS {name} WHERE {self._of_key(name, key, lowest)}{more}"
+            f" AND {self._is_later(name)} ORDER BY {name}.key, {name}.transaction_number LIMIT 1"
+        )
+
+    def _tied_sql(self, key: str) -> str:
+        """The first change where the one with the lowest number is an insertion."""
+        lowest = self.later.lowest
+        other = self._lowest_sql("u", key, lowest, " AND u.before IS NOT NULL")
+        return (
+            f"zapdb_changes AS i WHERE {self._of_key('i', key, lowest)} AND {self._is_later('i')}"
+            " AND (i.key, i.transaction_number) <="
+            f" ({key}, coalesce((SELECT u.transaction_number FROM {other}), {_NUMBERS_END}))"
+            f" ORDER BY {_order('i')} LIMIT 1"
+        )
+
+    def _of_key(self, name: str, key: str, lowest: int) -> str:
+        return (
+            f"{self._mine(name)} AND ({name}.key, {name}.transaction_number) >= ({key}, {lowest})"
+            f" AND {name}.key <= {key}"
+        )
+
+    def _mine(self, name: str) -> str:
+        return (
+            f"{name}.tenant = {int(self.tenant)} AND {name}.table_number = {int(self.table)}"
+            f" AND {name}.event IS NULL"
+        )
+
+    def _is_later(self, name: str) -> str:
+        return self.later(f"{name}.transaction_number")
+
+    @property
+    def order(self) -> str:
+        """The order of the changes `c` of one key."""
+        return "c.transaction_number" if self.is_numbered else _order("c")
+
+    def gone_sql(self, bounds: tuple[str, str], order: str) -> str:
+        """Return the query for the keys within bounds that records were deleted with, in order, if
+        the moment had a record: (key, record) rows.
+
+        It steps from key to key, so it does not grow with how often a record was deleted. The
+        bounds, on `c.key`, are those at the beginning and at the end in this order; the second one
+        stands in it twice, after the first."""
+        beyond, (begin, end) = ">" if order == "ASC" else "<", bounds
+        by = _DELETIONS if self.is_numbered else ""
+        deleted = " AND ".join(f"c.{part}" for part in IS_DELETION.split(" AND "))
+        gone = (
+            f"SELECT c.key FROM zapdb_changes AS c {by} WHERE c.tenant = {int(self.tenant)}"
+            f" AND c.table_number = {int(self.table)} AND {deleted}"
+        )
+        last = f"ORDER BY c.key {order} LIMIT 1"
+        # So that no change is looked for twice.
+        fence = "LIMIT -1" if self.is_numbered else "OFFSET 0"
+        return (
+            f"WITH RECURSIVE gone(key) AS (SELECT ({gone}{begin}{end} {last})"
+            f" UNION ALL SELECT ({gone} AND c.key {beyond} gone.key{end} {last})"
+            " FROM gone WHERE gone.key IS NOT NULL)"
+            f" SELECT key, before FROM (SELECT gone.key AS key, {self.first_sql('gone.key')}"
+            f" AS before FROM gone WHERE gone.key IS NOT NULL {fence}) AS found"
+            f" WHERE before <> {self.nothing}"
+        )
+
+    def find_archives(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> dict[bytes, bytes | None]:
+        """Return the cells of archived values before the first of the changes that gave a record
+        others, by key, for those keys that have one."""
+        found, mark = dict[bytes, bytes | None](), connection.storage.placeholder
+        for start in range(0, len(keys), VALUES_PER_STATEMENT):
+            some = keys[start : start + VALUES_PER_STATEMENT]
+            marks = ", ".join([mark] * len(some))
+            rows = connection.fetch_all(
+                f"SELECT c.key, c.archive_before FROM {self.changes_sql()} AND c.key IN ({marks})"
+                " AND (c.archive_before IS NOT NULL OR c.archive_after IS NOT NULL)"
+                f" ORDER BY {self.order} DESC",
+                some,
+            )
+            found |= {as_bytes(key): None if cell is None else as_bytes(cell) for key, cell in rows}
+        return found
 
 
-def rewound_sql(tenant: int, table: int, later: LaterSql, *, is_numbered: bool) -> str:
-    """Return a subquery for the (tenant, key, value) rows of a table before the transactions that
-    fulfil a condition."""
-
-    def changes(name: str) -> str:
-        return _condition(name, tenant, table, later)
-
-    if is_numbered:
-        by_key, first = _BY_KEY, _FIRST_SQLITE.format(changes=changes("c"), earlier=changes("e"))
-    else:
-        logged = first_changes_sql(changes_sql(tenant, table, later, is_numbered=False))
-        by_key, first = "", f"SELECT tenant, key, before FROM ({logged}) AS first"
-        first += " WHERE before IS NOT NULL"
+def _order(name: str) -> str:
     return (
-        f"SELECT r.tenant, r.key, r.value FROM {record_table_name(table)} AS r"
-        # Not NOT EXISTS, which PostgreSQL makes a join of: of each record with each change.
-        f" WHERE r.tenant = {int(tenant)} AND (SELECT 1 FROM zapdb_changes AS c {by_key}"
-        f" WHERE {changes('c')} AND c.key = r.key LIMIT 1) IS NULL"
-        f" UNION ALL {first}"
+        "(SELECT t.commit_order FROM zapdb_transactions AS t"
+        f" WHERE t.tenant = {name}.tenant AND t.number = {name}.transaction_number)"
     )
 
 

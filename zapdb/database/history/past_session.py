@@ -35,8 +35,9 @@ from zapdb.limits import READ
 from zapdb.storage import Connection
 from zapdb.storage.history_erasures import Erasure
 from zapdb.storage.history_manifest import Doubt
-from zapdb.storage.moments import LaterSql, LoggedMoment
+from zapdb.storage.moments import LaterTransactions, LoggedMoment
 from zapdb.storage.retries import attempts
+from zapdb.storage.rewinding import find_newest_number
 from zapdb.storage.rewound_records import RewoundStatements, read_beginning
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class PastSession(Session):
         self.moment = moment
         self.moments = open_moments(session)
         self._beginning = ""
-        self._later: LaterSql | None = None
+        self._later: LaterTransactions | None = None
         self._then: tuple[TenantCatalog, SchemaThen] | None = None
         self._rewound: dict[tuple[int, str], RewoundTable] = {}
         self._stored: dict[int, StoredTable] = {}
@@ -234,9 +235,9 @@ class PastSession(Session):
             return known
         with reading_log(self) as connection:
             require_kept(self.moments, connection, self.moment)
+            until = find_newest_number(connection, self.catalog.tenant)
         assert self._later is not None, "the log leads back to the moment"
-        after = self.moment.number if self.moments.log.is_numbered else None
-        records = RewoundStatements(self.moments, number, self._later, beginning, after)
+        records = RewoundStatements(self.moments, number, self._later, beginning, until)
         descriptor = catalog.table_numbered(number, then.schema.name)
         schema = self._read_in(then).schema
         made = RewoundTable(self.storage, catalog, descriptor, schema, records)

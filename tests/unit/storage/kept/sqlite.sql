@@ -1,4 +1,4 @@
--- layout 0025
+-- layout 0026
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, "key" BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tenant, field, "key") )
 CREATE TABLE zapdb_blobs ( id BLOB NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, "key" TEXT NOT NULL, seq BIGINT NOT NULL, value TEXT, PRIMARY KEY (kind, "key") )
@@ -6,6 +6,7 @@ CREATE UNIQUE INDEX zapdb_catalog_seq ON zapdb_catalog (seq)
 CREATE TABLE zapdb_catalog_versions ( tenant BIGINT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (tenant) )
 CREATE TABLE zapdb_changes ( tenant BIGINT NOT NULL, transaction_number BIGINT NOT NULL, table_number BIGINT NOT NULL, "key" BLOB NOT NULL, event TEXT, "before" BLOB, "after" BLOB, replaced BOOLEAN, archive_before BLOB, archive_after BLOB, PRIMARY KEY (tenant, transaction_number, table_number, "key") ) WITHOUT ROWID
 CREATE INDEX zapdb_changes_by_key ON zapdb_changes (tenant, table_number, "key", transaction_number)
+CREATE INDEX zapdb_changes_deletions ON zapdb_changes (tenant, table_number, "key") WHERE event IS NULL AND after IS NULL
 CREATE INDEX zapdb_changes_events ON zapdb_changes (tenant, transaction_number) WHERE event IS NOT NULL
 CREATE TABLE zapdb_commit_tokens ( id BLOB NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE TABLE zapdb_counters ( name TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (name) )
