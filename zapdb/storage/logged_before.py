@@ -139,7 +139,7 @@ class LoggedBefore:
         while not is_end:
             rows = connection.fetch_all(sql, self._place)
             yield [
-                (number, as_bytes(key), optional_bytes(before))
+                (as_number(number), as_bytes(key), optional_bytes(before))
                 for number, table, key, is_record, before in rows
                 if table == self._table and is_record
             ]

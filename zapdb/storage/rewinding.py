@@ -148,6 +148,15 @@ class Rewinding:
         """The order of the changes `c` of one key."""
         return "c.transaction_number" if self.is_numbered else _order("c")
 
+    def deletions_sql(self) -> str:
+        """Return the FROM and WHERE of all logged deletions of the table, as `c`."""
+        by = _DELETIONS if self.is_numbered else ""
+        is_deletion = " AND ".join(f"c.{part}" for part in IS_DELETION.split(" AND "))
+        return (
+            f"zapdb_changes AS c {by} WHERE c.tenant = {int(self.tenant)}"
+            f" AND c.table_number = {int(self.table)} AND {is_deletion}"
+        )
+
     def gone_sql(self, bounds: tuple[str, str], order: str) -> str:
         """Return the query for the keys within bounds that records were deleted with, in order, if
         the moment had a record: (key, record) rows.
@@ -156,12 +165,7 @@ class Rewinding:
         bounds, on `c.key`, are those at the beginning and at the end in this order; the second one
         stands in it twice, after the first."""
         beyond, (begin, end) = ">" if order == "ASC" else "<", bounds
-        by = _DELETIONS if self.is_numbered else ""
-        deleted = " AND ".join(f"c.{part}" for part in IS_DELETION.split(" AND "))
-        gone = (
-            f"SELECT c.key FROM zapdb_changes AS c {by} WHERE c.tenant = {int(self.tenant)}"
-            f" AND c.table_number = {int(self.table)} AND {deleted}"
-        )
+        gone = f"SELECT c.key FROM {self.deletions_sql()}"
         last = f"ORDER BY c.key {order} LIMIT 1"
         # So that no change is looked for twice.
         fence = "LIMIT -1" if self.is_numbered else "OFFSET 0"

@@ -278,17 +278,17 @@ class RewoundStatements(RecordStatements):
         gone, parameters = self._gone_sql(lower, upper, order)
         gone += f" LIMIT {int(limit)}"
         if not self.storage.is_remote:  # the version is read last: it is none after a pruning
-            rows = connection.fetch_all(gone, parameters)
+            local = connection.fetch_all(gone, parameters)
             version = self.read_catalog_version(connection)
-        else:
-            rows = connection.fetch_all(
-                f"SELECT a.version, gone.key, gone.before FROM ({self.version_sql}) AS a"
-                f" LEFT JOIN ({gone}) AS gone ON TRUE",
-                parameters,
-            )
-            version = as_number(rows[0][0]) if rows else 0  # the tenant was removed
-        found = (row[-2:] for row in rows if row[-2] is not None)
-        return version, {as_bytes(key): optional_bytes(before) for key, before in found}
+            return version, {as_bytes(key): as_bytes(before) for key, before in local}
+        rows = connection.fetch_all(
+            f"SELECT a.version, gone.key, gone.before FROM ({self.version_sql}) AS a"
+            f" LEFT JOIN ({gone}) AS gone ON TRUE",
+            parameters,
+        )
+        version = as_number(rows[0][0]) if rows else 0  # the tenant was removed
+        found = {optional_bytes(key): optional_bytes(before) for _, key, before in rows}
+        return version, {key: before for key, before in found.items() if key is not None}
 
     def _gone_sql(
         self, lower: bytes | None, upper: bytes | None, order: str
@@ -338,6 +338,16 @@ class RewoundStatements(RecordStatements):
         records = self._count_present(connection, lower, upper, HELD_CHANGES_MAX)
         later = self._of_one.later
         return worth_holding(count_later(connection, self.tenant, later, records + 1), records)
+
+    def count_lookups(self, connection: Connection, most: int) -> int:
+        """Return how many present records and logged deletions there are, which are looked up where
+        all is read: up to a number."""
+        records = self._count_present(connection, None, None, most)
+        (deletions,) = connection.fetch_one(
+            f"SELECT count(*) FROM (SELECT 1 FROM {self._of_one.deletions_sql()}"
+            f" LIMIT {max(0, most - records)}) AS counted"
+        )
+        return records + as_number(deletions)
 
     def sample_keys(
         self, connection: Connection, lower: bytes | None, upper: bytes | None
