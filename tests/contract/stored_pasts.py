@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,8 @@ from pyarrow import parquet
 from zapdb.catalog.schema_history import read_entries
 from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.database.history import stored_records
+from zapdb.database.history import stored_records, ways
+from zapdb.database.history.ways import Way
 from zapdb.history import batches, files, layers, merging, states
 from zapdb.history.columns import column_name
 from zapdb.history.files import read_digest, read_footer
@@ -60,6 +63,17 @@ def read_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files, row groups, ranges of keys, layers and pages of the log are many."""
     for module, name, count in AT_A_TIME:
         monkeypatch.setattr(module, name, count)
+
+
+WAYS: tuple[Way, ...] = ("rewound", "files")
+
+
+@contextmanager
+def forcing(way: Way) -> Iterator[None]:
+    """Read pasts that are asked for in the block in one way, where there are both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ways, "FILES_LOOKUPS", 10**9 if way == "rewound" else -(10**9))
+        yield
 
 
 def write_some(db: Database, rnd: random.Random) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule, run_state_machine_as_test
 
 import zapdb
+from tests.contract.stored_pasts import WAYS, forcing
 from tests.contract.test_machine import Life
 from tests.contract.test_past_stored import read_stored
 from tests.strategies import Author
@@ -33,12 +34,13 @@ from zapdb.storage.moments import LoggedMoment
 done = Counter[str]()
 
 
+def read_rows(source: Any, name: str) -> list[dict[str, Any]]:
+    return [zapdb.asdict(record) for record in source.table(name).scan()]
+
+
 def read_state(source: Any) -> dict[str, str]:
     """The tables by name, each as text: so NaN is NaN."""
-    return {
-        name: repr([zapdb.asdict(record) for record in source.table(name).scan()])
-        for name in source.tables
-    }
+    return {name: repr(read_rows(source, name)) for name in source.tables}
 
 
 class PastLife(Life):
@@ -158,10 +160,10 @@ class PastLife(Life):
             assert set(past.tables) == set(state), moment
             assert (past.exact, past.doubts) == (True, {}), moment
             for name, rows in state.items():
-                ways = {
-                    "at": repr([zapdb.asdict(one) for one in past.table(name).scan()]),
-                    "files": repr(read_stored(past, name)),
-                }
+                ways = {"rows of files": repr(read_stored(past, name))}
+                for way in WAYS:
+                    with forcing(way):
+                        ways[way] = repr(read_rows(self.db.at(moment), name))
                 wrong |= {
                     (moment, name, way): (told, rows) for way, told in ways.items() if told != rows
                 }

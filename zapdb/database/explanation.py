@@ -11,6 +11,7 @@ from typing import Any
 
 from zapdb.catalog.range_revisions import RangeRevision, read_range_revisions
 from zapdb.database.bound_plan import BoundPlan
+from zapdb.database.history.ways import PastReading
 from zapdb.database.paging import read_spans
 from zapdb.database.session import Session
 from zapdb.indexes import BoundTable
@@ -70,6 +71,8 @@ class Explanation:
     alternative: Explanation | None = None
     """Another plan, which has the order and is read in turn with this one from the 320th record on;
     the plan that finishes first answers."""
+    past: PastReading | None = None
+    """Of a past table: by which way it is read, and what that was decided by."""
     warnings: tuple[str, ...] = ()
     """Why indexes whose collation or time zone data changed can't be read."""
     lowest_revision: int | None = None
@@ -88,6 +91,8 @@ class Explanation:
         if self.alternative is not None:
             lines.append(f"  or {self.alternative._describe_reading()}, whichever is done first")
             lines += [f"  {line}" for line in self.alternative._list_conditions()]
+        if self.past is not None:
+            lines.append(f"  {self.past}")
         if self.unusable_indexes:
             lines.append(f"  can't be read now: {'; '.join(self.unusable_indexes)}")
         lines += [f"  warning: {text}" for text in self.warnings]
@@ -139,7 +144,7 @@ class Explanation:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Explanation):
+    if isinstance(value, Explanation | PastReading):
         return value.to_json()
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 

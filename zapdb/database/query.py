@@ -211,12 +211,15 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
             plan = self._selection.plan(bound, None)
             if isinstance(plan, UnionPlan) or plan.filter != EVERYTHING:
                 break
+            if plan.is_scan and limit is None:
+                bound = self._session.bind_whole(bound)
             counted = count_spans(self._session, bound, plan, limit)
             if counted is not None:
                 self._selection.warn(bound, None)
                 return counted
             self._session.reload()
-        return sum(1 for _ in self._read(any_order, _NO_FIELDS).read(limit=limit))
+        execution = self._read(any_order, _NO_FIELDS, is_whole=limit is None)
+        return sum(1 for _ in execution.read(limit=limit))
 
     def min(self, field: str | TypedOrderedField[Any]) -> Any:
         """Return the least value of a field, given as for `order_by`; None if there are only nulls.
@@ -295,15 +298,17 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         if plan.sorting == "all" and limit is not None:
             alternative = self._selection.plan_in_order(bound, ordering)
         found = explain_plan(self._session, bound, plan, orders, limit, alternative)
-        return replace(found, warnings=list_warnings(bound))
+        past = self._session.find_reading(bound, is_whole=plan.is_scan and limit is None)
+        return replace(found, warnings=list_warnings(bound), past=past)
 
     def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
         """Return the records in order as a `pyarrow.RecordBatchReader`, read as iterating reads
         them; the arguments are those of `Table.to_arrow`. Needs the extra `sql`."""
         from zapdb.database.arrow import open_found
 
-        execution = self._execution()
-        found = execution.read(limit=self._selection.limit)
+        limit = self._selection.limit
+        execution = self._execution(is_whole=limit is None)
+        found = execution.read(limit=limit)
         return open_found(self._session, execution.bound, found, fields, as_text)
 
     def to_pandas(
@@ -363,7 +368,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         limit = asked.at_most(most)
         found = read_quickly(session, self._bound, asked, limit)
         if found is None:
-            execution = self._execution()
+            execution = self._execution(is_whole=limit is None)
             found = execution.read(limit=limit)
             self._bound = execution.bound  # the table as it is now, so that the next one is quick
         records: Iterator[Record] = map(_record_of, found)
@@ -372,10 +377,15 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         return session.guard(records)  # type: ignore[return-value]  # a model's class is that of its table's records
 
     def _execution(
-        self, fields: frozenset[int] | None = None, *, is_watched: bool = True
+        self,
+        fields: frozenset[int] | None = None,
+        *,
+        is_watched: bool = True,
+        is_whole: bool = False,
     ) -> PlanExecution:
         """Return an execution that reads the records in the query's order."""
-        return self._read(self._selection.ordering, fields, is_watched=is_watched)
+        ordering = self._selection.ordering
+        return self._read(ordering, fields, is_watched=is_watched, is_whole=is_whole)
 
     def _read(
         self,
@@ -384,9 +394,13 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         change: Callable[[QueryPlan | UnionPlan], QueryPlan | UnionPlan] | None = None,
         *,
         is_watched: bool = True,
+        is_whole: bool = False,
     ) -> PlanExecution:
+        """`is_whole` says that all records are wanted that match."""
         planning = Planning(self._selection, ordering, change)
         bound = self._session.rebind(self._bound)
+        if is_whole and self._session.has_ways and planning.plan(bound).is_scan:
+            bound = self._session.bind_whole(bound)
         return PlanExecution(self._session, bound, planning, fields, is_watched=is_watched)
 
     def _look(self) -> None:
@@ -419,7 +433,10 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
     def _values(self, field: Field) -> Iterator[Any]:
         """Yield the values of a field, with nulls; in any order unless there is a limit."""
         fields, limit = frozenset((field.number,)), self._selection.limit
-        execution = self._read(any_order, fields) if limit is None else self._execution(fields)
+        if limit is None:
+            execution = self._read(any_order, fields, is_whole=True)
+        else:
+            execution = self._execution(fields)
         for _, record in execution.read(limit=limit):
             # A migration may rename the field meanwhile.
             name = field.name if field.name in record._fields else execution.name_of(field)

@@ -26,6 +26,7 @@ from zapdb.database.commit_tokens import (
     send_commit_token,
     write_commit_token,
 )
+from zapdb.database.history.ways import PastReading
 from zapdb.database.sequences import Sequences, run_drawing
 from zapdb.database.session_catalog import CatalogReloaded, SessionCatalog
 from zapdb.errors import (
@@ -84,6 +85,8 @@ class Session(SessionCatalog):
     """Whether what is written shows in what it reads later."""
     has_revisions = True
     """Whether what is known of ranges of keys, as of now, is true of the records that it reads."""
+    has_ways = False
+    """Whether tables may be read in several ways: those of a past."""
 
     def __init__(
         self,
@@ -126,6 +129,14 @@ class Session(SessionCatalog):
         """Return the catalog version now; 0, which no tenant has, if the tenant was removed."""
         row = connection.fetch_one(self.catalog_version_sql)
         return 0 if row is None else as_number(row[0])
+
+    def bind_whole(self, bound: BoundTable) -> BoundTable:
+        """Return the table as it is read where all of it is read: those of a past have two ways."""
+        return bound
+
+    def find_reading(self, bound: BoundTable, *, is_whole: bool) -> PastReading | None:
+        """Return how a table of a past is read; None in the present."""
+        return None
 
     def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         """Read a table, and read it again by its new schema if that changed meanwhile (rule 8).

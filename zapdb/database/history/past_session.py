@@ -11,7 +11,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.cache import CatalogCache
@@ -21,6 +22,7 @@ from zapdb.database.history.replaced_files import make_unpinned, read_replaceabl
 from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.history.schema_then import SchemaThen, TableThen, read_schema_at
 from zapdb.database.history.stored_state import StoredState, find_stored
+from zapdb.database.history.ways import PastReading, choose_way, most_lookups
 from zapdb.database.session import Session, TableRead
 from zapdb.errors import (
     HistoryBehind,
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FILES_FAIL: Final = (HistoryUnavailable, HistoryDamaged, HistoryUnreachable)
+"""What files raise that can't be read."""
+
 
 class PastSession(Session):
     """A session that reads a past moment, and writes nothing.
@@ -58,6 +63,7 @@ class PastSession(Session):
     shows_catalog = False
     sees_writes = False
     has_revisions = False
+    has_ways = True
 
     def __init__(self, session: Session, moment: LoggedMoment) -> None:
         super().__init__(session.storage, session.catalog, session.node)
@@ -68,6 +74,8 @@ class PastSession(Session):
         self._then: tuple[TenantCatalog, SchemaThen] | None = None
         self._rewound: dict[tuple[int, str], RewoundTable] = {}
         self._stored: dict[int, StoredTable] = {}
+        self._readings: dict[int, PastReading] = {}
+        """How tables are read as a whole, by their numbers."""
         self.file_pins: list[FilesPin | None] = (
             session.file_pins if isinstance(session, PastSession) else []
         )
@@ -150,6 +158,54 @@ class PastSession(Session):
         then = self.then.find(name)
         stored = None if then.obstacle is not None else self._open_stored(then)
         return None if stored is None else (self._rewind(then), stored)
+
+    def bind_whole(self, bound: BoundTable) -> BoundTable:
+        """A table that can be rewound is read from files where that is cheaper. The past decides it
+        once for each table."""
+        if not isinstance(bound, RewoundTable):
+            return bound
+        number = bound.schema.number
+        known = self._readings.get(number)
+        if known is None:
+            known = self._readings[number] = self._choose(bound)
+        if known.way == "rewound":
+            return bound
+        return self._open_exact(bound) or bound
+
+    def find_reading(self, bound: BoundTable, *, is_whole: bool) -> PastReading | None:
+        number = bound.schema.number
+        if not isinstance(bound, RewoundTable):
+            stored = self._stored.get(number)
+            rows = None if stored is None else stored.row_count
+            return self._readings.get(number) or PastReading("files", None, rows)
+        if not is_whole:
+            return PastReading("rewound", None, None)
+        self.bind_whole(bound)
+        return self._readings[number]
+
+    def _choose(self, bound: RewoundTable) -> PastReading:
+        most = most_lookups(0)
+        lookups = bound.records.count_lookups(self.storage.connection(), max(0, most) + 1)
+        stored = None if lookups <= most else self._open_exact(bound)
+        if stored is None:
+            return PastReading("rewound", lookups, None)
+        rows = stored.row_count
+        most = max(0, most_lookups(rows))
+        lookups = bound.records.count_lookups(self.storage.connection(), most + 1)
+        return PastReading(choose_way(lookups, rows), lookups, rows)
+
+    def _open_exact(self, bound: RewoundTable) -> StoredTable | None:
+        """Return a table that can be rewound as files have it, if they give the same records."""
+        then = self.then.find_numbered(bound.schema.number, bound.schema.name)
+        try:
+            stored = self._open_stored(then)
+            columns = None if stored is None else stored.open_columns()
+            if stored is None or columns is None or stored.state.doubt is not None:
+                return None
+            columns.require_reachable()
+        except FILES_FAIL:
+            return None
+        return stored
 
     def _read_in(self, then: TableThen) -> TableThen:
         """Return the schema, with its revision, in which a table is read."""
@@ -294,7 +350,19 @@ class PastSession(Session):
         return answered
 
     def _read_stored(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
-        """Files are replaced by others while one reads, and the log is pruned behind them."""
+        """Files are replaced by others while one reads, and the log is pruned behind them. What was
+        read from files because that is cheaper is rewound if they fail."""
+        number, name = bound.schema.number, bound.schema.name
+        reading = self._readings.get(number)
+        if reading is None or reading.way == "rewound":
+            return self._read_files(bound, read)
+        try:
+            return self._read_files(bound, read)
+        except FILES_FAIL:
+            self._readings[number] = replace(reading, way="rewound")
+            return super()._read_active(self.bind_numbered(number, name), read)
+
+    def _read_files(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
         number, name = bound.schema.number, bound.schema.name
         for _ in attempts(READ):
             current = self._stored.get(number)

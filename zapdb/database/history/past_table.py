@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 from zapdb.database.fields import FieldExpression, FieldOrder, Fields
 from zapdb.database.history.names_then import explain_name
@@ -58,6 +59,18 @@ class PastTable(ReadableTable[Record]):
         with explaining_names(session):
             super().__init__(session, name)
         self._moment = session.moment.number
+
+    def count(self) -> int:
+        return super(PastTable, self._as_whole()).count()
+
+    def to_arrow(self, fields: Collection[str] | None = None, as_text: Collection[str] = ()) -> Any:
+        return super(PastTable, self._as_whole()).to_arrow(fields, as_text)
+
+    def _as_whole(self) -> Self:
+        """Return the same table, by the way in which all of it is read."""
+        made = copy(self)
+        made._bound = self._session.bind_whole(self._current())
+        return made
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query:
         with explaining_names(self._session):

@@ -68,6 +68,7 @@ class Tail:
         self, moments: Moments, between: tuple[LoggedMoment, LoggedMoment], table: int
     ) -> None:
         self._moments, self._between, self._table = moments, between, table
+        self.moments = between[1].number - between[0].number
         self._page: tuple[bytes, list[Change], bool] = (b"", [], False)
         """The page that was read last: behind which key, and whether it is the end."""
 

@@ -154,6 +154,11 @@ class StoredTable(BoundTable):
     def count_keys(self, _: Connection, lower: bytes | None, upper: bytes | None) -> int:
         return self._read.estimate_range(lower, upper)
 
+    @property
+    def row_count(self) -> int:
+        """How many rows of files are read for all of it, and about how many changes behind them."""
+        return self.files.rows + (0 if self.tail is None else self.tail.moments)
+
     def open_columns(self) -> StoredColumns | None:
         """Return the columns of its files, for SQL; None if they have other values, or names of
         values, so that its records have to be read one by one."""

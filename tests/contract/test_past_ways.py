@@ -1,0 +1,150 @@
+"""The two ways to read all of a past table give the same records; the cheaper one is taken, by
+counts, and `explain` says which."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.contract.stored_pasts import (
+    WAYS,
+    begin,
+    flush,
+    forcing,
+    read_little_at_a_time,
+    read_manifest,
+    write_some,
+)
+from tests.contract.tables import INDEX_SIZE, ITEMS
+from tests.support import Workspace
+from zapdb.database import Database
+from zapdb.database.history.ways import FILES_LOOKUPS, Way, choose_way, most_lookups
+
+
+@pytest.fixture
+def db(workspace: Workspace) -> Database:
+    workspace.write(1, ITEMS, INDEX_SIZE)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    return db
+
+
+@pytest.mark.parametrize(
+    ("lookups", "rows", "way"),
+    [
+        (0, None, "rewound"),
+        (10**9, None, "rewound"),  # files can't tell
+        (FILES_LOOKUPS, 0, "rewound"),
+        (FILES_LOOKUPS + 1, 0, "files"),
+        (1_000_000, 1_000, "files"),
+        (1_000_000, 1_000_000, "rewound"),
+    ],
+)
+def test_the_way_follows_from_counts(lookups: int, rows: int | None, way: Way) -> None:
+    assert choose_way(lookups, rows) == way
+
+
+def test_more_rows_of_files_never_speak_for_files() -> None:
+    for rows in range(0, 100_000, 777):
+        assert most_lookups(rows) < most_lookups(rows + 1)
+        for lookups in (most_lookups(rows), most_lookups(rows) + 1):
+            chosen = choose_way(lookups, rows), choose_way(lookups, rows + 1)
+            assert chosen != ("rewound", "files")
+
+
+def read_all(past: Any, name: str) -> dict[str, Any]:
+    """What is read of all of a table, in each manner."""
+    table = past.table(name)
+    scanned = [zapdb.asdict(one) for one in table.scan()]
+    key = table._bound.adapter.key_names[0]
+    return {
+        "scan": scanned,
+        "backwards": [zapdb.asdict(one) for one in table.order_by(f"-{key}")][::-1],
+        "count": table.count(),
+        "where count": table.where().count(),
+        "to_arrow": table.to_arrow([key]).read_all()[key].to_pylist(),
+        "max": table.max(key),
+        "get": [zapdb.asdict(table.get(one[key])) for one in scanned],
+        "iterated": [zapdb.asdict(one) for one in table],
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_ways_give_the_same_records(
+    db: Database, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_little_at_a_time(monkeypatch)
+    rnd, states = random.Random(seed), dict[int, list[dict[str, Any]]]()
+    write_some(db, rnd)
+    begin(db, tmp_path / "store")
+    for _ in range(25):
+        write_some(db, rnd)
+        if rnd.random() < 0.3:
+            flush(db)
+        states[next(db.moments()).number] = [zapdb.asdict(one) for one in db.table("items").scan()]
+    begins = read_manifest(db)[0].begins
+    for moment, state in states.items():
+        told = dict[str, Any]()
+        for way in WAYS:
+            with forcing(way):
+                past = db.at(moment)
+                told[way] = read_all(past, "items")
+                reading = past.table("items").where().explain().past
+                assert reading is not None
+                assert reading.way == (way if moment >= begins else "rewound")
+        assert told["rewound"] == told["files"]
+        assert told["rewound"]["scan"] == state
+
+
+def test_a_table_that_has_grown_is_read_from_files(db: Database, tmp_path: Path) -> None:
+    items = db.table("items")
+    items.insert_many([{"id": n, "title": f"t{n}"} for n in range(20)])
+    begin(db, tmp_path / "store")
+    moment = next(db.moments())
+    small = db.at(moment).table("items").where().explain()
+    assert small.past is not None
+    assert (small.past.way, small.past.lookups, small.past.rows) == ("rewound", 20, None)
+    assert "rewound (20 records to look up in the change log)" in str(small)
+
+    items.insert_many([{"id": n, "title": "new"} for n in range(100, 100 + FILES_LOOKUPS + 300)])
+    past = db.at(moment).table("items")
+    grown = past.where().explain()
+    assert grown.past is not None
+    assert (grown.past.way, grown.past.rows) == ("files", 20)
+    assert "from files (20 rows), since rewinding would look up at least 5,201 records" in str(
+        grown
+    )
+    assert grown.to_json()["past"] == {"way": "files", "lookups": 5_201, "rows": 20}
+    assert [one.id for one in past.scan()] == list(range(20))
+    assert past.count() == 20
+
+    part = past.where(past.f.id >= 15)
+    assert "rewound: each record is looked up in the change log" in str(part.explain())
+    assert [one.id for one in part] == list(range(15, 20))
+    assert past.get(3).title == "t3"
+    assert "past" not in str(items.where().explain())
+    assert items.where().explain().past is None
+
+
+def test_files_that_fail_are_not_missed(db: Database, tmp_path: Path) -> None:
+    """A moment to which the log leads back is read without them, also from the middle on."""
+    items = db.table("items")
+    items.insert_many([{"id": n, "title": f"t{n}"} for n in range(3_000)])
+    begin(db, tmp_path / "store")
+    moment = next(db.moments())
+    items.where(items.f.id < 10).update(title="new")
+    with forcing("files"):
+        past = db.at(moment).table("items")
+        found = past.scan()
+        assert next(found).title == "t0"
+        for path in (tmp_path / "store").rglob("*.parquet"):
+            path.unlink()
+        assert [one.id for one in found] == list(range(1, 3_000))
+        assert db.at(moment).table("items").count() == 3_000
+        reading = db.at(moment).table("items").where().explain().past
+        assert reading is not None
+        assert reading.way == "rewound"
