@@ -241,19 +241,18 @@ class OperationNumbers:
         an explicit one. Raises `CatalogChanged` and `SequenceExhausted`."""
         if not (count or above):
             return
-        needed = BlockNeeded(bound, field, max(above, self._passed.get(field, 0)), count)
-        tenant, version = bound.catalog.tenant, bound.catalog.version
-        block = draw_next(connection, tenant, field, version, needed.above, count)
+        above, tenant = max(above, self._passed.get(field, 0)), bound.catalog.tenant
+        block = draw_next(connection, tenant, field, above, count)
         if block is None:
-            last = read_last_number(connection, tenant, field)
-            if last is not None and last >= needed.above and not count:
-                return
-            start = _find_start(connection, bound, field) if last is None else last
-            block = _draw(connection, needed, max(start, needed.above), count)
-        if block is None:
-            raise _changed(bound)
+            if read_last_number(connection, tenant, field) is not None:
+                return  # an explicit number that is not above it
+            needed = BlockNeeded(bound, field, above, count)
+            start = _find_start(connection, bound, field)
+            block = _draw(connection, needed, max(start, above), count)
+            if block is None:
+                raise _changed(bound)
         if block.last - block.after < count:
-            raise _exhausted(needed, block)
+            raise _exhausted(BlockNeeded(bound, field, above, count), block)
         if count:
             self._bound, self._drawn[field] = bound, Hand()
             self._exact[field] = range(block.after + 1, block.last + 1)

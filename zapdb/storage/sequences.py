@@ -12,6 +12,7 @@ restored field keeps.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zapdb.errors import ZapdbError
@@ -62,17 +63,23 @@ def draw_block(
     return Block(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
 
 
-def draw_next(
-    connection: Connection, tenant: int, field: int, version: int, above: int, count: int
-) -> Block | None:
-    """Do the same on SQLite, in a transaction that writes. None also if nothing was ever drawn, or
-    if no number is wanted and the last one is not below `above`."""
-    rows = connection.fetch_all(
+@lru_cache(maxsize=256)
+def _draw_next_sql(tenant: int, field: int) -> str:
+    return (
         "UPDATE zapdb_sequences SET block_after = max(last, ?),"
         f" last = min(max(last, ?), {SEQUENCE_MAX} - ?) + ?"
         f" WHERE tenant = {int(tenant)} AND field = {int(field)} AND (? > 0 OR last < ?)"
-        f" AND ({catalog_version_sql(tenant)}) = {int(version)} RETURNING block_after, last",
-        (above, above, count, count, count, above),
+        " RETURNING block_after, last"
+    )
+
+
+def draw_next(
+    connection: Connection, tenant: int, field: int, above: int, count: int
+) -> Block | None:
+    """Draw on SQLite, in a transaction that writes and has compared the catalog version; None if
+    nothing was ever drawn, or if no number is wanted and the last one is not below `above`."""
+    rows = connection.fetch_all(
+        _draw_next_sql(tenant, field), (above, above, count, count, count, above)
     )
     return Block(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
 
