@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -202,7 +202,13 @@ class Planner:
         common = _without(parts, generic.split)
         either = _alternatives_of(parts[generic.split], ordering)
         wholes = [(*common, *parts_of(one, And)) for one in either]
-        paths = generic.paths if generic.kind == "apart" else generic.paths * len(either)
+        match generic.kind:
+            case "united":
+                paths = generic.paths * len(either)
+            case "apart":
+                paths = generic.paths
+            case _:
+                assert_never(generic.kind)
         branches = [
             plan_path(self._table, path, whole, ordering, common)
             for path, whole in zip(paths, wholes, strict=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import assert_never
 
 from msgspec import structs
 
@@ -23,12 +24,18 @@ from zapdb.storage.retries import retry
 
 def _way_on(job: Job) -> str:
     """The way forward from each state in which nobody works on a job."""
-    command = type_of(job).command
-    return {
-        "superseded": "it is not needed any more",
-        "blocked": f"change or delete the records that are in its way, and run `{command}`",
-        "cancelled": type_of(job).again,
-    }.get(job.state, "it is at its end; `zapdb jobs list` lists the jobs that are not")
+    match job.state:
+        case "superseded":
+            return "it is not needed any more"
+        case "blocked":
+            command = type_of(job).command
+            return f"change or delete the records that are in its way, and run `{command}`"
+        case "cancelled":
+            return type_of(job).again
+        case "done" | "planned" | "paused":
+            return "it is at its end; `zapdb jobs list` lists the jobs that are not"
+        case unknown:
+            assert_never(unknown)
 
 
 def find_job(connection: Connection, tenant: int, text: str) -> Job:
