@@ -16,7 +16,7 @@ SLEEPS = {
     "database/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
     "database/history/moment.py": "a time that is over within a second is waited for, once",
     "history/retention.py": "a throttle: other processes write in the pauses of a pruning",
-    "cli/sources/following.py": "the source is read again at the interval that the operator gave",
+    "cli/sources/databases.py": "the source is read again at the interval that the operator gave",
 }
 """The modules that may sleep."""
 
@@ -35,7 +35,7 @@ LOOPS = {
     "catalog/retired_tables.py": DELETES,
     "cli/model_names.py": "makes names without end, of which a caller takes the first that is free",
     "mirror/run.py": WORK,
-    "cli/sources/following.py": WORK,
+    "cli/sources/databases.py": WORK,
     "database/imports/json_rows.py": STREAM,
     "database/arrow.py": PAGES,
     "database/background.py": WORK,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,19 +15,20 @@ from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.catalog.kinds import ConstraintKind
 from zapdb.catalog.range_revisions import RangeRevision
 from zapdb.catalog.schema_history import format_fingerprint
-from zapdb.cli.differences import difference_to_json, write_differences
-from zapdb.cli.key_ranges import ranges_to_json, write_ranges
+from zapdb.cli.differences import difference_to_json, show_type, type_to_json, write_differences
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part
 from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
-from zapdb.cli.types import show_type, type_to_json
 from zapdb.datasets import Dataset
-from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
+from zapdb.errors import EXIT_ERROR, CorruptRecord, UnknownName, UsageError
 from zapdb.indexes.code import show_code
 from zapdb.jobs.known_revisions import list_range_revisions
+from zapdb.printing import one_line
+from zapdb.records import codec_for
+from zapdb.records.cell_format import to_cell
 from zapdb.schema import Check, Field, ForeignKey, Index, TableSchema, fingerprint
 from zapdb.storage import TransactionMode
-from zapdb.values import Reference
+from zapdb.values import Reference, to_json
 
 
 def catalog_list_command(options: TenantOptions, output: Output) -> None:
@@ -404,3 +405,57 @@ def _describe_found(found: FingerprintMatch) -> Iterator[Part]:
         yield f"; active is revision {found.revision} ({format_fingerprint(found.current)})"
     else:
         yield (f"; dropped at revision {found.revision}", "yellow")
+
+
+def write_ranges(
+    descriptor: TableDescriptor, known: Sequence[RangeRevision], output: Output
+) -> None:
+    table = descriptor.schema
+    rows: list[Sequence[Part]] = [
+        (
+            "-" if found.lower is None else _show_key(table, found.lower),
+            "-" if found.upper is None else _show_key(table, found.upper),
+            str(found.revision),
+            ("current", "green") if _is_current(descriptor, found) else ("may be stale", "yellow"),
+        )
+        for found in known
+    ]
+    columns = ("after the key", "up to the key", "lowest revision", "records")
+    output.table(columns, rows, right=columns[2:3])
+
+
+def ranges_to_json(
+    descriptor: TableDescriptor, known: Sequence[RangeRevision]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "after": _key_to_json(descriptor.schema, found.lower),
+            "up_to": _key_to_json(descriptor.schema, found.upper),
+            "revision": found.revision,
+            "current": _is_current(descriptor, found),
+        }
+        for found in known
+    ]
+
+
+def _is_current(descriptor: TableDescriptor, found: RangeRevision) -> bool:
+    return found.revision >= descriptor.layout_revision
+
+
+def _show_key(table: TableSchema, key: bytes) -> str:
+    try:
+        values = codec_for(table).decode_key(key)
+    except CorruptRecord:
+        return key.hex()
+    cells = (to_cell(field, value) for field, value in zip(table.key_fields, values, strict=True))
+    return one_line(", ".join(cells), 60)
+
+
+def _key_to_json(table: TableSchema, key: bytes | None) -> Any:
+    if key is None:
+        return None
+    try:
+        values = codec_for(table).decode_key(key)
+    except CorruptRecord:
+        return key.hex()
+    return {field.name: to_json(v) for field, v in zip(table.key_fields, values, strict=True)}

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.activation.inspection import read_log
-from zapdb.cli.durations import parse_duration
+from zapdb.cli.configuration import LimitOption, parse_duration
 from zapdb.cli.history import opened_to_read
-from zapdb.cli.listing_options import LimitOption
 from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Confirmation, Output, Part, format_count, print_note
 from zapdb.cli.record_changes import archived_to_json, record_to_json, show_archived, show_change

@@ -11,7 +11,9 @@ the help shows behind the command's own.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
+import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -24,7 +26,6 @@ import typer
 import typer.core
 import typer.main
 
-from zapdb.cli.collection import collect_from_now_on
 from zapdb.cli.habits import ALIASES, HABITS, find_note
 from zapdb.errors import UsageError, suggest
 
@@ -64,7 +65,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "list": "data.data_list_command",
             "export": "data.data_export_command",
             "put": "data.data_put_command",
-            "discard": "discarding.data_discard_command",
+            "discard": "data.data_discard_command",
         },
     ),
     "import": "importing.import_command",
@@ -78,7 +79,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "show": "catalog.catalog_show_command",
             "fingerprint": "catalog.catalog_fingerprint_command",
             "revisions": "revisions.catalog_revisions_command",
-            "prune": "revision_pruning.catalog_prune_command",
+            "prune": "revisions.catalog_prune_command",
         },
     ),
     "convert": CommandGroup(
@@ -123,7 +124,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         "Read the database as it was at past moments, and keep its past in files.",
         {
             "moments": "history.history_moments_command",
-            "audit": "history_audit.history_audit_command",
+            "audit": "history.history_audit_command",
             "query": "history.history_query_command",
             "table": "history.history_table_command",
             "row": "history.history_row_command",
@@ -134,7 +135,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "stop": "history_store.history_stop_command",
             "status": "history_store.history_status_command",
             "verify": "history_upkeep.history_verify_command",
-            "rebuild-manifest": "history_rebuild.history_rebuild_command",
+            "rebuild-manifest": "history_upkeep.history_rebuild_command",
             "move": "history_upkeep.history_move_command",
             "purge": "history_upkeep.history_purge_command",
             "erase": "history_upkeep.history_erase_command",
@@ -366,3 +367,35 @@ def show_help_without_command(context: typer.Context) -> None:
         if text:
             print(text)
         raise typer.Exit(UsageError.exit_status)
+
+
+_PUT_OFF: Final[set[str]] = set()
+"""Has a member while collection is put off by this module; other code may have disabled it, too."""
+
+
+def put_off_collection() -> None:
+    """Collect nothing until a command is loaded; for a process that runs one command.
+
+    What is imported stays. Collections would look through it a dozen times while it is imported,
+    and once more when the process ends: a third of the time of a short command.
+    """
+    if gc.isenabled():
+        gc.disable()
+        _PUT_OFF.add("gc")
+
+
+def collect_from_now_on() -> None:
+    """Collect as always, but what is made from now on alone, if `put_off_collection` was called."""
+    if _PUT_OFF:
+        _PUT_OFF.clear()
+        gc.freeze()
+        gc.enable()
+
+
+def end_collection() -> None:
+    """Collect nothing when the process ends, unless DuckDB is loaded: that would print a long list
+    of what it calls leaks."""
+    if "duckdb" in sys.modules:
+        gc.unfreeze()
+    else:
+        gc.freeze()

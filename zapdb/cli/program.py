@@ -12,8 +12,14 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from zapdb.accelerator import describe_codec
-from zapdb.cli.collection import end_collection, put_off_collection
-from zapdb.cli.commands import COMMANDS, load_function, make_group, show_help_without_command
+from zapdb.cli.commands import (
+    COMMANDS,
+    end_collection,
+    load_function,
+    make_group,
+    put_off_collection,
+    show_help_without_command,
+)
 from zapdb.cli.output import print_note, report_error
 from zapdb.cli.suspects import find_suspects
 from zapdb.errors import EXIT_ERROR, MissingExtra, UsageError, ZapdbError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.cli.output import format_count, print_note
-from zapdb.cli.record_output import format_cell
+from zapdb.cli.records import format_cell
 from zapdb.database import Database
 from zapdb.records import Record, raw_value
 from zapdb.records.archive_cells import archived_fields

@@ -24,7 +24,7 @@ from tests.blobs import NO_BLOBS
 from tests.native.codecs import pair_of
 from tests.support import ROOT
 from zapdb import to_json
-from zapdb.cli.types import show_type, type_to_json
+from zapdb.cli.differences import show_type, type_to_json
 from zapdb.database.imports.coercion import Coercion, make_coercer
 from zapdb.database.models import describe_type
 from zapdb.database.pandas_frames import table_frame

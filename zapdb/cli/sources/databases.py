@@ -1,26 +1,37 @@
-"""Databases of other programs, through SQLAlchemy: a migration for their tables, and their rows."""
+"""Databases of other programs, through SQLAlchemy: a migration for their tables, and their rows.
+
+They are copied once, or followed until the application leaves the source.
+"""
 
 from __future__ import annotations
 
 import datetime
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
 
 from zapdb.cli.exclusive_jobs import JobCounter
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
-from zapdb.cli.sources.following import choice_of, follow_source
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.sources.request import ImportRequest
 from zapdb.database.imports import Checkpoint, forget_all
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, RollbackInProgress, StorageError, UsageError
 from zapdb.inference import (
     CopyOptions,
+    Follower,
     Inference,
     SourceDatabase,
+    TableChoice,
     TableCopy,
     copy_tables,
     infer_tables,
 )
+from zapdb.inference.following import PassReport
 from zapdb.inference.importing import counting, fit_to_tables
+from zapdb.inference.source import SourceLost
 
 
 def infer_from_database(request: ImportRequest, output: Output) -> int:
@@ -97,3 +108,112 @@ def write_copies(
         )
         return EXIT_ERROR
     return EXIT_PENDING if skipped or found.left_out else 0
+
+
+T = TypeVar("T")
+
+BUSY_POLL_SECONDS: Final = 1.0
+"""How often it is tried to write again while a migration is being rolled back."""
+
+
+def follow_source(request: ImportRequest, output: Output) -> int:
+    """Follow until interrupted, or switch over; returns the exit status."""
+    for option in request.list_given("--mode", "--on-error", "--from-start"):
+        raise UsageError(
+            f"{option}{' skip' * (option == '--on-error')} does not go with --follow",
+            hint="a row that is wrong ends it: correct the row in the source, and go on",
+        )
+    with SourceDatabase.opened(request.source) as source, request.open() as db:
+        found = infer_tables(source, choice_of(request))
+        fit_to_tables(found, db)
+        if found.left_out:
+            raise UsageError(
+                "tables without a key can't be followed",
+                tables=", ".join(found.left_out),
+                hint="give them a primary key, or leave them out with --exclude",
+            )
+        with JobCounter(request.job(found.source)) as counter:
+            counter.begin()
+            options = CopyOptions(
+                request.zone or datetime.UTC,
+                batch_records=request.batch,
+                progress=counting(counter.add),
+                pace=counter.pace,
+            )
+            with Follower.opened(source, found, db, options) as follower:
+                copied = _going_on(follower.copy, source, counter)
+                if copied:
+                    output.write(f"copied {format_count(copied, 'row')}")
+                if request.switch is not None:
+                    return _switch(follower, found, request, output)
+                _follow(partial(_going_on, follower.step, source, counter), request, output)
+    return 0
+
+
+def _follow(step: Callable[[], PassReport], request: ImportRequest, output: Output) -> None:
+    print_note("following; interrupt it at any time, and end it with --switch")
+    while True:
+        done = step()
+        if done.read or done.deleted:
+            deleted = f", {format_count(done.deleted, 'record')} deleted" if done.deleted else ""
+            output.write(
+                f"{datetime.datetime.now():%H:%M:%S}  {format_count(done.read, 'row')} brought"
+                f"{deleted} in {done.seconds:.1f} s"
+            )
+        time.sleep(max(request.every, done.seconds))
+
+
+def _going_on(action: Callable[[], T], source: SourceDatabase, counter: JobCounter) -> T:
+    """Do something that goes on where it stopped; again after a roll back of this database, and
+    when the source can be reached again."""
+    is_told = False
+    while True:
+        try:
+            return action()
+        except SourceLost as error:
+            print_note(f"waiting: {error.message}: {error.context['problem']}")
+            source.wait_until_reached()
+            continue
+        except RollbackInProgress as error:
+            if not is_told:
+                print_note(f"waiting: {error.message}")
+            is_told = True
+        time.sleep(BUSY_POLL_SECONDS)
+        counter.pace.note(0)  # waits while the job is paused
+
+
+def _switch(follower: Follower, found: Inference, request: ImportRequest, output: Output) -> int:
+    def run() -> None:
+        done = subprocess.run(request.switch or "", shell=True, check=False)  # noqa: S602 - the operator's own command
+        if done.returncode:
+            raise StorageError(
+                "the command that switches over has failed; the source is still followed",
+                command=request.switch,
+                status=done.returncode,
+                hint="correct it, and run the same again",
+            )
+
+    report = follower.switch(run)
+    output.document(
+        {
+            "source": found.source,
+            "tables": report.tables,
+            "repaired": report.repaired,
+        }
+    )
+    output.table(
+        ["table", "rows", "digest"],
+        [[one.table, f"{one.rows:,}", one.digest[:16]] for one in report.tables],
+        right=("rows",),
+    )
+    if report.repaired:
+        rows = format_count(report.repaired, "row")
+        print_note(f"{rows} had been changed without their updated_at; they are right now")
+    output.write(("equal by key and digest", "green"), "; the source is followed no more")
+    return 0
+
+
+def choice_of(request: ImportRequest) -> TableChoice:
+    """The tables that an import of a database is of."""
+    one = () if request.table is None else (request.table,)
+    return TableChoice((*(request.only or ()), *one), tuple(request.exclude or ()))

@@ -1,4 +1,4 @@
-"""Records as commands write them: for people, and as lines of JSON, CSV or a Parquet file."""
+"""Records and keys as commands take them, and as they write them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, TextIO
 
-from zapdb.cli.output import Part
+from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.database import Page, Query
+from zapdb.database.conditions import read_condition
+from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UsageError
 from zapdb.export.manifest import Form
 from zapdb.export.record_files import csv_writer, json_writer, write_batches
 from zapdb.files import writing_file, writing_text
 from zapdb.printing import one_line, printable
 from zapdb.records import Record, raw_value
-from zapdb.records.cell_format import to_cell
+from zapdb.records.cell_format import from_text, to_cell
+from zapdb.records.record_lines import find_input_field
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Blob
 
@@ -98,3 +102,56 @@ class _Terminal:
 def key_texts(table: TableSchema, record: Record) -> Sequence[str]:
     """The key of a record, as a command takes it."""
     return [to_cell(field, getattr(record, field.name)) for field in table.key_fields]
+
+
+def make_query(table: ReadableTable, schema: TableSchema, where: str | None) -> Query:
+    return table.where() if where is None else table.where(read_condition(table, schema, where))
+
+
+def write_page(schema: TableSchema, page: Page, output: Output) -> None:
+    numbers = [f.name for f in schema.fields if f.type.name in ("integer", "decimal", "float")]
+    output.table(
+        [field.name for field in schema.fields],
+        [[format_cell(record, field) for field in schema.fields] for record in page],
+        right=numbers,
+        empty="(no records)",
+    )
+    if page.cursor is not None:
+        print_note(f"more: --cursor {page.cursor}")
+
+
+def write_record(schema: TableSchema, record: Record, output: Output) -> None:
+    width = max(len(field.name) for field in schema.fields)
+    for field in schema.fields:
+        output.write((f"{field.name:<{width}}  ", "bold"), format_cell(record, field, 1_000))
+
+
+def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
+    """The key that texts spell, one for each of its fields; raises `UsageError`, `InvalidValue`."""
+    fields = table.key_fields
+    if len(texts) != len(fields):
+        raise UsageError(
+            "these are not the fields of the key",
+            table=table.name,
+            key=", ".join(field.name for field in fields),
+            given=len(texts),
+            hint="give one value for each field of the key, in this order",
+        )
+    return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
+
+
+def read_assignments(table: TableSchema, texts: Sequence[str]) -> dict[str, Any]:
+    """The values of `name=value` arguments."""
+    values = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise UsageError(
+                "give a field as name=value",
+                got=text,
+                hint="for example title=Bread; files are read by `zapdb import`",
+            )
+        if name in values:
+            raise UsageError("a field was given twice", field=f"{table.name}.{name}")
+        values[name] = from_text(table, find_input_field(table, name), value)
+    return values
