@@ -1,4 +1,4 @@
-"""`zapdb history moments`, `audit`, `query`, `table`, `row` and `diff`: the past, and who made it."""
+"""`zapdb history moments`, `audit`, `query`, `table`, `row` and `diff`: reading the past."""
 
 from __future__ import annotations
 
