@@ -19,7 +19,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.settings import Scope
 from zapdb.catalog.stored import read_chain_state
 from zapdb.catalog.stored_settings import read_settings, write_setting
-from zapdb.catalog.tenants import create_tenant, list_tenants
+from zapdb.catalog.tenants import list_tenants
 from zapdb.cluster import nodes, registration
 from zapdb.cluster.status import evict_nodes
 from zapdb.errors import (
@@ -32,6 +32,7 @@ from zapdb.errors import (
     TransactionConflict,
     UnknownName,
 )
+from zapdb.history.wanted_stores import create_tenant
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import load_directory
 from zapdb.storage import Storage, TransactionMode, connect

@@ -18,10 +18,10 @@ from zapdb.activation.schema_history_recovery import (
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.catalog.tenants import create_tenant
 from zapdb.cluster import ensure_rows
 from zapdb.database import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
+from zapdb.history.wanted_stores import create_tenant
 from zapdb.jobs import Job
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.records import asdict

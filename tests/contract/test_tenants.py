@@ -20,7 +20,7 @@ from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retired_tables, rows, tenants
 from zapdb.catalog.kinds import IndexRow, SettingRow, Tenant
-from zapdb.catalog.tenants import create_tenant, find_tenant
+from zapdb.catalog.tenants import find_tenant
 from zapdb.cluster.status import read_leases
 from zapdb.database import Database
 from zapdb.errors import (
@@ -32,6 +32,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
+from zapdb.history.wanted_stores import create_tenant
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.jobs.run import run_locally
 from zapdb.records import asdict
