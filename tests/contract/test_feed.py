@@ -35,12 +35,12 @@ from zapdb.catalog.kinds import (
     SettingRow,
 )
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
-from zapdb.cluster import ensure_rows, leases
+from zapdb.cluster import ensure_database, leases
 from zapdb.cluster.leases import Owner
 from zapdb.cluster.level import check_level, require_level
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
-from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.identities import count_of, lowest_of
 
 
@@ -48,8 +48,7 @@ from zapdb.storage.identities import count_of, lowest_of
 def storage(workspace: Workspace) -> Storage:
     """A database without migrations."""
     storage = workspace.connect()
-    ensure_storage(storage, create=True)
-    ensure_rows(storage)
+    ensure_database(storage, create=True)
     return storage
 
 
@@ -491,8 +490,7 @@ def test_rule_8_an_open_database_follows_a_schema_by_its_cache(
 def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> None:
     """Writers that change and delete at random, one that purges, and views that lag and restart."""
     storage = workspace.connect()
-    ensure_storage(storage, create=True)
-    ensure_rows(storage)
+    ensure_database(storage, create=True)
     seen: dict[int, set[bytes]] = {}
     problems: list[BaseException] = []
     writers = [threading.Thread(target=lambda at=at: guard(write, at)) for at in range(3)]

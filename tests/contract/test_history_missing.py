@@ -18,14 +18,14 @@ from zapdb.activation.schema_history_recovery import (
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.database import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
 from zapdb.history.wanted_stores import create_tenant
 from zapdb.jobs import Job
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.records import asdict
-from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.identities import count_of
 
 pytestmark = pytest.mark.long_on("sqlite")
@@ -41,8 +41,7 @@ LENGTHS = (
 
 def up(place: Workspace, number: int, *operations: str, tenant: int = DEFAULT_TENANT) -> None:
     place.write(number, *operations)
-    ensure_storage(place.control, create=True)
-    ensure_rows(place.control)
+    ensure_database(place.control, create=True)
     migrate_up(place.control, tenant, place.directory)
 
 

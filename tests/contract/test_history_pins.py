@@ -17,12 +17,12 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.errors import FingerprintUnknown, UnknownName
 from zapdb.jobs.rollback import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.schema import fingerprint
-from zapdb.storage import TransactionMode, ensure_storage
+from zapdb.storage import TransactionMode
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
 ADD_RANK = "add_field: {table: items, field: {name: rank, type: integer, default: 0}}"
@@ -30,8 +30,7 @@ ADD_RANK = "add_field: {table: items, field: {name: rank, type: integer, default
 
 def up(place: Workspace, number: int, *operations: str) -> None:
     place.write(number, *operations)
-    ensure_storage(place.control, create=True)
-    ensure_rows(place.control)
+    ensure_database(place.control, create=True)
     migrate_up(place.control, DEFAULT_TENANT, place.directory)
 
 

@@ -16,9 +16,9 @@ from zapdb.catalog.stored_settings import (
     unset_setting,
     write_setting,
 )
-from zapdb.cluster import ensure_rows
+from zapdb.cluster import ensure_database
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UnknownName, UsageError
-from zapdb.storage import Storage, TransactionMode, ensure_storage
+from zapdb.storage import Storage, TransactionMode
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.long_on("postgresql")
 @pytest.fixture
 def storage(workspace: Workspace) -> Storage:
     storage = workspace.connect()
-    ensure_storage(storage, create=True)
-    ensure_rows(storage)
+    ensure_database(storage, create=True)
     return storage
 
 
