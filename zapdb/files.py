@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from zapdb.errors import UsageError
 _COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite adds to the name of a database for the files beside it."""
 _SQLITE_MARK: Final = b"SQLite format 3\0"
+_ADDRESS: Final = re.compile(r"([a-z][a-z0-9]+(?:\+[a-z0-9]+)?):/")
+"""How a path begins that is an address, such as sqlite:///todo.db, with one slash for several."""
 _LINKS_MAX: Final = 40
 """Of links that lead to each other; the system follows as many."""
 _OWN_DESCRIPTORS: Final = "/proc/self/fd"
@@ -197,9 +200,21 @@ def _find_descriptor(path: Path) -> str | None:
     return None
 
 
+def require_path(path: Path) -> None:
+    """Raise `UsageError` for the address of a database where a file or directory is to be written:
+    as a path, it would be one with a strange name, and with the password of the address."""
+    if found := _ADDRESS.match(str(path)):
+        raise UsageError(
+            "this is the address of a database, and not the path of a file or directory",
+            path=f"{found[1]}:***",
+            hint="give a path to write to; -d, --database gives the database",
+        )
+
+
 def require_no_database(path: Path, sources: tuple[str | Path, ...] = ()) -> None:
     """Raise `UsageError` for a file that is a database, one of those that SQLite has beside it, or
-    one of the sources."""
+    one of the sources; or for the address of one."""
+    require_path(path)
     for source in sources:
         if _is_same(path, source):
             raise UsageError(

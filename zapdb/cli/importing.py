@@ -40,7 +40,9 @@ _INFERRED: Final[dict[str, Job]] = {
     "arrow": infer_from_arrow,
 }
 KINDS: Final[dict[str, SourceKind]] = {
-    "export": SourceKind(lambda request: Path(request.source).is_dir(), import_export),
+    "export": SourceKind(
+        lambda request: "://" not in request.source and Path(request.source).is_dir(), import_export
+    ),
     "database": SourceKind(
         lambda request: "://" in request.source or is_sqlite_file(request.source),
         import_tables,

@@ -14,7 +14,7 @@ from zapdb.cli.configuration import PYPROJECT, find_database, read_pyproject
 from zapdb.cli.output import Output
 from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
 from zapdb.errors import UsageError
-from zapdb.files import replace_text_file
+from zapdb.files import replace_text_file, require_path
 from zapdb.migrations import load_directory
 from zapdb.migrations.lockfile import FILE, write_lock
 from zapdb.storage.addresses import find_engine, has_password, read_address
@@ -77,6 +77,7 @@ def init_command(
             "pyproject.toml has other settings for zapdb, and init keeps them",
             hint=f"write database = {json.dumps(url)} under [tool.zapdb], or leave out --database",
         )
+    require_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     created: list[Path] = []
     kept: list[Path] = []

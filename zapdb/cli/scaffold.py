@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import InvalidMigration, UsageError
-from zapdb.files import create_text_file, replace_text_file
+from zapdb.files import create_text_file, replace_text_file, require_path
 from zapdb.limits import SUMMARY_LENGTH_CHARS_MAX
 from zapdb.migrations import label, list_files
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
@@ -43,6 +43,7 @@ def create_migration(directory: Path, summary: str, changes: str = "") -> Path:
         )
     number = _next_number(directory)
     text = render_migration(shown, first=number == 1, changes=changes)
+    require_path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{label(number, make_slug(shown))}.yaml"
     create_text_file(path, text)

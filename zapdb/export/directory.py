@@ -44,7 +44,7 @@ from zapdb.export.record_files import (
 )
 from zapdb.export.snapshots import read_catalog
 from zapdb.export.table_errors import naming_table
-from zapdb.files import mode_of_directory, writing_file
+from zapdb.files import mode_of_directory, require_path, writing_file
 from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.migrations import Migration
 from zapdb.migrations.chain import Chain, MigrationFile, digest_chain, list_files
@@ -170,6 +170,7 @@ def write_export(
 
 def make_empty(directory: Path, mode: int) -> None:
     """Make a directory with a mode; raises `UsageError` if it is there and not empty, or a file."""
+    require_path(directory)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode, exist_ok=True)

@@ -21,6 +21,7 @@ import pyarrow
 from pyarrow import compute, parquet
 
 from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
+from zapdb.files import require_path
 from zapdb.history.cleaning import list_store_files
 from zapdb.history.columns import KEY, file_schema, find_columns, find_texts
 from zapdb.history.cutting import cut_end
@@ -103,6 +104,7 @@ def rebuild_manifest(
     rows than the directory; `HistoryDamaged`, `RollbackInProgress`, `HistoryUnreachable` and
     `DiskFull`.
     """
+    require_path(directory)
     directory = require_plain(directory.resolve())
     with working.storage.transaction(TransactionMode.READ) as connection:
         require_no_rollback(working.load_catalog(connection))

@@ -16,7 +16,7 @@ from zapdb.catalog.later_events import read_later_events
 from zapdb.cluster import leases
 from zapdb.cluster.leases import Owner
 from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
-from zapdb.files import mode_of_directory
+from zapdb.files import mode_of_directory, require_path
 from zapdb.history.directories import GONE, has_store, writing_to
 from zapdb.history.eras import EraPlanner, TableEvents
 from zapdb.history.files import (
@@ -164,6 +164,7 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     pattern.
     """
     row = rows.get(storage.connection(), DatabaseRow)
+    require_path(directory)
     directory = directory.resolve()
     require_plain(directory)
     mode = mode_of_directory(storage.file_mode)
