@@ -614,3 +614,68 @@ def raise_interrupt() -> None:
 def key_of(record: Any) -> Any:
     values = asdict(record)
     return (values["shelf"], values["number"]) if "shelf" in values else values["id"]
+
+
+ROTATED = {
+    "two": (1, 40),
+    "three": (1, 20, 40),
+    "more than a page": tuple(range(1, 1_201)),
+}
+
+
+@pytest.mark.parametrize("rows", ROTATED)
+@pytest.mark.parametrize("when", ["a pass", "the switch", "a copy that goes on"])
+@pytest.mark.on_each_engine
+def test_rows_that_exchange_unique_values_are_brought(place: Place, rows: str, when: str) -> None:
+    """Also beside rows that are gone, whose values others have, and references to all of them."""
+    taken = ROTATED[rows]
+    options = CopyOptions(batch_records=10 if len(taken) < 10 else 500)
+    with place.connect() as source:
+        source.execute(
+            "INSERT INTO authors SELECT n, 'author ' || n, n - 1 FROM generate_series(41, %s) n",
+            (taken[-1] + 1,),
+        )
+    with place.workspace.follow() as db:
+        if when == "a copy that goes on":
+            with place.follower(db, options) as follower, pytest.raises(KeyboardInterrupt):
+                _copy_some(follower)
+        else:
+            with place.follower(db, options) as follower:
+                follower.copy()
+        with place.connect() as source:
+            _rotate(source, taken)
+        with place.follower(db, options) as follower:
+            if when == "a copy that goes on":
+                follower.copy()
+            if when == "the switch":
+                follower.switch()
+            else:
+                follower.step()
+        place.require_equal(db)
+
+
+def _copy_some(follower: Follower) -> None:
+    """The authors, and no books."""
+    copied = Copier.copy
+
+    def copy(copier: Copier, plan: CopyPlan) -> ImportReport:
+        if plan.name == "books":
+            raise KeyboardInterrupt
+        return copied(copier, plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Copier, "copy", copy)
+        follower.copy()
+
+
+def _rotate(source: psycopg.Connection[Any], taken: tuple[int, ...]) -> None:
+    """Each row gets the name of the one before it; a row that is gone has left its name, too."""
+    last = taken[-1] + 1
+    source.execute("DELETE FROM authors WHERE id = %s", (last,))
+    before = [f"author {n}" for n in (taken[-1], *taken[:-1])]
+    source.execute("UPDATE authors SET name = 'x' || id WHERE id = ANY(%s)", (list(taken),))
+    with source.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE authors SET name = %s WHERE id = %s", list(zip(before, taken, strict=True))
+        )
+    source.execute("INSERT INTO authors VALUES (0, %s, 1)", (f"author {last}",))

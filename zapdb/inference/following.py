@@ -1,8 +1,9 @@
 """Follows a PostgreSQL source, pass by pass, until the application switches over.
 
     copy    all rows, as of one moment, resumable
-    pass    rows that changed since the pass before, referenced tables first; then records whose
-            rows are gone, referring tables first, and those that refer to each other together
+    pass    rows that changed since the pass before, referenced tables first, and those that have
+            exchanged unique values at once; then records whose rows are gone, referring tables
+            first, and those that refer to each other together
     switch  a last pass under a lock that keeps writers out, and everything compared both ways
 
 How far it has come is kept in the row of a checkpoint: what was changed since the moment there is
@@ -30,7 +31,7 @@ from zapdb.database import Database, Table
 from zapdb.database.bulk import remove_together
 from zapdb.database.exclusive_work import OnWait, noted_as_job
 from zapdb.database.imports import Checkpoint, Importer, SourceRow, forget_all
-from zapdb.database.imports.batches import write_batch
+from zapdb.database.imports.batches import Refused, batched, write_batch, write_together
 from zapdb.database.imports.checkpoint import checkpoint_id
 from zapdb.database.on_delete import find_referrers
 from zapdb.errors import ConstraintViolation, ReferenceViolation, StorageError, UsageError
@@ -185,14 +186,20 @@ class Follower:
             copier = Copier(connection, self._source, self._db, self._options)
             copier.count(self._plans)
             reports = []
-            for plan in self._plans:
-                reports.append(copier.copy(plan))
-                if not is_first:  # of what an earlier run has copied, this one sees newer rows
-                    self._bring(connection, plan, plan.fields, since)
-                self._renew()
-            for plan, report in zip(self._plans, reports, strict=True):
-                if plan.later:
-                    copier.set_references(plan, report)
+            try:
+                for plan in self._plans:
+                    reports.append(copier.copy(plan))
+                    if not is_first:  # of what an earlier run has copied, this one sees newer rows
+                        self._bring(connection, plan, plan.fields, since)
+                    self._renew()
+                for plan, report in zip(self._plans, reports, strict=True):
+                    if plan.later:
+                        copier.set_references(plan, report)
+            except ConstraintViolation:
+                if is_first:
+                    raise
+                self._delete_gone(connection, is_brought=False)
+                self._bring_apart(connection)
         self._job.expect(None)  # as long as there are changes
         self._save({**self._checkpoint.state, "is_copied": True})
         forget_all(copier.checkpoints)
@@ -218,9 +225,9 @@ class Follower:
         try:
             read = self._bring_changes(connection)
         except ConstraintViolation:
-            # A row may have the values of one that is gone.
+            # A row may have the values of one that is gone, or that has other values now.
             deleted, looks = self._delete_gone(connection, is_brought=False), True
-            read = self._bring_changes(connection)
+            read = self._bring_apart(connection)
         if looks:
             look_began = time.monotonic()
             deleted += self._delete_gone(connection, is_brought=not is_last)
@@ -233,11 +240,51 @@ class Follower:
     def _bring_changes(self, connection: sa.Connection) -> int:
         since = self._since()
         read = sum(self._bring(connection, plan, plan.fields, since) for plan in self._plans)
+        for plan, fields in self._later_parts():
+            self._bring(connection, plan, fields, since)
+        return read
+
+    def _later_parts(self) -> Iterator[tuple[CopyPlan, tuple[Any, ...]]]:
+        """The references that are set when all records are there, with the keys of these."""
         for plan in self._plans:
             if plan.later:
                 key = tuple(f for f in plan.inferred.fields if f.name in plan.key)
-                self._bring(connection, plan, (*key, *plan.later), since)
+                yield plan, (*key, *plan.later)
+
+    def _bring_apart(self, connection: sa.Connection) -> int:
+        """Bring all rows where some have values that must be unique and that other records have
+        here, such as rows which exchanged them; returns how many were read.
+
+        When all others are brought, what is in the way of a row that was refused is the record of
+        another such row, so these are written at once.
+        """
+        self._bring_all_again()
+        read, parts = 0, [(plan, plan.fields) for plan in self._plans]
+        for plan, fields in (*parts, *self._later_parts()):
+            refused = list[SourceRow]()
+            for some in self._batches(connection, plan, fields):
+                read += len(some)
+                for one in self._upsert(plan, some):
+                    if not isinstance(one.error, ConstraintViolation):
+                        raise one.error
+                    refused.append(one.row)
+            if refused:
+                write_together(self._db._session, self._table(plan), refused)
         return read
+
+    def _batches(
+        self, connection: sa.Connection, plan: CopyPlan, fields: tuple[Any, ...]
+    ) -> Iterator[list[SourceRow]]:
+        for some in batched(self._rows(connection, plan, fields).rows(), lambda: PAGE_RECORDS_MAX):
+            yield some
+            self._renew()
+            self._keep_pace(len(some))
+
+    def _upsert(self, plan: CopyPlan, rows: Sequence[SourceRow]) -> list[Refused]:
+        """Write rows; returns those that were refused."""
+        return write_batch(
+            self._db._session, self._table(plan), rows, "upsert", lambda _connection, _refused: None
+        )
 
     def _bring(
         self,
@@ -331,14 +378,7 @@ class Follower:
             names = [field.name for field in (*other.fields, *other.later)]
             for some in _pages(sorted(referring)):
                 found = self._find_rows(connection, other, some, names)
-                refused = write_batch(
-                    self._db._session,
-                    self._table(other),
-                    list(found.values()),
-                    "upsert",
-                    lambda _connection, _refused: None,
-                )
-                if refused:  # what they refer to now is not here yet
+                if self._upsert(other, list(found.values())):  # what they need is not here yet
                     self._bring_all_again()
 
     def _find_referring(self, name: str, keys: Sequence[bytes]) -> dict[str, set[bytes]]:
@@ -453,8 +493,11 @@ class Follower:
             if not differing:
                 break
             repaired += differing
-            for plan, one in zip(self._plans, compared, strict=True):
-                self._repair(plan, one)
+            try:
+                for plan, one in zip(self._plans, compared, strict=True):
+                    self._repair(plan, one)
+            except ConstraintViolation:
+                self._bring_apart(connection)
         return repaired, compared
 
     def _compare(self, connection: sa.Connection, plan: CopyPlan) -> ComparedTable:

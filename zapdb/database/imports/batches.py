@@ -8,6 +8,7 @@ their table are tried again at the end: their target may stand behind them in th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -109,6 +110,20 @@ def write_batch(
     return bad
 
 
+def write_together(session: Session, table: Table[Any], rows: Sequence[SourceRow]) -> None:
+    """Upsert rows at once, however many: they may have exchanged values that must be unique.
+
+    All entries of indexes that they had are removed before new ones are added. Raises the error of
+    a row that is refused."""
+    write = Upserting(table, rows_max=sys.maxsize)
+
+    def all_at_once() -> None:
+        with session.writing() as connection:
+            write(connection, rows)
+
+    session.run(all_at_once)
+
+
 def write_block(
     session: Session, table: Table[Any], block: RowBlock, mode: ImportMode, save: Save
 ) -> list[Refused]:
@@ -194,8 +209,10 @@ class Upserting:
     """Updates the records with the keys of rows, and inserts the others, as if one after the
     other: a key that occurs again begins another run."""
 
-    def __init__(self, table: Table[Any]) -> None:
+    def __init__(self, table: Table[Any], rows_max: int = KEYS_PER_STATEMENT) -> None:
+        """At most `rows_max` rows are written at once."""
         self.table = table
+        self._rows_max = rows_max
 
     def __call__(self, connection: Connection, rows: Sequence[SourceRow]) -> None:
         if len(rows) == 1:
@@ -209,7 +226,7 @@ class Upserting:
                 new.append(row.values)
                 continue
             key = bound.adapter.codec.encode_key(row.values)
-            if key in keyed or len(keyed) == KEYS_PER_STATEMENT:
+            if key in keyed or len(keyed) == self._rows_max:
                 self._write_run(keyed, new)
                 new, keyed = [], {}
             keyed[key] = row.values
@@ -246,7 +263,9 @@ def _plan_updates(
     numbers: OperationNumbers,
 ) -> tuple[list[Write], list[Any]]:
     """The updates of the records that exist and are others, and the values of the rest."""
-    _, found = bound.records.find_many(connection, list(keyed)) if keyed else (None, {})
+    found, keys = dict[bytes, Any](), list(keyed)
+    for start in range(0, len(keys), KEYS_PER_STATEMENT):
+        found |= bound.records.find_many(connection, keys[start : start + KEYS_PER_STATEMENT])[1]
     plans = []
     for key, raw in found.items():
         stored = as_bytes(raw)
