@@ -51,7 +51,7 @@ LOOPS = {
     "database/sql/sandbox/spill.py": STREAM,
     "database/sql/sandbox/statement.py": STREAM,
     "database/sequences.py": "draws the block of numbers that each round lacks",
-    "database/table.py": PAGES,
+    "database/writable_table.py": PAGES,
     "history/baseline.py": PAGES,
     "history/run.py": "takes batches of the change log into files, and ends with the last one",
     "inference/copying.py": PAGES,

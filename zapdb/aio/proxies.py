@@ -66,6 +66,7 @@ from zapdb.database.habits import (
     told_for_tasks,
 )
 from zapdb.database.history.moment import Moment, When
+from zapdb.database.history.past_table import PastTable
 from zapdb.database.history_store import DatabaseHistory
 from zapdb.database.job_control import DatabaseJobs
 from zapdb.database.models import Model
@@ -383,7 +384,6 @@ class AsyncReadableTable(OfOneTable[Any], Generic[R]):
     get = awaited("read", ReadableTable[R].get)
     find = awaited("read", ReadableTable[R].find)
     exists = awaited("read", ReadableTable[R].exists)
-    history = awaited("read", ReadableTable[R].history)
     scan = iterated("read", ReadableTable[R].scan)
     all = awaited("read", ReadableTable[R].all)
     first = awaited("read", ReadableTable[R].first)
@@ -462,6 +462,7 @@ class AsyncTable(AsyncReadableTable[R]):
     conflicts.
     """
 
+    history = awaited("read", Table[R].history)
     insert = awaited("write", Table[R].insert)
     upsert = awaited("write", Table[R].upsert)
     update = awaited("write", Table[R].update)
@@ -520,6 +521,8 @@ class AsyncPastTable(AsyncReadableTable[R]):
 
     Queries scan it: indexes have the entries of now. A record is found by its key without a scan.
     """
+
+    history = awaited("read", PastTable.history)
 
 
 class AccessProxy(Proxy[A_co]):

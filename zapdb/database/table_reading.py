@@ -19,7 +19,6 @@ from zapdb.database.habits import (
     not_by_name,
     require_many,
 )
-from zapdb.database.history.versions import Version, list_versions
 from zapdb.database.page import Page, R
 from zapdb.database.query import Query
 from zapdb.database.selection import Selection
@@ -214,24 +213,6 @@ class ReadableTable(Uncounted, Generic[R]):
 
         held = self.to_arrow(fields, as_text).read_all()
         return table_frame(self._current().adapter.schema, held, as_text)
-
-    def history(self, /, *key: Any, **named: Any) -> list[Version]:
-        """Return the versions of the record with this key, oldest first: what each transaction of
-        the change log made of it, by whom and when. Empty if the log has nothing of it; raises
-        `HistoryGap` if that is because the log is off for the table.
-
-        Those of dropped tables that had the table's name come first, each up to a `drop`; one whose
-        key can't have these values is left out. `db.versions` tells those of a table that is gone.
-
-        What was pruned from the log is told by the files of the history store, where these begin,
-        as a `baseline`. Raises `HistoryDamaged` and `HistoryUnreachable` if they can't be read.
-        """
-        if named:
-            key = self._join_key(key, named)
-        bound = self._current()
-        self._encode_key(bound, key)
-        number = bound.schema.number
-        return list_versions(self._session, self.name, number, lambda _: key)
 
     def count(self) -> int:
         _, count = self._read_active(lambda c, t: t.records.count_range(c, None, None, None))

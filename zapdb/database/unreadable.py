@@ -29,7 +29,7 @@ from zapdb.storage.pending_changes import LoggedChange, append_change
 from zapdb.writes.planning import plan_delete
 
 if TYPE_CHECKING:
-    from zapdb.database.table import Table
+    from zapdb.database.writable_table import WritableTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Discarding:
     with the record before it is deleted for good.
     """
 
-    table: Table[Any]
+    table: WritableTable[Any]
     key: tuple[Any, ...]
     stored_key: bytes | None = None
     replacement: Mapping[str, Any] | None = None

@@ -11,6 +11,7 @@ from zapdb.database.fields import FieldExpression, FieldOrder, Fields
 from zapdb.database.history.names_then import explain_name
 from zapdb.database.history.past_session import PastSession
 from zapdb.database.history.rewound import RewoundTable
+from zapdb.database.history.versions import Version, list_record_versions
 from zapdb.database.query import Query
 from zapdb.database.table_reading import ReadableTable
 from zapdb.database.typed_fields import TypedOrderedField
@@ -71,6 +72,11 @@ class PastTable(ReadableTable[Record]):
         made = copy(self)
         made._bound = self._session.bind_whole(self._current())
         return made
+
+    def history(self, /, *key: Any, **named: Any) -> list[Version]:
+        """Return all versions of the record with this key, those after the moment, too; see
+        `zapdb.Table.history`."""
+        return list_record_versions(self, key, named)
 
     def where(self, /, *predicates: Predicate, **values: Any) -> Query:
         with explaining_names(self._session):

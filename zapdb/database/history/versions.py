@@ -17,6 +17,7 @@ from zapdb.database.history.names_then import explain_table_now
 from zapdb.database.history.recorded import is_recording, make_unrecorded
 from zapdb.database.history.replaced_files import read_replaceable
 from zapdb.database.session import Session
+from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import InvalidValue, TransactionConflict, UnknownName, UsageError, ZapdbError
 from zapdb.limits import READ
 from zapdb.printing import one_line, show_moment
@@ -99,6 +100,18 @@ def list_versions(
     if not found and not is_recording(session, tables):
         raise make_unrecorded(table=name, key=", ".join(map(str, key)))
     return found
+
+
+def list_record_versions(
+    table: ReadableTable[Any], key: tuple[Any, ...], named: Mapping[str, Any]
+) -> list[Version]:
+    """Return the versions of the record with a key, given in order or by name; see
+    `list_versions`."""
+    if named:
+        key = table._join_key(key, named)
+    bound = table._current()
+    table._encode_key(bound, key)
+    return list_versions(table._session, table.name, bound.schema.number, lambda _: key)
 
 
 def list_named_versions(

@@ -41,7 +41,7 @@ from zapdb.writes import (
 )
 
 if TYPE_CHECKING:
-    from zapdb.database.table import Table
+    from zapdb.database.writable_table import WritableTable
 
 ROUNDS_MAX: Final = 16
 """How often a batch is tried without the rows that an error names. More happen where each row
@@ -70,7 +70,11 @@ Save = Callable[[Connection, list[Refused]], object]
 
 
 def write_batch(
-    session: Session, table: Table[Any], rows: Sequence[SourceRow], mode: ImportMode, save: Save
+    session: Session,
+    table: WritableTable[Any],
+    rows: Sequence[SourceRow],
+    mode: ImportMode,
+    save: Save,
 ) -> list[Refused]:
     """Write rows and return those that were refused, in their order; a conflict repeats it all."""
     write: WriteRows
@@ -110,7 +114,7 @@ def write_batch(
     return bad
 
 
-def write_together(session: Session, table: Table[Any], rows: Sequence[SourceRow]) -> None:
+def write_together(session: Session, table: WritableTable[Any], rows: Sequence[SourceRow]) -> None:
     """Upsert rows at once, however many: they may have exchanged values that must be unique.
 
     All entries of indexes that they had are removed before new ones are added. Raises the error of
@@ -125,7 +129,7 @@ def write_together(session: Session, table: Table[Any], rows: Sequence[SourceRow
 
 
 def write_block(
-    session: Session, table: Table[Any], block: RowBlock, mode: ImportMode, save: Save
+    session: Session, table: WritableTable[Any], block: RowBlock, mode: ImportMode, save: Save
 ) -> list[Refused]:
     """The same for the rows of a block, by columns if that can be done and all are right."""
 
@@ -195,7 +199,7 @@ def _try(session: Session, write: WriteRows, rows: Sequence[SourceRow]) -> Itera
 class Inserting:
     """Inserts rows; `RecordExists` for a key that is there."""
 
-    def __init__(self, table: Table[Any]) -> None:
+    def __init__(self, table: WritableTable[Any]) -> None:
         self.table = table
 
     def __call__(self, connection: Connection, rows: Sequence[SourceRow]) -> None:
@@ -209,7 +213,7 @@ class Upserting:
     """Updates the records with the keys of rows, and inserts the others, as if one after the
     other: a key that occurs again begins another run."""
 
-    def __init__(self, table: Table[Any], rows_max: int = KEYS_PER_STATEMENT) -> None:
+    def __init__(self, table: WritableTable[Any], rows_max: int = KEYS_PER_STATEMENT) -> None:
         """At most `rows_max` rows are written at once."""
         self.table = table
         self._rows_max = rows_max

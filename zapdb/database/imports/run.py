@@ -36,7 +36,7 @@ from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.storage import Connection
 
 if TYPE_CHECKING:
-    from zapdb.database.table import Table
+    from zapdb.database.writable_table import WritableTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Importer:
     """
 
     session: Session
-    table: Table[Any]
+    table: WritableTable[Any]
     mode: ImportMode = "append"
     batch_records: int | None = None
     """Rows of a transaction; None: as many as suit the source."""
